@@ -1,0 +1,226 @@
+"""Every option, its default, and its name in Kafka Streams.
+
+Options have Kafka's names with underscores; durations are `timedelta`. Values come, weakest first, from
+the defaults here, from the keywords of `Application`, and from `PENSTOCK_<OPTION>` in the environment.
+
+Defaults are Kafka Streams', except: `processing_guarantee` is exactly-once (a commit here is one
+transaction for a whole slice, so the safe choice is also fast); `commit_interval` is 100 ms under both
+guarantees (it is the time between batches, not the length of a transaction); `state_dir` is under the
+user's data directory (`/tmp` is emptied by some systems at boot, and with it hours of state).
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import typing
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from datetime import timedelta
+from pathlib import Path
+from typing import Any, Literal
+
+from penstock.errors import ConfigError
+
+Guarantee = Literal["exactly_once", "at_least_once"]
+OffsetReset = Literal["earliest", "latest"]
+OnBadRecord = Literal["fail", "continue"]
+
+
+def default_state_dir() -> Path:
+    """Where state lives unless told otherwise: the user's data directory, never `/tmp`."""
+    base = os.environ.get("XDG_DATA_HOME") or str(Path.home() / ".local" / "share")
+    return Path(base) / "penstock"
+
+
+def _option(default: Any, kafka: str, doc: str) -> Any:
+    return field(default=default, metadata={"kafka": kafka, "doc": doc})
+
+
+@dataclass(frozen=True, kw_only=True)
+class Config:
+    """The options of one application.
+
+    >>> Config(commit_interval=timedelta(seconds=1)).commit_interval.total_seconds()
+    1.0
+    >>> Config.from_properties({"processing.guarantee": "exactly_once_v2"}).processing_guarantee
+    'exactly_once'
+
+    Raises `ConfigError` for an unknown option or a value that cannot work.
+    """
+
+    bootstrap_servers: str = _option(
+        "localhost:9092", "bootstrap.servers", "Where Kafka listens, host:port[,host:port]."
+    )
+    processing_guarantee: Guarantee = _option(
+        "exactly_once",
+        "processing.guarantee",
+        "`exactly_once` (transactions, fencing) or `at_least_once` (neither).",
+    )
+    commit_interval: timedelta = _option(
+        timedelta(milliseconds=100),
+        "commit.interval.ms",
+        "The least time between two batches of a task; every batch ends with a commit.",
+    )
+    statestore_cache_max_bytes: int = _option(
+        10 * 1024 * 1024,
+        "statestore.cache.max.bytes",
+        "Size of the record cache, divided by the slices that run at once; 0 turns it off.",
+    )
+    state_dir: Path = field(
+        default_factory=default_state_dir,
+        metadata={"kafka": "state.dir", "doc": "Where instances keep their stores."},
+    )
+    auto_offset_reset: OffsetReset = _option(
+        "earliest", "auto.offset.reset", "Where a task starts that has no position yet."
+    )
+    deserialization_exception_handler: OnBadRecord = _option(
+        "fail",
+        "deserialization.exception.handler",
+        "What a record that cannot be decoded does: `fail` stops, `continue` skips and counts it.",
+    )
+    replication_factor: int = _option(
+        -1, "replication.factor", "Of internal topics; -1 takes the brokers' default."
+    )
+    session_timeout: timedelta = _option(
+        timedelta(seconds=45),
+        "session.timeout.ms",
+        "An instance that is silent for this long has lost its tasks.",
+    )
+    heartbeat_interval: timedelta = _option(
+        timedelta(seconds=3), "heartbeat.interval.ms", "How often instances and the driver beat."
+    )
+    transaction_timeout: timedelta = _option(
+        timedelta(seconds=10),
+        "transaction.timeout.ms",
+        "After this long the broker aborts a transaction whose owner is gone.",
+    )
+    num_instances: int = _option(
+        0, "num.instances", "Instances on one machine; 0 is one per two cores."
+    )
+    slice_records_max: int = _option(
+        400_000, "slice.records.max", "Most records of a task that are committed together."
+    )
+    slice_bytes_max: int = _option(
+        64 * 1024 * 1024, "slice.bytes.max", "Most bytes of a task that are committed together."
+    )
+    repartition_purge_interval: timedelta = _option(
+        timedelta(seconds=30),
+        "repartition.purge.interval.ms",
+        "How often repartition topics are emptied up to the committed positions.",
+    )
+    master: str = _option("local[*,4]", "spark.master", "Spark's master, unless spark-submit says.")
+    kafka: Mapping[str, str] = field(
+        default_factory=dict,
+        metadata={
+            "kafka": "kafka.*",
+            "doc": "Client properties (security and so on) for every Kafka client.",
+        },
+    )
+    spark: Mapping[str, str] = field(
+        default_factory=dict,
+        metadata={"kafka": "spark.*", "doc": "Further Spark settings, by Spark's own names."},
+    )
+
+    def __post_init__(self) -> None:
+        _check(self)
+
+    @classmethod
+    def build(cls, options: Mapping[str, Any], environment: Mapping[str, str]) -> Config:
+        """The config of these keyword options, overridden by `PENSTOCK_*` variables."""
+        values = dict(options)
+        unknown = sorted(set(values) - set(_FIELDS))
+        if unknown:
+            raise ConfigError(
+                f"There is no option {unknown[0]!r}",
+                hint=f"Options are: {', '.join(sorted(_FIELDS))}",
+            )
+        for name in _FIELDS:
+            text = environment.get(f"PENSTOCK_{name.upper()}")
+            if text is not None:
+                values[name] = _parse(name, text)
+        if isinstance(values.get("state_dir"), str):
+            values["state_dir"] = Path(values["state_dir"])
+        return cls(**values)
+
+    @classmethod
+    def from_properties(cls, properties: Mapping[str, str]) -> Config:
+        """The config of Java's names and values; other names go to the Kafka clients."""
+        values: dict[str, Any] = {}
+        clients: dict[str, str] = {}
+        by_kafka_name = {f.metadata["kafka"]: name for name, f in _FIELDS.items()}
+        for kafka_name, text in properties.items():
+            name = by_kafka_name.get(kafka_name)
+            if kafka_name == "application.id":
+                continue
+            if name is None:
+                clients[kafka_name] = text
+            else:
+                values[name] = _parse(name, text)
+        return cls(**values, kafka=clients)
+
+    @property
+    def exactly_once(self) -> bool:
+        """Whether commits are transactions."""
+        return self.processing_guarantee == "exactly_once"
+
+    def client_properties(self, **more: object) -> dict[str, Any]:
+        """The properties of a confluent-kafka client: the user's, and these (`_` for `.`)."""
+        own = {name.replace("_", "."): value for name, value in more.items()}
+        quiet = {"log_level": 0} if "log_level" not in self.kafka else {}
+        return {"bootstrap.servers": self.bootstrap_servers, **quiet, **self.kafka, **own}
+
+
+_FIELDS = {f.name: f for f in dataclasses.fields(Config)}
+_GUARANTEES = {"exactly_once": "exactly_once", "exactly_once_v2": "exactly_once"}
+_HANDLERS = {"LogAndFailExceptionHandler": "fail", "LogAndContinueExceptionHandler": "continue"}
+
+
+def _milliseconds(text: str) -> timedelta:
+    return timedelta(milliseconds=float(text))
+
+
+def _pairs(text: str) -> dict[str, str]:
+    return dict(pair.split("=", 1) for pair in text.split(";") if pair)
+
+
+_PARSERS: dict[Any, Callable[[str], Any]] = {
+    timedelta: _milliseconds,
+    int: int,
+    Path: Path,
+    Mapping[str, str]: _pairs,
+}
+
+
+def _parse(name: str, text: str) -> Any:
+    kind = typing.get_type_hints(Config)[name]
+    try:
+        value = _PARSERS.get(kind, str)(text)
+    except ValueError as error:
+        raise ConfigError(f"Option {name} cannot be {text!r}", hint=str(error)) from error
+    if name == "processing_guarantee":
+        return _GUARANTEES.get(value, value)
+    if name == "deserialization_exception_handler":
+        return _HANDLERS.get(value.rsplit(".", 1)[-1], value)
+    return value
+
+
+def _check(config: Config) -> None:
+    """Refuse values that would fail later, in words that are harder to understand."""
+    if config.processing_guarantee in _GUARANTEES:
+        object.__setattr__(config, "processing_guarantee", "exactly_once")
+    for name, kind in typing.get_type_hints(Config).items():
+        choices = typing.get_args(kind) if typing.get_origin(kind) is Literal else ()
+        value = getattr(config, name)
+        if choices and value not in choices:
+            raise ConfigError(f"Option {name} is {value!r}", hint=f"Use one of {choices}")
+        if kind is timedelta and (not isinstance(value, timedelta) or value < timedelta(0)):
+            raise ConfigError(f"Option {name} is {value!r}", hint="Use a positive timedelta")
+        least = 1 if name in ("slice_records_max", "slice_bytes_max") else -1
+        if kind is int and (not isinstance(value, int) or value < least):
+            raise ConfigError(f"Option {name} is {value!r}", hint=f"Use a number >= {least}")
+    if config.heartbeat_interval * 2 > config.session_timeout:
+        raise ConfigError(
+            "heartbeat_interval is more than half of session_timeout",
+            hint="One lost beat would count as a lost instance; make it a third",
+        )

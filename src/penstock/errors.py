@@ -1,0 +1,185 @@
+"""Every error that Penstock raises, in one tree.
+
+    PenstockError
+      ConfigError                      an option is unknown or has a value that cannot work
+      TopologyError                    the program describes something that cannot be run
+        SerdeMissingError              a type is needed to turn bytes into values
+      UserFunctionError                a function of the user's raised
+      DeserializationError             a record's key or value cannot be decoded
+      KafkaError                       Kafka, or something in it, is not as needed
+        BrokerUnreachableError         nothing answers
+        TopicMissingError              a source or sink topic does not exist
+        TopicMismatchError             a topic is not the one the state was made from
+          PartitionCountError          its number of partitions changed
+        PositionLostError              the log no longer holds a task's position
+        GroupInUseError                the consumer group has live members of another kind
+        AnotherDriverError             a driver with this application id is at work
+        FencedError                    a newer owner took over; this one stopped
+        ChangelogError                 a changelog cannot restore the state that it should hold
+      StateDirectoryError              the state directory cannot be used
+        StateLockedError               another process holds it
+        StatePermissionError           it cannot be read or written
+        StateDiskFullError             there is no room left
+        StateForeignError              another application made it
+      StoreDamagedError                a store on disk is damaged
+      InstanceError                    an instance cannot do what was asked
+        InstanceUnreachableError       it does not answer
+        TaskNotHereError               it does not hold that task under that epoch
+      LocalPartsError                  something this machine should have is missing
+        JavaMissingError               no Java 17 or later
+        JvmPartsUnavailableError       jars cannot be had
+        BrokerStartError               the embedded Kafka did not start
+
+A message says what happened, where, and what to do next. The same facts are attributes: `code` for
+programs, `where` (topic, partition, offset, store, task ...) and `hint`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+
+class PenstockError(Exception):
+    """Something Penstock can name went wrong; catch this to catch them all."""
+
+    def __init__(
+        self, message: str, *, where: Mapping[str, object] | None = None, hint: str = ""
+    ) -> None:
+        super().__init__(message)
+        self.message = message
+        self.where = dict(where or {})
+        self.hint = hint
+
+    @property
+    def code(self) -> str:
+        """The error's name for programs: `BrokerUnreachableError` is `broker_unreachable`."""
+        name = type(self).__name__.removesuffix("Error")
+        return "".join(("_" if c.isupper() and i else "") + c.lower() for i, c in enumerate(name))
+
+    def __str__(self) -> str:
+        text = self.message
+        if self.where:
+            text += " (" + ", ".join(f"{k} {v}" for k, v in self.where.items()) + ")"
+        return f"{text}. {self.hint}" if self.hint else text
+
+    def __reduce__(self) -> tuple[object, ...]:
+        # Spark carries exceptions between processes; keyword-only arguments would be lost.
+        return (_rebuild, (type(self), self.message, self.where, self.hint))
+
+
+def _rebuild(
+    kind: type[PenstockError], message: str, where: Mapping[str, object], hint: str
+) -> PenstockError:
+    return kind(message, where=where, hint=hint)
+
+
+class ConfigError(PenstockError):
+    """An option is unknown, or its value cannot work. Yours to mend; retrying does not help."""
+
+
+class TopologyError(PenstockError):
+    """The program describes something that cannot be run. Raised while building, before any I/O."""
+
+
+class SerdeMissingError(TopologyError):
+    """A step needs to know how a type becomes bytes, and nothing said so."""
+
+
+class UserFunctionError(PenstockError):
+    """A function that you passed to an operator raised; its traceback is part of the message."""
+
+
+class DeserializationError(PenstockError):
+    """A record's key or value cannot be decoded with the serde that the topology names."""
+
+
+class KafkaError(PenstockError):
+    """Kafka, or something in it, is not as the application needs it."""
+
+
+class BrokerUnreachableError(KafkaError):
+    """Nothing answers at the bootstrap address. Worth retrying once a broker is there."""
+
+
+class TopicMissingError(KafkaError):
+    """A topic that the topology reads or writes does not exist."""
+
+
+class TopicMismatchError(KafkaError):
+    """A topic is not the one, or not shaped as the one, that the state was made from."""
+
+
+class PartitionCountError(TopicMismatchError):
+    """A topic's number of partitions is not the one that the state was made with."""
+
+
+class PositionLostError(KafkaError):
+    """The log no longer holds (or never held) the offset at which a task must go on."""
+
+
+class GroupInUseError(KafkaError):
+    """The consumer group has live members that are not this application's driver."""
+
+
+class AnotherDriverError(KafkaError):
+    """A driver with the same application id is at work, here or on another machine."""
+
+
+class FencedError(KafkaError):
+    """A newer owner of the same id took over; this process stopped before it could do harm."""
+
+
+class ChangelogError(KafkaError):
+    """A changelog does not hold what the state needs from it."""
+
+
+class StateDirectoryError(PenstockError):
+    """The state directory cannot be used."""
+
+
+class StateLockedError(StateDirectoryError):
+    """Another process holds the directory's lock."""
+
+
+class StatePermissionError(StateDirectoryError):
+    """The directory, or something in it, cannot be read or written by this user."""
+
+
+class StateDiskFullError(StateDirectoryError):
+    """The file system has no room left; nothing that was committed is lost."""
+
+
+class StateForeignError(StateDirectoryError):
+    """The directory was made by another application."""
+
+
+class StoreDamagedError(PenstockError):
+    """A store on disk cannot be read; its changelog can rebuild it."""
+
+
+class InstanceError(PenstockError):
+    """An instance cannot do what was asked."""
+
+
+class InstanceUnreachableError(InstanceError):
+    """An instance does not answer before the deadline. The task is planned again."""
+
+
+class TaskNotHereError(InstanceError):
+    """The instance does not hold that task under that epoch. The task is planned again."""
+
+
+class LocalPartsError(PenstockError):
+    """Something that this machine should have is missing."""
+
+
+class JavaMissingError(LocalPartsError):
+    """There is no Java 17 or later, which Spark needs."""
+
+
+class JvmPartsUnavailableError(LocalPartsError):
+    """The jars that Spark or the embedded Kafka need cannot be had."""
+
+
+class BrokerStartError(LocalPartsError):
+    """The embedded Kafka did not start."""

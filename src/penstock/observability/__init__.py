@@ -1,0 +1,1 @@
+"""Metrics, events for listeners, logging, and the named points at which tests crash a process."""
