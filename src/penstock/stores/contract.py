@@ -1,0 +1,126 @@
+"""What every key-value store promises, whatever keeps its bytes.
+
+A store holds *stored values*: 8 bytes of big-endian timestamp (milliseconds), then the value. It also
+holds the offset of the last changelog record that it contains, and whose it is. A store may hold
+*more* than its offset says (a crash between two chunks), never less: applying the changelog again
+from the offset is always right.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Protocol
+
+import msgspec
+
+Change = tuple[bytes, bytes | None]
+"""A key and its stored value; None deletes the key."""
+
+_TIMESTAMP = struct.Struct(">q")
+TIMESTAMP_BYTES = _TIMESTAMP.size
+
+
+class StoreIdentity(msgspec.Struct, frozen=True, kw_only=True):
+    """Whose a store is, and which changelog its offset counts in."""
+
+    application_id: str
+    task: str
+    store: str
+    changelog_topic: str
+    changelog_topic_id: str
+
+
+class KeyValueStore(Protocol):
+    """One partition of a named store.
+
+    One thread writes; any thread may read. After `close` every call raises `TaskNotHereError`.
+    """
+
+    @property
+    def name(self) -> str:
+        """The store's name in the topology."""
+        ...
+
+    def get_many(self, keys: Sequence[bytes]) -> list[bytes | None]:
+        """The stored value of each key, in the same order; None where there is none."""
+        ...
+
+    def apply(self, changes: Iterable[Change], *, offset: int | None) -> None:
+        """Write all changes, later ones winning, and only then the changelog offset.
+
+        With `offset=None` the offset stays as it is.
+        """
+        ...
+
+    def offset(self) -> int | None:
+        """The offset of the last changelog record that the store surely holds."""
+        ...
+
+    def identity(self) -> StoreIdentity | None:
+        """Whose the store is; None for a store that was never given to a task."""
+        ...
+
+    def set_identity(self, identity: StoreIdentity) -> None:
+        """Record whose the store is; to be called before the first change."""
+        ...
+
+    def caught_up_at(self) -> int | None:
+        """When (milliseconds) the store last held all of its changelog; None if unknown."""
+        ...
+
+    def set_caught_up_at(self, now_ms: int) -> None:
+        """Record that the store holds all of its changelog now."""
+        ...
+
+    def range(
+        self, lower: bytes | None = None, upper: bytes | None = None, *, limit: int
+    ) -> list[tuple[bytes, bytes]]:
+        """At most `limit` entries with lower <= key < upper, by key; go on from last key + 0x00."""
+        ...
+
+    def all(self, *, page_size: int = 1000) -> Iterator[tuple[bytes, bytes]]:
+        """Every entry by key, read a page at a time; writes in between may or may not be seen."""
+        ...
+
+    def approximate_num_entries(self) -> int:
+        """About how many keys there are."""
+        ...
+
+    def flush(self) -> None:
+        """Make what was applied survive a crash of this process and of the machine."""
+        ...
+
+    def close(self) -> None:
+        """Flush and release the store; closing twice does nothing."""
+        ...
+
+
+def stored_value(timestamp_ms: int, value: bytes) -> bytes:
+    """A value as stores hold it.
+
+    >>> stored_value(1, b"a")
+    b'\\x00\\x00\\x00\\x00\\x00\\x00\\x00\\x01a'
+    """
+    return _TIMESTAMP.pack(timestamp_ms) + value
+
+
+def split_stored_value(stored: bytes) -> tuple[int, bytes]:
+    """The timestamp and the bare value of a stored value.
+
+    >>> split_stored_value(stored_value(1, b"a"))
+    (1, b'a')
+    """
+    timestamp: int = _TIMESTAMP.unpack_from(stored)[0]
+    return timestamp, stored[TIMESTAMP_BYTES:]
+
+
+def pages(store: KeyValueStore, page_size: int) -> Iterator[tuple[bytes, bytes]]:
+    """Every entry of a store through `range`, so that no native iterator outlives a page."""
+    lower: bytes | None = None
+    while True:
+        page = store.range(lower, limit=page_size)
+        yield from page
+        if len(page) < page_size:
+            return
+        lower = page[-1][0] + b"\x00"

@@ -1,0 +1,116 @@
+"""From what the disk or RocksDB reports to the error that says what to do.
+
+RocksDB's errors reach Python as text alone. What they mean is decided by facts: the status kind at the
+head of the text, the system's own words for an error number in it, the room that is left on the file
+system, and whether the lock can be had.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import fcntl
+import os
+from pathlib import Path
+
+from penstock.errors import (
+    PenstockError,
+    StateDirectoryError,
+    StateDiskFullError,
+    StateLockedError,
+    StatePermissionError,
+    StoreDamagedError,
+)
+
+_NO_ROOM = (errno.ENOSPC, errno.EDQUOT)
+_NO_PERMISSION = (errno.EACCES, errno.EPERM, errno.EROFS)
+_NO_FILES = (errno.EMFILE, errno.ENFILE)
+_LEAST_ROOM_BYTES = 1024 * 1024
+
+
+def directory_error(error: OSError, path: Path) -> StateDirectoryError:
+    """The typed error of a failed file operation in the state directory."""
+    known = _by_errno(error.errno or 0, path)
+    if known is not None:
+        return known
+    return StateDirectoryError(
+        f"The state directory cannot be used: {error.strerror or error}",
+        where={"path": path},
+        hint="Check the disk, or set state_dir to another one",
+    )
+
+
+def store_error(error: Exception, *, store: str, path: Path, opening: bool) -> PenstockError:
+    """The typed error of a failed RocksDB operation."""
+    text = str(error)
+    where = {"store": store, "path": path}
+    if opening and not text.startswith("Corruption") and _is_locked(path / "LOCK"):
+        return StateLockedError(
+            "Another process has the store open",
+            where=where,
+            hint="Stop the other process; two may not share a state directory",
+        )
+    known = _by_errno(_errno_in(text), path) or _by_room(path)
+    if known is not None:
+        return known
+    return StoreDamagedError(
+        f"The store cannot be read: {text.strip()}",
+        where=where,
+        hint="Wipe the store's directory; its changelog rebuilds it",
+    )
+
+
+def _by_errno(code: int, path: Path) -> StateDirectoryError | None:
+    where = {"path": path}
+    if code in _NO_ROOM:
+        return _disk_full(path)
+    if code in _NO_PERMISSION:
+        return StatePermissionError(
+            f"The state directory cannot be used by this user: {os.strerror(code)}",
+            where=where,
+            hint="Give this user the directory, or set state_dir to one that it owns",
+        )
+    if code in _NO_FILES:
+        return StateDirectoryError(
+            "This process has too many files open",
+            where=where,
+            hint="Raise the limit (`ulimit -n`), or run more instances",
+        )
+    return None
+
+
+def _by_room(path: Path) -> StateDirectoryError | None:
+    try:
+        room = os.statvfs(path)
+    except OSError:
+        return None
+    if room.f_bavail * room.f_frsize >= _LEAST_ROOM_BYTES:
+        return None
+    return _disk_full(path)
+
+
+def _disk_full(path: Path) -> StateDiskFullError:
+    return StateDiskFullError(
+        "There is no room left for the state; nothing that was committed is lost",
+        where={"path": path},
+        hint="Free space, or set state_dir to a larger disk, and start again",
+    )
+
+
+def _errno_in(text: str) -> int:
+    """The error number whose words RocksDB put at the end of its text; 0 if there are none."""
+    for code in (*_NO_ROOM, *_NO_PERMISSION, *_NO_FILES):
+        if os.strerror(code) in text:
+            return code
+    return 0
+
+
+def _is_locked(lock: Path) -> bool:
+    # Closing any descriptor of a file drops this process's own locks on it; the caller sees to it
+    # that this process does not have the store open.
+    with contextlib.suppress(OSError), lock.open("r+b") as file:
+        try:
+            fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            return True
+    return False
