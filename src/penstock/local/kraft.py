@@ -1,0 +1,174 @@
+"""The settings of an embedded Kafka cluster, as text: pure, so that they can be read and tested."""
+
+from __future__ import annotations
+
+import base64
+import random
+import socket
+import uuid
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import msgspec
+
+# Below the range from which Linux takes ports for outgoing connections: a port found free there could
+# be taken by anybody's next connection before Kafka binds it.
+_PORTS = range(20_000, 32_000)
+_PORT_TRIES_MAX = 500
+HOST = "127.0.0.1"
+
+
+class Node(msgspec.Struct, frozen=True):
+    """One broker that is also a controller."""
+
+    id: int
+    port: int
+    controller_port: int
+
+    @property
+    def address(self) -> str:
+        return f"{HOST}:{self.port}"
+
+
+class Cluster(msgspec.Struct, frozen=True):
+    """What a data directory remembers: the cluster's identity, and its nodes with their ports."""
+
+    cluster_id: str
+    nodes: tuple[Node, ...]
+
+    @property
+    def bootstrap_servers(self) -> str:
+        return ",".join(node.address for node in self.nodes)
+
+
+@dataclass(frozen=True)
+class PortInUse(Exception):
+    """No free port was found."""
+
+    tried: int
+
+
+def new_cluster(node_count: int) -> Cluster:
+    """Return a cluster with a new identity on ports that are free now."""
+    identity = base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
+    ports = free_ports(2 * node_count)
+    nodes = (Node(i + 1, ports[2 * i], ports[2 * i + 1]) for i in range(node_count))
+    # Kafka's tools read an identity that starts with a dash as an option.
+    return Cluster("p" + identity[1:], tuple(nodes))
+
+
+def with_free_ports(cluster: Cluster) -> Cluster:
+    """Return the cluster with the same ports where all are free, else with others.
+
+    Clients that were given the address before a restart go on working in the first case.
+    """
+    ports = [port for node in cluster.nodes for port in (node.port, node.controller_port)]
+    if all(is_free(port) for port in ports):
+        return cluster
+    fresh = new_cluster(len(cluster.nodes))
+    return Cluster(cluster.cluster_id, fresh.nodes)
+
+
+def is_free(port: int) -> bool:
+    """Whether a server could listen on the loopback port now."""
+    with socket.socket() as probe:
+        # As Java's server sockets do; without it a port whose last connection just ended looks taken.
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind((HOST, port))
+        except OSError:
+            return False
+    return True
+
+
+def free_ports(count: int) -> list[int]:
+    """Return that many different free loopback ports."""
+    found: list[int] = []
+    for _ in range(_PORT_TRIES_MAX):
+        port = random.choice(_PORTS)
+        if port not in found and is_free(port):
+            found.append(port)
+            if len(found) == count:
+                return found
+    raise PortInUse(_PORT_TRIES_MAX)
+
+
+def server_properties(
+    cluster: Cluster, node: Node, data: Path, overrides: Mapping[str, str]
+) -> dict[str, str]:
+    """Return one node's settings: small, quick to start, on loopback only; `overrides` win."""
+    copies = str(min(3, len(cluster.nodes)))
+    voters = ",".join(f"{n.id}@{HOST}:{n.controller_port}" for n in cluster.nodes)
+    settings = {
+        "process.roles": "broker,controller",
+        "node.id": str(node.id),
+        "controller.quorum.voters": voters,
+        "listeners": f"PLAINTEXT://{node.address},CONTROLLER://{HOST}:{node.controller_port}",
+        "advertised.listeners": f"PLAINTEXT://{node.address}",
+        "controller.listener.names": "CONTROLLER",
+        "listener.security.protocol.map": "CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT",
+        "log.dirs": str(data),
+        "auto.create.topics.enable": "false",
+        "default.replication.factor": copies,
+        "offsets.topic.replication.factor": copies,
+        "offsets.topic.num.partitions": "8",
+        "transaction.state.log.replication.factor": copies,
+        "transaction.state.log.num.partitions": "8",
+        "transaction.state.log.min.isr": "1",
+        "transaction.abort.timed.out.transaction.cleanup.interval.ms": "1000",
+        "share.coordinator.state.topic.replication.factor": copies,
+        "share.coordinator.state.topic.num.partitions": "8",
+        "share.coordinator.state.topic.min.isr": "1",
+        "group.initial.rebalance.delay.ms": "0",
+        "group.min.session.timeout.ms": "1000",
+        # Its default of 128 MiB is allocated at start, a quarter of the heap.
+        "log.cleaner.dedupe.buffer.size": "16777216",
+        # All nodes stop at once: the last ones would wait minutes for a quorum to hand over to.
+        "controlled.shutdown.enable": "false",
+    }
+    return settings | dict(overrides)
+
+
+def properties_text(settings: Mapping[str, str]) -> str:
+    """Return Java's properties format.
+
+    >>> properties_text({"a": "C:\\\\x"})
+    'a=C:\\\\\\\\x\\n'
+    """
+    return "".join(f"{key}={_escaped(value)}\n" for key, value in settings.items())
+
+
+def log4j2_text(log: Path) -> str:
+    """Return a logging configuration that keeps warnings, in one bounded file."""
+    return properties_text(
+        {
+            "status": "error",
+            "appender.file.type": "RollingFile",
+            "appender.file.name": "file",
+            "appender.file.fileName": str(log),
+            "appender.file.filePattern": f"{log}.%i",
+            "appender.file.layout.type": "PatternLayout",
+            "appender.file.layout.pattern": "%d %p %c{1} %m%n",
+            "appender.file.policies.type": "Policies",
+            "appender.file.policies.size.type": "SizeBasedTriggeringPolicy",
+            "appender.file.policies.size.size": "10MB",
+            "appender.file.strategy.type": "DefaultRolloverStrategy",
+            "appender.file.strategy.max": "2",
+            "rootLogger.level": "warn",
+            "rootLogger.appenderRef.file.ref": "file",
+        }
+    )
+
+
+def _escaped(value: str) -> str:
+    return value.replace("\\", "\\\\").replace("\n", "\\n")
+
+
+def last_lines(paths: Iterable[Path], *, count: int) -> list[str]:
+    """Return the last lines of each file that exists; what a broker said before it died."""
+    lines: list[str] = []
+    for path in paths:
+        if path.exists():
+            lines += path.read_text(errors="replace").splitlines()[-count:]
+    return lines
