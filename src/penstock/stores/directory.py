@@ -1,0 +1,347 @@
+"""The state directory: who may use it, and where each task's stores lie in it.
+
+    <state_dir>/<application_id>/     mode 0700
+      .lock                           held by one process; names the holder
+      process-metadata                {"processId": ..., "applicationId": ...}
+      0_3/                            a task
+        .lock
+        .checkpoint
+        pulse-counts/                 a store
+
+Names become paths here and nowhere else, and no name leads out of the directory.
+"""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import os
+import re
+import shutil
+import socket
+import time
+import uuid
+from collections.abc import Callable
+from datetime import timedelta
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+import msgspec
+
+from penstock.errors import (
+    ConfigError,
+    StateDirectoryError,
+    StateForeignError,
+    StateLockedError,
+)
+from penstock.stores.checkpoint_file import (
+    Offsets,
+    read_checkpoint,
+    write_atomically,
+    write_checkpoint,
+)
+from penstock.stores.failures import directory_error
+
+LOCK_FILE = ".lock"
+METADATA_FILE = "process-metadata"
+CHECKPOINT_FILE = ".checkpoint"
+NAME_LENGTH_MAX = 249
+_NAME = re.compile(r"[A-Za-z0-9._-]{1,249}")
+_TASK = re.compile(r"[0-9]{1,9}_[0-9]{1,9}")
+_LOCK_RETRY_SECONDS = 0.1
+
+
+class _Metadata(msgspec.Struct, frozen=True):
+    process_id: str = msgspec.field(name="processId")
+    application_id: str = msgspec.field(name="applicationId")
+
+
+class _Holder(msgspec.Struct, frozen=True):
+    pid: int
+    host: str
+
+
+class FileLock:
+    """An exclusive lock on a file that ends with its process; the file names the holder."""
+
+    def __init__(self, path: Path, descriptor: int) -> None:
+        self.path = path
+        self._descriptor: int | None = descriptor
+
+    @classmethod
+    def acquire(
+        cls,
+        path: Path,
+        *,
+        wait: timedelta = timedelta(0),
+        clock: Callable[[], float] = time.monotonic,
+        sleep: Callable[[float], None] = time.sleep,
+    ) -> FileLock:
+        """Take the lock, or raise `StateLockedError` naming its holder once `wait` is over."""
+        deadline = clock() + wait.total_seconds()
+        try:
+            descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o600)
+        except OSError as error:
+            raise directory_error(error, path) from error
+        try:
+            while not _try_lock(descriptor, path):
+                if clock() >= deadline:
+                    raise _locked(path, descriptor)
+                sleep(_LOCK_RETRY_SECONDS)
+            _write_holder(descriptor, path)
+        except BaseException:
+            os.close(descriptor)
+            raise
+        return cls(path, descriptor)
+
+    @property
+    def held(self) -> bool:
+        """Whether this object still holds the lock."""
+        return self._descriptor is not None
+
+    def release(self) -> None:
+        """Give the lock back; doing so twice does nothing. The file stays, so that no two files
+        of that name can be locked at once."""
+        if self._descriptor is not None:
+            descriptor, self._descriptor = self._descriptor, None
+            os.close(descriptor)
+
+
+class TaskDirectory:
+    """The directory of one task, locked; wiping is possible only through it, hence only locked."""
+
+    def __init__(self, task: str, path: Path, lock: FileLock) -> None:
+        self.task = task
+        self.path = path
+        self._lock = lock
+
+    def store_path(self, store: str) -> Path:
+        """Where a store lies; the store makes the directory itself."""
+        return _inside(self.path, checked_name(store, "store"))
+
+    def stores(self) -> list[str]:
+        """The stores that have a directory here."""
+        return sorted(entry.name for entry in self.path.iterdir() if entry.is_dir())
+
+    def read_checkpoint(self) -> dict[tuple[str, int], int]:
+        """The offsets in `.checkpoint`, for people and tools; a store's own offset is what counts."""
+        return read_checkpoint(self.path / CHECKPOINT_FILE)
+
+    def write_checkpoint(self, offsets: Offsets) -> None:
+        """Export offsets. Flush the stores first: the file must never be ahead of them."""
+        self._check_held()
+        write_checkpoint(self.path / CHECKPOINT_FILE, offsets)
+
+    def wipe_store(self, store: str) -> None:
+        """Delete a closed store, and the checkpoint that may speak of it."""
+        self._check_held()
+        _remove(self.path / CHECKPOINT_FILE)
+        _remove(self.store_path(store))
+
+    def wipe(self) -> None:
+        """Delete everything but the lock. Close the stores first; unlock afterwards."""
+        self._check_held()
+        # The checkpoint goes first: it must not outlive a store that a crash left half deleted.
+        _remove(self.path / CHECKPOINT_FILE)
+        for entry in sorted(self.path.iterdir()):
+            if entry.name != LOCK_FILE:
+                _remove(entry)
+
+    def unlock(self) -> None:
+        """Let go of the task. Close its stores first."""
+        self._lock.release()
+
+    def _check_held(self) -> None:
+        if not self._lock.held:
+            raise StateLockedError(
+                "The task directory is no longer held by this process", where={"path": self.path}
+            )
+
+
+class StateDirectory:
+    """The state directory of one instance, held by this process until `close`.
+
+    >>> import tempfile
+    >>> with StateDirectory.open(Path(tempfile.mkdtemp()), "clinic") as state:
+    ...     task = state.lock_task("0_3")
+    ...     task.store_path("pulse-counts").relative_to(state.path).as_posix()
+    '0_3/pulse-counts'
+
+    Raises `StateLockedError`, `StatePermissionError`, `StateDiskFullError`, `StateForeignError`.
+    """
+
+    def __init__(self, path: Path, lock: FileLock, *, application_id: str, process_id: str) -> None:
+        self.path = path
+        self.application_id = application_id
+        self.process_id = process_id
+        self._lock = lock
+
+    @classmethod
+    def open(
+        cls, state_dir: Path, application_id: str, *, wait: timedelta = timedelta(0)
+    ) -> StateDirectory:
+        """Make or take over the directory; a lock held elsewhere is waited for up to `wait`."""
+        checked_name(application_id, "application id")
+        path = _make_directory(state_dir, application_id)
+        lock = FileLock.acquire(path / LOCK_FILE, wait=wait)
+        try:
+            process_id = _read_or_make_metadata(path, application_id)
+        except BaseException:
+            lock.release()
+            raise
+        return cls(path, lock, application_id=application_id, process_id=process_id)
+
+    def tasks(self) -> list[str]:
+        """The tasks that have a directory here."""
+        try:
+            return sorted(e.name for e in self.path.iterdir() if _TASK.fullmatch(e.name))
+        except OSError as error:
+            raise directory_error(error, self.path) from error
+
+    def lock_task(self, task: str, *, wait: timedelta = timedelta(0)) -> TaskDirectory:
+        """Make a task's directory if need be, and lock it."""
+        if not _TASK.fullmatch(task):
+            raise ConfigError(f"{task!r} is not a task", hint="A task is like 0_3")
+        path = _inside(self.path, task)
+        try:
+            path.mkdir(mode=0o700, exist_ok=True)
+        except OSError as error:
+            raise directory_error(error, path) from error
+        return TaskDirectory(task, path, FileLock.acquire(path / LOCK_FILE, wait=wait))
+
+    def close(self) -> None:
+        """Let go of the directory. Unlock its tasks first."""
+        self._lock.release()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.close()
+
+
+def checked_name(name: str, what: str) -> str:
+    """The name, if it can be a directory's; what Kafka allows in a topic's name.
+
+    >>> checked_name("pulse-counts", "store")
+    'pulse-counts'
+    """
+    if name in (".", "..") or not _NAME.fullmatch(name):
+        raise ConfigError(
+            f"{name!r} cannot be the name of a {what}",
+            hint=f"Use at most {NAME_LENGTH_MAX} of the characters A-Z a-z 0-9 . _ -",
+        )
+    return name
+
+
+def _inside(parent: Path, name: str) -> Path:
+    path = parent / name
+    # The name was checked; a symbolic link on the disk could still lead out.
+    if path.resolve().parent != parent.resolve():
+        raise StateDirectoryError(
+            "The path leads out of the state directory",
+            where={"path": path},
+            hint="Remove the symbolic link, or set state_dir to where it leads",
+        )
+    return path
+
+
+def _make_directory(state_dir: Path, application_id: str) -> Path:
+    path = state_dir / application_id
+    try:
+        state_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
+        path = _inside(state_dir, application_id)
+        path.mkdir(mode=0o700, exist_ok=True)
+        path.chmod(0o700)
+    except OSError as error:
+        raise directory_error(error, path) from error
+    return path.resolve()
+
+
+def _read_or_make_metadata(path: Path, application_id: str) -> str:
+    """The process id kept in the directory, once it is sure that the directory is ours."""
+    file = path / METADATA_FILE
+    try:
+        metadata = msgspec.json.decode(file.read_bytes(), type=_Metadata)
+    except FileNotFoundError:
+        return _make_metadata(path, application_id)
+    except OSError as error:
+        raise directory_error(error, file) from error
+    except msgspec.DecodeError as error:
+        raise StateDirectoryError(
+            f"The directory's metadata cannot be read: {error}",
+            where={"path": file},
+            hint="Delete the directory; changelogs rebuild the state",
+        ) from error
+    if metadata.application_id != application_id:
+        raise StateForeignError(
+            f"The state directory was made by the application {metadata.application_id!r}",
+            where={"path": path, "application": application_id},
+            hint="Set state_dir to another directory, or delete this one",
+        )
+    return metadata.process_id
+
+
+def _make_metadata(path: Path, application_id: str) -> str:
+    try:
+        known = {LOCK_FILE, METADATA_FILE + ".tmp"}
+        others = sorted(entry.name for entry in path.iterdir() if entry.name not in known)
+        if others:
+            raise StateForeignError(
+                f"The state directory holds {others[0]!r}, which Penstock did not put there",
+                where={"path": path, "application": application_id},
+                hint="Set state_dir to another directory, or delete this one",
+            )
+        metadata = _Metadata(process_id=str(uuid.uuid4()), application_id=application_id)
+        write_atomically(path / METADATA_FILE, msgspec.json.encode(metadata).decode())
+    except OSError as error:
+        raise directory_error(error, path) from error
+    return metadata.process_id
+
+
+def _try_lock(descriptor: int, path: Path) -> bool:
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError as error:
+        if error.errno in (errno.EWOULDBLOCK, errno.EAGAIN):
+            return False
+        raise directory_error(error, path) from error
+    return True
+
+
+def _write_holder(descriptor: int, path: Path) -> None:
+    holder = _Holder(pid=os.getpid(), host=socket.gethostname())
+    try:
+        os.ftruncate(descriptor, 0)
+        os.pwrite(descriptor, msgspec.json.encode(holder), 0)
+    except OSError as error:
+        raise directory_error(error, path) from error
+
+
+def _locked(path: Path, descriptor: int) -> StateLockedError:
+    try:
+        holder = msgspec.json.decode(os.pread(descriptor, 4096, 0), type=_Holder)
+        who = f"process {holder.pid} on {holder.host}"
+    except (OSError, msgspec.DecodeError):
+        who = "another process"
+    return StateLockedError(
+        f"The state directory is held by {who}",
+        where={"path": path.parent},
+        hint="Stop that process, or set state_dir to another directory",
+    )
+
+
+def _remove(path: Path) -> None:
+    try:
+        if path.is_dir() and not path.is_symlink():
+            shutil.rmtree(path)
+        else:
+            path.unlink(missing_ok=True)
+    except OSError as error:
+        raise directory_error(error, path) from error
