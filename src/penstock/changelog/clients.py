@@ -1,0 +1,40 @@
+"""The Kafka clients with which internal topics are read: by explicit offsets, committed records only."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from confluent_kafka import Consumer
+from confluent_kafka.admin import AdminClient
+
+from penstock.config import Config
+
+
+@dataclass(frozen=True)
+class LogClients:
+    """Makes the clients of one process; the admin client is shared, consumers are the caller's."""
+
+    config: Config
+    application_id: str
+    admin: AdminClient = field(init=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "admin", AdminClient(self.config.client_properties()))
+
+    def consumer(self) -> Consumer:
+        """A consumer for `read_last` and `restore`: never subscribed, never commits.
+
+        An offset that the log does not hold is an error here. Starting elsewhere instead, as
+        consumers do by default, would hide lost state.
+        """
+        properties = self.config.client_properties(
+            group_id=self.application_id,
+            isolation_level="read_committed",
+            enable_auto_commit=False,
+            enable_auto_offset_store=False,
+            auto_offset_reset="error",
+            enable_partition_eof=True,
+            fetch_wait_max_ms=50,
+            queued_max_messages_kbytes=65536,
+        )
+        return Consumer(properties)

@@ -1,0 +1,117 @@
+"""What the commits topic holds: where each task stands, and which driver is at work.
+
+Partition 0 holds the driver's record; every other partition holds the records of one task, the last of
+which counts. Both are JSON, so that `kafka-console-consumer` shows them, and both carry a version.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Annotated, TypeVar
+
+import msgspec
+
+from penstock.errors import KafkaError
+
+VERSION = 1
+DRIVER_PARTITION = 0
+
+Count = Annotated[int, msgspec.Meta(ge=0)]
+Position = dict[str, dict[Count, Count]]
+"""The next offset of each input partition: topic, partition, offset."""
+Epoch = tuple[Count, Count]
+"""The driver's generation, and the number of the owner within it."""
+
+
+class InputTopic(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """An input topic as it was when the state was made from it."""
+
+    id: str
+    partitions: Annotated[int, msgspec.Meta(ge=1)]
+
+
+class ChangelogEnd(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """How far a store's changelog went with this commit; -1 if nothing was ever written."""
+
+    id: str
+    end: Annotated[int, msgspec.Meta(ge=-1)]
+
+
+class CommitRecord(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Where a task stands after its n-th commit.
+
+    >>> record = CommitRecord(n=1, epoch=(1, 0), position={"pulse": {3: 17}}, previous={})
+    >>> CommitRecord.decode(record.encode()) == record
+    True
+    """
+
+    n: Count
+    epoch: Epoch
+    position: Position
+    previous: Position
+    inputs: dict[str, InputTopic] = {}
+    changelogs: dict[str, ChangelogEnd] = {}
+    metadata: dict[str, str] = {}
+    version: int = VERSION
+
+    def encode(self) -> bytes:
+        """The record's value in the commits topic."""
+        return msgspec.json.encode(self)
+
+    @classmethod
+    def decode(cls, data: bytes, *, where: Mapping[str, object] | None = None) -> CommitRecord:
+        """The record of these bytes; `KafkaError` if they are none."""
+        return _decode(data, cls, where)
+
+
+class DriverRecord(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Which driver is at work, and which partition of the commits topic belongs to which task.
+
+    >>> record = DriverRecord(generation=2, host="h", pid=7, process_start=1.5, beat=0)
+    >>> DriverRecord.decode(record.encode()) == record
+    True
+    """
+
+    generation: Count
+    host: str
+    pid: int
+    process_start: float
+    beat: Count
+    tasks: dict[str, Annotated[int, msgspec.Meta(ge=1)]] = {}
+    inputs: dict[str, InputTopic] = {}
+    version: int = VERSION
+
+    def encode(self) -> bytes:
+        """The record's value in the commits topic."""
+        return msgspec.json.encode(self)
+
+    @classmethod
+    def decode(cls, data: bytes, *, where: Mapping[str, object] | None = None) -> DriverRecord:
+        """The record of these bytes; `KafkaError` if they are none."""
+        return _decode(data, cls, where)
+
+
+class _Versioned(msgspec.Struct):
+    version: int
+
+
+_Record = TypeVar("_Record", CommitRecord, DriverRecord)
+
+
+def _decode(data: bytes, kind: type[_Record], where: Mapping[str, object] | None) -> _Record:
+    """Read the version alone first: a later version may hold fields that this one must not guess."""
+    try:
+        version = msgspec.json.decode(data, type=_Versioned).version
+        if version == VERSION:
+            return msgspec.json.decode(data, type=kind)
+    except msgspec.DecodeError as error:
+        raise KafkaError(
+            f"A record of the commits topic is not a {kind.__name__}: {error}",
+            where=where,
+            hint="Another program wrote to the topic; see who may, and restore the record",
+        ) from error
+    raise KafkaError(
+        f"A record of the commits topic has version {version}, and this Penstock reads {VERSION}",
+        where=where,
+        hint="Run the version of Penstock that wrote it, or a later one",
+    )

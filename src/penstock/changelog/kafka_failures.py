@@ -1,0 +1,70 @@
+"""From what confluent-kafka reports to the error that says what to do; decided by error codes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import confluent_kafka
+
+from penstock.errors import BrokerUnreachableError, KafkaError, TopicMissingError
+
+_Code = confluent_kafka.KafkaError
+_UNREACHABLE = (
+    _Code._TRANSPORT,  # noqa: SLF001 - librdkafka's own codes have no other name
+    _Code._ALL_BROKERS_DOWN,  # noqa: SLF001
+    _Code._TIMED_OUT,  # noqa: SLF001
+    _Code._RESOLVE,  # noqa: SLF001
+)
+NO_SUCH_TOPIC = (
+    _Code.UNKNOWN_TOPIC_OR_PART,
+    _Code._UNKNOWN_TOPIC,  # noqa: SLF001
+    _Code._UNKNOWN_PARTITION,  # noqa: SLF001
+)
+_FORBIDDEN = (
+    _Code.TOPIC_AUTHORIZATION_FAILED,
+    _Code.GROUP_AUTHORIZATION_FAILED,
+    _Code.CLUSTER_AUTHORIZATION_FAILED,
+    _Code.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
+)
+
+
+def code_of(error: confluent_kafka.KafkaException | confluent_kafka.KafkaError) -> int:
+    """The error's code, whichever of the client's two error classes carries it."""
+    return _inner(error).code()
+
+
+def unreachable(bootstrap_servers: str = "") -> BrokerUnreachableError:
+    """The error of a broker that does not answer."""
+    return BrokerUnreachableError(
+        f"Nothing answers at {bootstrap_servers}" if bootstrap_servers else "Kafka does not answer",
+        hint="Start one with `penstock dev`, or set bootstrap_servers",
+    )
+
+
+def kafka_error(
+    error: confluent_kafka.KafkaException | confluent_kafka.KafkaError,
+    *,
+    doing: str,
+    bootstrap_servers: str = "",
+    where: Mapping[str, object] | None = None,
+) -> KafkaError:
+    """The typed error of a failed call; `doing` completes "Kafka refused to ..."."""
+    inner = _inner(error)
+    code = inner.code()
+    if code in _UNREACHABLE:
+        return unreachable(bootstrap_servers)
+    if code in NO_SUCH_TOPIC:
+        return TopicMissingError(
+            "The topic does not exist", where=where, hint="Create it, or correct its name"
+        )
+    hint = "Grant this client the right to it" if code in _FORBIDDEN else ""
+    return KafkaError(f"Kafka refused to {doing}: {inner.str()}", where=where, hint=hint)
+
+
+def _inner(
+    error: confluent_kafka.KafkaException | confluent_kafka.KafkaError,
+) -> confluent_kafka.KafkaError:
+    if isinstance(error, confluent_kafka.KafkaException):
+        inner: confluent_kafka.KafkaError = error.args[0]
+        return inner
+    return error

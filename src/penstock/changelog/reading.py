@@ -1,0 +1,159 @@
+"""Reading an internal topic up to a point that is known to be final.
+
+Transaction markers take offsets without being records, so an end is recognised by the consumer's
+position (its end-of-partition event), never by the last record's offset.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from datetime import timedelta
+
+import confluent_kafka
+from confluent_kafka import IsolationLevel, Message, TopicPartition
+from confluent_kafka.admin import (
+    OffsetSpec,  # type: ignore[attr-defined]  # the stubs do not re-export it
+)
+
+from penstock.changelog.clients import LogClients
+from penstock.changelog.kafka_failures import kafka_error
+from penstock.errors import KafkaError
+
+STABLE_TIMEOUT = timedelta(seconds=60)
+"""Longer than a transaction may last: its owner is gone by then, or the broker ended it."""
+BATCH_RECORDS = 10_000
+_STABLE_PAUSE_SECONDS = 0.05
+_POLL_SECONDS = 0.02
+_ASK_SECONDS = 10.0
+_EOF = confluent_kafka.KafkaError._PARTITION_EOF  # noqa: SLF001 - it has no other name
+
+
+@dataclass(frozen=True)
+class LogRange:
+    """What a partition's log holds: offsets `start` up to, not including, `end`."""
+
+    start: int
+    end: int
+
+
+def never() -> bool:
+    """The `stop` of a call that is not to be stopped."""
+    return False
+
+
+def wait_stable(
+    clients: LogClients,
+    partitions: Iterable[tuple[str, int]],
+    *,
+    timeout: timedelta = STABLE_TIMEOUT,
+    stop: Callable[[], bool] = never,
+) -> dict[tuple[str, int], LogRange]:
+    """The ranges of these logs, once nothing in them belongs to an open transaction.
+
+    The ends are captured first and waited for; what is written later is not. Raises `KafkaError`
+    when the time is over or `stop` says so.
+    """
+    wanted = list(partitions)
+    deadline = time.monotonic() + timeout.total_seconds()
+    latest = OffsetSpec.latest()  # type: ignore[no-untyped-call]
+    earliest = OffsetSpec.earliest()  # type: ignore[no-untyped-call]
+    starts = _offsets(clients, wanted, earliest, IsolationLevel.READ_UNCOMMITTED)
+    ends = _offsets(clients, wanted, latest, IsolationLevel.READ_UNCOMMITTED)
+    pending = wanted
+    while True:
+        stable = _offsets(clients, pending, latest, IsolationLevel.READ_COMMITTED)
+        pending = [one for one in pending if stable[one] < ends[one]]
+        if not pending:
+            return {one: LogRange(starts[one], ends[one]) for one in wanted}
+        if stop() or time.monotonic() > deadline:
+            topic, partition = pending[0]
+            raise KafkaError(
+                "A transaction is still open in a log that must be read to its end",
+                where={"topic": topic, "partition": partition, "open from": stable[pending[0]]},
+                hint="Wait until the broker ends it (transaction.timeout.ms of its producer)",
+            )
+        time.sleep(_STABLE_PAUSE_SECONDS)
+
+
+def read_last(
+    clients: LogClients,
+    topic: str,
+    partition: int,
+    *,
+    timeout: timedelta = STABLE_TIMEOUT,
+    stop: Callable[[], bool] = never,
+) -> bytes | None:
+    """The value of a partition's last committed record; None if there is none.
+
+    Everything that was in the log when the call began is decided when it returns: an open
+    transaction is waited for.
+    """
+    deadline = time.monotonic() + timeout.total_seconds()
+    log = wait_stable(clients, [(topic, partition)], timeout=timeout, stop=stop)[topic, partition]
+    if log.start >= log.end:
+        return None
+    last: bytes | None = None
+    position = log.start
+    consumer = clients.consumer()
+    try:
+        consumer.assign([TopicPartition(topic, partition, log.start)])
+        while position < log.end:
+            if stop() or time.monotonic() > deadline:
+                raise read_timeout(topic, partition, position, log.end)
+            for message in consumer.consume(BATCH_RECORDS, _POLL_SECONDS):
+                position = position_after(message)
+                if message.error() is None:
+                    last = message.value()
+    finally:
+        consumer.close()
+    return last
+
+
+def position_after(message: Message) -> int:
+    """Where the consumer stands after this message, be it a record or the end of the partition."""
+    error = message.error()
+    offset = message.offset()
+    if error is None:
+        return (offset or 0) + 1
+    if error.code() == _EOF:
+        return offset or 0
+    raise kafka_error(
+        error,
+        doing="let the log be read",
+        where={"topic": message.topic(), "partition": message.partition()},
+    )
+
+
+def read_timeout(topic: str, partition: int, position: int, end: int) -> KafkaError:
+    """The error of a log that stops giving records before its end."""
+    return KafkaError(
+        f"The log gave nothing more at offset {position}, and its end is {end}",
+        where={"topic": topic, "partition": partition},
+        hint="Check that the partition has a leader",
+    )
+
+
+def _offsets(
+    clients: LogClients,
+    partitions: list[tuple[str, int]],
+    spec: OffsetSpec,
+    isolation_level: IsolationLevel,
+) -> dict[tuple[str, int], int]:
+    asked = {TopicPartition(topic, partition): spec for topic, partition in partitions}
+    found: dict[tuple[str, int], int] = {}
+    futures = clients.admin.list_offsets(
+        asked, isolation_level=isolation_level, request_timeout=_ASK_SECONDS
+    )
+    for where, future in futures.items():
+        try:
+            found[where.topic, where.partition] = future.result().offset
+        except confluent_kafka.KafkaException as error:
+            raise kafka_error(
+                error,
+                bootstrap_servers=clients.config.bootstrap_servers,
+                doing="say where a log ends",
+                where={"topic": where.topic, "partition": where.partition},
+            ) from error
+    return found

@@ -1,0 +1,236 @@
+"""From a changelog to a store: apply what the store does not hold yet.
+
+The store's own offset says where to begin, and each batch moves it, so a restore that was cut off goes
+on where it was. Nothing is ever skipped silently: a changelog that no longer holds what the store needs
+next is reported, and the caller wipes the store or stops.
+"""
+
+from __future__ import annotations
+
+import enum
+import struct
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import timedelta
+
+import confluent_kafka
+from confluent_kafka import Consumer, Message, TopicPartition
+
+from penstock.changelog.kafka_failures import kafka_error, unreachable
+from penstock.changelog.reading import never, position_after, read_timeout
+from penstock.errors import ChangelogError, StateForeignError, StoreDamagedError
+from penstock.observability.crash_points import crash_point
+from penstock.stores.contract import Change, KeyValueStore, StoreIdentity
+
+BATCH_RECORDS = 10_000
+SILENCE_MAX = timedelta(seconds=60)
+_POLL_SECONDS = 0.02
+# `consume` waits this long for a full batch, also when the end was reached.
+_ASK_SECONDS = 10.0
+_OUT_OF_RANGE = confluent_kafka.KafkaError._AUTO_OFFSET_RESET  # noqa: SLF001 - it has no other name
+_TIMESTAMP = struct.Struct(">q")
+
+
+class RestoreOutcome(enum.Enum):
+    """How a restore ended."""
+
+    COMPLETE = "complete"
+    """The store holds the changelog up to `until`."""
+    STOPPED = "stopped"
+    """`stop` said so; what was applied stays, and the next restore goes on from there."""
+    TRUNCATED = "truncated"
+    """The changelog no longer holds what the store needs next: wipe it, say so, restore again."""
+
+
+@dataclass(frozen=True)
+class RestoreProgress:
+    """How far a restore is; `remaining` counts offsets, of which markers are a part."""
+
+    restored: int
+    remaining: int
+    bytes: int
+
+
+@dataclass(frozen=True)
+class RestoreResult:
+    """What a restore did."""
+
+    outcome: RestoreOutcome
+    restored: int
+    bytes: int
+
+
+def ignore_progress(progress: RestoreProgress) -> None:
+    """The `on_progress` of a restore that nobody watches."""
+
+
+def check_identity(store: KeyValueStore, expected: StoreIdentity) -> None:
+    """Make sure that a store on disk is this task's, and counts in the changelog that exists now.
+
+    A new store gets the identity. Raises `StateForeignError`, `StoreDamagedError`, or
+    `ChangelogError` if the changelog was deleted and made again since.
+    """
+    found = store.identity()
+    where = {"store": expected.store, "task": expected.task}
+    if found is None:
+        if store.offset() is not None:
+            raise StoreDamagedError(
+                "The store holds data but does not say whose", where=where, hint=_WIPE
+            )
+        store.set_identity(expected)
+    elif found.application_id != expected.application_id:
+        raise StateForeignError(
+            f"The store belongs to the application {found.application_id!r}",
+            where=where,
+            hint="Set state_dir to another directory",
+        )
+    elif (found.task, found.store) != (expected.task, expected.store):
+        raise StoreDamagedError(
+            f"The directory holds the store {found.store} of task {found.task}",
+            where=where,
+            hint=_WIPE,
+        )
+    elif (found.changelog_topic, found.changelog_topic_id) != (
+        expected.changelog_topic,
+        expected.changelog_topic_id,
+    ):
+        raise recreated(
+            expected.changelog_topic,
+            f"its id is {expected.changelog_topic_id} and the store was made from "
+            f"{found.changelog_topic} with id {found.changelog_topic_id}",
+        )
+
+
+def restore(
+    store: KeyValueStore,
+    *,
+    topic: str,
+    partition: int,
+    consumer: Consumer,
+    until: int,
+    on_progress: Callable[[RestoreProgress], None] = ignore_progress,
+    stop: Callable[[], bool] = never,
+    silence_max: timedelta = SILENCE_MAX,
+) -> RestoreResult:
+    """Apply the changelog to the store, from what it holds up to, not including, offset `until`.
+
+    `until` is an end that `wait_stable` gave. The consumer comes from `LogClients.consumer` and is
+    used for this partition alone meanwhile. Raises `ChangelogError` if the changelog ends before
+    what the store holds, `KafkaError` if it gives nothing for `silence_max`.
+    """
+    held = store.offset()
+    low, high = _log_range(consumer, topic, partition)
+    if held is not None and held + 1 < low:
+        return RestoreResult(RestoreOutcome.TRUNCATED, 0, 0)
+    if held is not None and held + 1 > max(high, until):
+        raise recreated(topic, f"partition {partition} ends at {high}, the store holds {held}")
+    start = low if held is None else held + 1
+    progress = RestoreProgress(restored=0, remaining=max(0, until - start), bytes=0)
+    outcome = RestoreOutcome.COMPLETE
+    heard = time.monotonic()
+    consumer.assign([TopicPartition(topic, partition, start)])
+    try:
+        while progress.remaining > 0 and outcome is RestoreOutcome.COMPLETE:
+            batch = _decode(consumer.consume(BATCH_RECORDS, _POLL_SECONDS), topic, partition)
+            if batch.position is not None:
+                heard = time.monotonic()
+                progress = _apply(store, batch, progress, until)
+                on_progress(progress)
+            elif time.monotonic() - heard > silence_max.total_seconds():
+                raise read_timeout(topic, partition, until - progress.remaining, until)
+            if batch.truncated:
+                outcome = RestoreOutcome.TRUNCATED
+            elif progress.remaining > 0 and stop():
+                outcome = RestoreOutcome.STOPPED
+    finally:
+        consumer.unassign()
+    return RestoreResult(outcome, progress.restored, progress.bytes)
+
+
+def recreated(topic: str, detail: str) -> ChangelogError:
+    """The error of a changelog that is not the one the store was made from."""
+    return ChangelogError(
+        f"The changelog was deleted and made again, or lost its end: {detail}",
+        where={"topic": topic},
+        hint="If the changelog is right, wipe the state directory; if the state is, restore the "
+        "topic from a backup",
+    )
+
+
+@dataclass(frozen=True)
+class _Batch:
+    """What one fetch gave; `position` is None if it gave neither records nor an end."""
+
+    changes: list[Change]
+    last_offset: int | None
+    position: int | None
+    bytes: int
+    truncated: bool
+
+
+def _apply(
+    store: KeyValueStore, batch: _Batch, progress: RestoreProgress, until: int
+) -> RestoreProgress:
+    if batch.changes:
+        store.apply(batch.changes, offset=batch.last_offset)
+        crash_point("restore.mid_batch")
+    return RestoreProgress(
+        restored=progress.restored + len(batch.changes),
+        remaining=max(0, until - (batch.position or 0)),
+        bytes=progress.bytes + batch.bytes,
+    )
+
+
+def _decode(messages: list[Message], topic: str, partition: int) -> _Batch:
+    changes: list[Change] = []
+    last_offset: int | None = None
+    position: int | None = None
+    size = 0
+    truncated = False
+    pack = _TIMESTAMP.pack
+    for message in messages:
+        error = message.error()
+        if error is not None:
+            if error.code() == _OUT_OF_RANGE:
+                truncated = True
+                break
+            position = position_after(message)
+            continue
+        key = message.key()
+        value = message.value()
+        last_offset = message.offset()
+        if not isinstance(key, bytes):
+            raise _keyless(topic, partition, last_offset)
+        size += len(key)
+        if value is None:
+            changes.append((key, None))
+        else:
+            size += len(value)
+            changes.append((key, pack(message.timestamp()[1]) + value))
+        position = None
+    if position is None and last_offset is not None:
+        position = last_offset + 1
+    return _Batch(changes, last_offset, position, size, truncated)
+
+
+def _keyless(topic: str, partition: int, offset: int | None) -> ChangelogError:
+    return ChangelogError(
+        "A changelog record has no key",
+        where={"topic": topic, "partition": partition, "offset": offset},
+        hint="Another program wrote to the changelog; see who may",
+    )
+
+
+def _log_range(consumer: Consumer, topic: str, partition: int) -> tuple[int, int]:
+    where = {"topic": topic, "partition": partition}
+    try:
+        found = consumer.get_watermark_offsets(TopicPartition(topic, partition), _ASK_SECONDS)
+    except confluent_kafka.KafkaException as error:
+        raise kafka_error(error, doing="say what the changelog holds", where=where) from error
+    if found is None:
+        raise unreachable()
+    return found
+
+
+_WIPE = "Wipe the store's directory; its changelog rebuilds it"

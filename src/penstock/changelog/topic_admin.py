@@ -1,0 +1,195 @@
+"""Looking at topics and changing them: the thin shell around `plan_topics`."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from concurrent.futures import Future
+from datetime import timedelta
+from typing import Any
+
+import confluent_kafka
+from confluent_kafka import TopicCollection, TopicPartition, Uuid
+from confluent_kafka.admin import (  # type: ignore[attr-defined]  # the stubs do not re-export
+    AdminClient,
+    ConfigResource,
+    NewPartitions,
+    NewTopic,
+    ResourceType,
+)
+
+from penstock.changelog.kafka_failures import NO_SUCH_TOPIC, code_of, kafka_error
+from penstock.changelog.topics import (
+    ExistingTopic,
+    TopicPlan,
+    TopicSpec,
+    plan_topics,
+    topic_missing,
+)
+from penstock.config import Config
+from penstock.errors import KafkaError
+
+VISIBLE_TIMEOUT = timedelta(seconds=30)
+_ASK_SECONDS = 10.0
+_VISIBLE_PAUSE_SECONDS = 0.05
+_ALREADY_THERE = confluent_kafka.KafkaError.TOPIC_ALREADY_EXISTS
+
+
+class TopicAdmin:
+    """Describes, creates, grows and purges topics. Raises `KafkaError` and its kinds."""
+
+    def __init__(self, config: Config, *, admin: AdminClient | None = None) -> None:
+        self._bootstrap_servers = config.bootstrap_servers
+        self._admin = admin or AdminClient(config.client_properties())
+
+    def names(self) -> set[str]:
+        """Every topic that this client may see."""
+        try:
+            return set(self._admin.list_topics(timeout=_ASK_SECONDS).topics)
+        except confluent_kafka.KafkaException as error:
+            raise self._error(error, "list topics", {}) from error
+
+    def describe(self, names: Iterable[str]) -> dict[str, ExistingTopic]:
+        """Those of the topics that exist, with partitions, id and settings."""
+        wanted = sorted(set(names))
+        if not wanted:
+            return {}
+        asked = self._admin.describe_topics(TopicCollection(wanted), request_timeout=_ASK_SECONDS)
+        described: dict[str, Any] = {}
+        for name, future in asked.items():
+            try:
+                described[name] = future.result()
+            except confluent_kafka.KafkaException as error:
+                if code_of(error) not in NO_SUCH_TOPIC:
+                    raise self._error(error, "describe a topic", {"topic": name}) from error
+        configs = self._configs(described)
+        return {
+            name: ExistingTopic(name, _text(topic.topic_id), len(topic.partitions), configs[name])
+            for name, topic in described.items()
+            if name in configs
+        }
+
+    def require(self, names: Iterable[str]) -> dict[str, ExistingTopic]:
+        """Describe topics that must exist; `TopicMissingError` with the nearest name if one does not."""
+        wanted = sorted(set(names))
+        found = self.describe(wanted)
+        for name in wanted:
+            if name not in found:
+                raise topic_missing(name, self.names())
+        return found
+
+    def ensure(self, wanted: Sequence[TopicSpec]) -> dict[str, ExistingTopic]:
+        """Make the internal topics be as they should: the plan, then its steps.
+
+        Raises the plan's first problem, before anything is changed.
+        """
+        names = [spec.name for spec in wanted]
+        existing = self.describe(names)
+        plan = plan_topics(wanted, existing)
+        if plan.problems:
+            raise plan.problems[0]
+        if plan == TopicPlan():
+            return existing
+        self.create(plan.create)
+        self.grow(plan.grow)
+        return self.describe(names)
+
+    def create(self, specs: Sequence[TopicSpec], *, timeout: timedelta = VISIBLE_TIMEOUT) -> None:
+        """Create topics and wait until they can be seen; one that appeared meanwhile is fine."""
+        if not specs:
+            return
+        new = [
+            NewTopic(
+                spec.name,
+                num_partitions=spec.partitions,
+                replication_factor=spec.replication_factor,
+                config=dict(spec.config),
+            )
+            for spec in specs
+        ]
+        futures = self._admin.create_topics(new, request_timeout=_ASK_SECONDS)
+        for name, future in futures.items():
+            try:
+                future.result()
+            except confluent_kafka.KafkaException as error:
+                if code_of(error) != _ALREADY_THERE:
+                    raise self._error(error, "create a topic", {"topic": name}) from error
+        self._wait_visible(specs, timeout)
+
+    def grow(self, specs: Sequence[TopicSpec], *, timeout: timedelta = VISIBLE_TIMEOUT) -> None:
+        """Add partitions up to each spec's number and wait until they can be seen."""
+        if not specs:
+            return
+        new = [NewPartitions(spec.name, spec.partitions) for spec in specs]
+        futures = self._admin.create_partitions(new, request_timeout=_ASK_SECONDS)
+        self._all(futures, "add partitions")
+        self._wait_visible(specs, timeout)
+
+    def delete_records(self, before: Mapping[tuple[str, int], int]) -> None:
+        """Delete each partition's records below the given offset."""
+        if not before:
+            return
+        asked = [TopicPartition(topic, part, offset) for (topic, part), offset in before.items()]
+        self._all(self._admin.delete_records(asked, request_timeout=_ASK_SECONDS), "purge a topic")
+
+    def _configs(self, names: Iterable[str]) -> dict[str, dict[str, str]]:
+        resources = [ConfigResource(ResourceType.TOPIC, name) for name in names]
+        if not resources:
+            return {}
+        configs: dict[str, dict[str, str]] = {}
+        asked = self._admin.describe_configs(resources, request_timeout=_ASK_SECONDS)
+        for resource, future in asked.items():
+            try:
+                entries = future.result()
+            except confluent_kafka.KafkaException as error:
+                # Deleted between the two questions: it does not exist.
+                if code_of(error) in NO_SUCH_TOPIC:
+                    continue
+                where = {"topic": resource.name}
+                raise self._error(error, "describe a topic's settings", where) from error
+            configs[resource.name] = {
+                name: entry.value for name, entry in entries.items() if entry.value is not None
+            }
+        return configs
+
+    def _wait_visible(self, specs: Sequence[TopicSpec], timeout: timedelta) -> None:
+        deadline = time.monotonic() + timeout.total_seconds()
+        pending = list(specs)
+        while True:
+            seen = self.describe(spec.name for spec in pending)
+            pending = [
+                spec
+                for spec in pending
+                if spec.name not in seen or seen[spec.name].partitions < spec.partitions
+            ]
+            if not pending:
+                return
+            if time.monotonic() > deadline:
+                raise KafkaError(
+                    "A topic was created, but the brokers do not show it",
+                    where={"topic": pending[0].name},
+                    hint="Check the brokers' health, then start again",
+                )
+            time.sleep(_VISIBLE_PAUSE_SECONDS)
+
+    def _all(self, futures: Mapping[Any, Future[Any]], doing: str) -> None:
+        for key, future in futures.items():
+            try:
+                future.result()
+            except confluent_kafka.KafkaException as error:
+                topic = key.topic if isinstance(key, TopicPartition) else key
+                raise self._error(error, doing, {"topic": topic}) from error
+
+    def _error(
+        self,
+        error: confluent_kafka.KafkaException,
+        doing: str,
+        where: Mapping[str, object],
+    ) -> KafkaError:
+        return kafka_error(
+            error, doing=doing, bootstrap_servers=self._bootstrap_servers, where=where
+        )
+
+
+def _text(topic_id: Uuid) -> str:
+    return str(topic_id)
