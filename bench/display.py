@@ -1,0 +1,80 @@
+"""The terminal: what goes on now, a line per run, and the table at the end."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+
+TITLES = {"penstock": "Penstock", "kafka_streams": "Kafka Streams", "quix_streams": "Quix Streams"}
+
+
+class Terminal:
+    """Prints a line per run; keeps one changing line of status where there is a terminal."""
+
+    def __init__(self, console: Console) -> None:
+        self._console = console
+        self._status = console.status("starting")
+
+    def __enter__(self) -> Terminal:
+        self._status.start()
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._status.stop()
+
+    def status(self, text: str) -> None:
+        self._status.update(text)
+
+    def figure(self, row: str, system: str, guarantee: str, text: str) -> None:
+        self._console.print(f"[bold]{row}[/] {system}, {guarantee}: {text}", highlight=False)
+
+
+def results_table(rows: Sequence[Mapping[str, Any]]) -> Table:
+    """The rows side by side, as `table_cells` words them."""
+    table = Table(title="medians over the rounds")
+    header, *lines = table_cells(rows)
+    for title in header:
+        table.add_column(title, justify="left" if title in ("row", "guarantee") else "right")
+    for line in lines:
+        table.add_row(*line)
+    return table
+
+
+def table_cells(rows: Sequence[Mapping[str, Any]]) -> list[list[str]]:
+    """A header and a line per row; the terminal and the README show the same."""
+    peers = list(dict.fromkeys(peer for row in rows for peer in row["peers"]))
+    header = ["row", "guarantee", "unit", "Penstock", *(TITLES.get(p, p) for p in peers)]
+    lines = [[*header, "spread", "exact", "met"]]
+    for row in rows:
+        cells = [row["name"], row["guarantee"].replace("_", "-"), row["unit"]]
+        cells.append(number(row["penstock"]))
+        cells += [peer_cell(row, peer) for peer in peers]
+        cells += [f"{row['spread']:.0%}", yes(row["exact"]), yes(row["met"])]
+        lines.append(cells)
+    return lines
+
+
+def peer_cell(row: Mapping[str, Any], peer: str) -> str:
+    """A peer's figure, then Penstock's ratio to it and the target of that ratio, if any."""
+    if peer not in row["peers"]:
+        return "-"
+    text = number(row["peers"][peer])
+    if peer in row["ratios"]:
+        text += f" (x {row['ratios'][peer]:.2f}"
+        if peer in row["targets"]:
+            text += f", target {row['targets'][peer]:g}"
+        text += ")"
+    return text
+
+
+def number(value: float | None) -> str:
+    if value is None:
+        return "-"
+    return f"{value:,.0f}" if abs(value) >= 100 else f"{value:.1f}"
+
+
+def yes(value: bool) -> str:
+    return "yes" if value else "no"

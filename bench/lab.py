@@ -1,0 +1,88 @@
+"""Where the rows run: a broker, the systems, a directory for state and logs, and a display."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Protocol
+
+from confluent_kafka.admin import AdminClient
+
+from bench.load import create_topic, delete_topics
+from bench.systems import Guarantee, Job, System
+
+
+class Display(Protocol):
+    """What a row tells while it runs."""
+
+    def status(self, text: str) -> None:
+        """Say what goes on at this moment."""
+
+    def figure(self, row: str, system: str, guarantee: str, text: str) -> None:
+        """Say what one run gave."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Settings:
+    """How much is measured; the defaults are the benchmark, anything less is a quick look."""
+
+    rounds: int = 3
+    records: int = 4_000_000
+    seconds: int = 30
+    systems: tuple[str, ...] = ("penstock", "kafka_streams", "quix_streams")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Lab:
+    """A broker that is up, systems that are ready, and room to work in."""
+
+    bootstrap_servers: str
+    systems: dict[str, System]
+    directory: Path
+    display: Display
+    settings: Settings
+    _numbers: Iterator[int] = field(default_factory=lambda: itertools.count(1))
+
+    def admin(self) -> AdminClient:
+        return AdminClient({"bootstrap.servers": self.bootstrap_servers})
+
+    @contextmanager
+    def job(self, system: System, *, input: str, guarantee: Guarantee, row: str) -> Iterator[Job]:
+        """A run that shares nothing with any other: own id, own output topic, own state."""
+        # The process id keeps runs apart that share a broker given by --bootstrap-servers.
+        name = f"bench-{row}-{system.name}-{os.getpid()}-{next(self._numbers)}".replace("_", "-")
+        job = Job(
+            bootstrap_servers=self.bootstrap_servers,
+            application_id=name,
+            input=input,
+            output=f"{name}-out",
+            guarantee=guarantee,
+            state_dir=self.directory / name,
+        )
+        create_topic(self.admin(), job.output)
+        try:
+            yield job
+        finally:
+            delete_topics(self.admin(), self.left_behind(job, system))
+            shutil.rmtree(job.state_dir, ignore_errors=True)
+
+    def left_behind(self, job: Job, system: System) -> list[str]:
+        """The topics of a run: its output, and all that bear its application id."""
+        names = self.admin().list_topics(timeout=30).topics
+        return [
+            name for name in names if job.application_id in name or name == system.changelog(job)
+        ]
+
+    def log(self, job: Job) -> Path:
+        return self.directory / f"{job.application_id}.log"
+
+
+def rotated(systems: list[System], round_number: int) -> list[System]:
+    """Another system goes first in each round, so that none always has the warmest machine."""
+    shift = round_number % len(systems) if systems else 0
+    return systems[shift:] + systems[:shift]

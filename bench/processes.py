@@ -1,0 +1,78 @@
+"""The measured system as child processes: started, watched, stopped, never left behind."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+from bench.errors import BenchError
+
+STOP_SECONDS = 90.0
+LOG_TAIL_CHARS = 4_000
+
+
+class Running:
+    """A system's processes, each in a session of its own, writing to one log."""
+
+    def __init__(self, commands: list[list[str]], log: Path) -> None:
+        self._log = log
+        self._children: list[subprocess.Popen[bytes]] = []
+        with log.open("wb") as sink:
+            for command in commands:
+                child = subprocess.Popen(
+                    command,
+                    stdin=subprocess.DEVNULL,
+                    stdout=sink,
+                    stderr=subprocess.STDOUT,
+                    start_new_session=True,
+                )
+                self._children.append(child)
+
+    def check(self) -> None:
+        """Raise, with the end of the log, if a process has ended by itself."""
+        for child in self._children:
+            if child.poll() is not None:
+                raise BenchError(
+                    f"{child.args!r} ended with {child.returncode} before it was done:\n"
+                    f"{self.log_tail()}"
+                )
+
+    def stop(self) -> float:
+        """Ask the processes to end, wait for them, and say how long that took."""
+        begin = time.monotonic()
+        for child in self._children:
+            child.terminate()
+        for child in self._children:
+            try:
+                child.wait(max(0.1, STOP_SECONDS - (time.monotonic() - begin)))
+            except subprocess.TimeoutExpired:
+                raise BenchError(
+                    f"{child.args!r} did not end within {STOP_SECONDS:.0f} s of SIGTERM:\n"
+                    f"{self.log_tail()}"
+                ) from None
+        return time.monotonic() - begin
+
+    def kill(self) -> None:
+        """End whatever is left of the processes and of their own children."""
+        for child in self._children:
+            with suppress(ProcessLookupError, PermissionError):
+                os.killpg(child.pid, signal.SIGKILL)
+            child.wait()
+
+    def log_tail(self) -> str:
+        return self._log.read_text(errors="replace")[-LOG_TAIL_CHARS:]
+
+
+@contextmanager
+def running(commands: list[list[str]], log: Path) -> Iterator[Running]:
+    """Run the commands for the length of the block; nothing outlives it."""
+    system = Running(commands, log)
+    try:
+        yield system
+    finally:
+        system.kill()

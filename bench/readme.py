@@ -1,0 +1,63 @@
+"""`python -m bench.readme`: put the latest results into README.md, between its two marks."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from bench.display import table_cells
+from bench.errors import BenchError
+from bench.results import LATEST, read
+
+README = Path(__file__).parent.parent / "README.md"
+START = "<!-- bench:start -->"
+END = "<!-- bench:end -->"
+
+
+def section(document: Mapping[str, Any]) -> str:
+    """The results in Markdown: table, machine, versions, and how to make them again."""
+    header, *lines = table_cells(document["rows"])
+    table = [header, ["---"] * len(header), *lines]
+    machine = document["machine"]
+    versions = ", ".join(f"{name} {version}" for name, version in document["versions"].items())
+    dates = sorted({row["date"] for row in document["rows"] if "date" in row})
+    period = dates[0] if len(dates) < 2 else f"{dates[0]} to {dates[-1]}"
+    return "\n".join(
+        [
+            *("| " + " | ".join(cells) + " |" for cells in table),
+            "",
+            "Medians over interleaved rounds; in brackets Penstock's ratio to the peer, and its "
+            "target. `exact`: every count of every run was compared with the input's.",
+            "",
+            f"Measured {period} on {machine['cores']} cores ({machine['cpu']}), "
+            f"{machine['memory_gib']:g} GiB, {machine['os']}, the broker {machine['broker']}; "
+            f"commit {document['commit']}; {versions}.",
+            "",
+            "To make them again: `make bench`, or one row with `make bench ROW=count`. "
+            "How it is measured: [bench/README.md](bench/README.md).",
+        ]
+    )
+
+
+def spliced(text: str, inside: str) -> str:
+    """The text with what lies between the marks replaced; raise when the marks are not there."""
+    before, start, rest = text.partition(START)
+    _, end, after = rest.partition(END)
+    if not start or not end:
+        raise BenchError(f"README.md lacks {START} and {END}: put both where the table should be")
+    return f"{before}{START}\n{inside}\n{END}{after}"
+
+
+def main() -> int:
+    document = read(LATEST)
+    if document is None:
+        print(f"There are no results in {LATEST.name}: run `make bench` first", file=sys.stderr)
+        return 1
+    README.write_text(spliced(README.read_text(), section(document)))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,154 @@
+"""Rows of figures: medians, ratios, whether the targets are met, and the file they are kept in."""
+
+from __future__ import annotations
+
+import json
+import os
+import statistics
+import tempfile
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from bench.errors import BenchError
+
+SCHEMA = 1
+LATEST = Path(__file__).parent / "results" / "latest.json"
+PENSTOCK = "penstock"
+# The keys that every row has; a row may have more.
+ROW_KEYS = (
+    *("name", "guarantee", "unit", "penstock", "peers", "ratios", "targets"),
+    *("rounds", "spread", "exact", "met"),
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Row:
+    """One row: for each system a figure per round, and what Penstock's ratio to a peer must be."""
+
+    name: str
+    guarantee: str
+    unit: str
+    figures: Mapping[str, Sequence[float]]
+    targets: Mapping[str, float]
+    exact: bool
+    lower_is_better: bool = False
+    details: Mapping[str, Any] = field(default_factory=dict)
+
+    def medians(self) -> dict[str, float]:
+        return {system: statistics.median(values) for system, values in self.figures.items()}
+
+    def spreads(self) -> dict[str, float]:
+        return {system: spread(values) for system, values in self.figures.items()}
+
+    def ratios(self) -> dict[str, float]:
+        """Penstock's median divided by each peer's; empty when Penstock did not run."""
+        medians = self.medians()
+        ours = medians.pop(PENSTOCK, None)
+        if ours is None:
+            return {}
+        return {peer: ours / theirs for peer, theirs in medians.items()}
+
+    def met(self) -> bool:
+        """Every output was exact, and every target with a figure is reached."""
+        return self.exact and targets_met(
+            self.ratios(), self.targets, lower_is_better=self.lower_is_better
+        )
+
+    def to_json(self) -> dict[str, Any]:
+        """The row as the results file has it."""
+        medians = self.medians()
+        spreads = self.spreads()
+        return {
+            "name": self.name,
+            "guarantee": self.guarantee,
+            "unit": self.unit,
+            "penstock": rounded(medians.pop(PENSTOCK, None)),
+            "peers": {peer: rounded(value) for peer, value in medians.items()},
+            "ratios": {peer: rounded(value) for peer, value in self.ratios().items()},
+            "targets": dict(self.targets),
+            "rounds": min(len(values) for values in self.figures.values()),
+            "spread": rounded(max(spreads.values())),
+            "exact": self.exact,
+            "met": self.met(),
+            "lower_is_better": self.lower_is_better,
+            "spreads": {system: rounded(value) for system, value in spreads.items()},
+            "figures": {s: [rounded(v) for v in values] for s, values in self.figures.items()},
+            **self.details,
+        }
+
+
+def spread(values: Sequence[float]) -> float:
+    """How far the rounds lie apart: (largest - smallest) / median."""
+    return (max(values) - min(values)) / statistics.median(values)
+
+
+def targets_met(
+    ratios: Mapping[str, float], targets: Mapping[str, float], *, lower_is_better: bool
+) -> bool:
+    """Whether each target's ratio is on the right side of it; a ratio that is missing is not."""
+    for peer, target in targets.items():
+        if peer not in ratios:
+            return False
+        reached = ratios[peer] <= target if lower_is_better else ratios[peer] >= target
+        if not reached:
+            return False
+    return True
+
+
+def rounded(value: float | None) -> float | None:
+    """Four significant digits at least, and no more decimals than that needs."""
+    if value is None:
+        return None
+    return round(value) if abs(value) >= 1000 else float(f"{value:.4g}")
+
+
+def merged(
+    earlier: Mapping[str, Any] | None,
+    rows: Sequence[Mapping[str, Any]],
+    *,
+    commit: str,
+    machine: Mapping[str, Any],
+    versions: Mapping[str, str],
+) -> dict[str, Any]:
+    """The results file with these rows in place of those of the same names; the others stay."""
+    replaced = {row["name"] for row in rows}
+    kept = [row for row in (earlier or {}).get("rows", ()) if row["name"] not in replaced]
+    return {
+        "schema": SCHEMA,
+        "commit": commit,
+        "machine": dict(machine),
+        "versions": dict(versions),
+        "rows": kept + [dict(row) for row in rows],
+    }
+
+
+def read(path: Path) -> dict[str, Any] | None:
+    """The results so far; None when there are none."""
+    if not path.exists():
+        return None
+    document = json.loads(path.read_text())
+    check(document, path)
+    return document  # type: ignore[no-any-return]
+
+
+def check(document: Any, path: Path) -> None:
+    """Raise when a results file is not what this code writes."""
+    if not isinstance(document, dict) or document.get("schema") != SCHEMA:
+        raise BenchError(f"{path} is not a results file of schema {SCHEMA}: delete it, run again")
+    for row in document["rows"]:
+        missing = [key for key in ROW_KEYS if key not in row]
+        if missing:
+            raise BenchError(f"{path}: row {row.get('name')} lacks {', '.join(missing)}")
+
+
+def write(path: Path, document: Mapping[str, Any]) -> None:
+    """Replace the file at once: a run that is interrupted leaves the old results whole."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    handle, temporary = tempfile.mkstemp(dir=path.parent, suffix=".json")
+    with os.fdopen(handle, "w") as file:
+        json.dump(document, file, indent=2)
+        file.write("\n")
+    os.chmod(temporary, 0o644)
+    os.replace(temporary, path)

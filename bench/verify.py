@@ -1,0 +1,94 @@
+"""What a run left in Kafka, read back and compared with what must be there."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
+
+from bench.errors import BenchError
+
+FETCH = 50_000
+QUIET_SECONDS = 30.0
+
+Decode = Callable[[bytes], int]
+
+
+@dataclass(frozen=True)
+class Content:
+    """The committed records of a topic: how many, and the last value of each key."""
+
+    records: int
+    last: dict[bytes, bytes]
+
+
+def read_all(bootstrap_servers: str, topic: str) -> Content:
+    """Read a topic from its start to its present end, committed records only."""
+    consumer = Consumer(
+        {
+            "bootstrap.servers": bootstrap_servers,
+            "group.id": "bench-verify",
+            "enable.auto.commit": False,
+            "auto.offset.reset": "earliest",
+            "isolation.level": "read_committed",
+            # The end is told by the consumer: markers and aborted records take offsets, so
+            # comparing positions with watermarks would wait for records that never come.
+            "enable.partition.eof": True,
+            "fetch.message.max.bytes": 8 << 20,
+            "queued.max.messages.kbytes": 256 << 10,
+        }
+    )
+    try:
+        found = consumer.list_topics(topic, timeout=30).topics[topic]
+        if found.error is not None:
+            raise BenchError(f"topic {topic} cannot be read: {found.error}")
+        consumer.assign([TopicPartition(topic, p, 0) for p in found.partitions])
+        return drain(consumer, topic, open_partitions=set(found.partitions))
+    finally:
+        consumer.close()
+
+
+def drain(consumer: Consumer, topic: str, *, open_partitions: set[int]) -> Content:
+    """Consume until every partition has reported its end."""
+    records = 0
+    last: dict[bytes, bytes] = {}
+    while open_partitions:
+        messages = consumer.consume(FETCH, timeout=QUIET_SECONDS)
+        if not messages:
+            raise BenchError(f"{topic}: no answer for {QUIET_SECONDS:.0f} s before its end")
+        for message in messages:
+            error = message.error()
+            if error is None:
+                records += 1
+                last[message.key() or b""] = message.value() or b""
+            elif error.code() == KafkaError._PARTITION_EOF:
+                open_partitions.discard(message.partition())
+            else:
+                raise KafkaException(error)
+    return Content(records, last)
+
+
+def differences(
+    content: Content, expected: dict[bytes, int], *, key: Callable[[bytes], bytes], value: Decode
+) -> list[str]:
+    """Where the last values differ from the expected counts; empty means exact."""
+    found = {key(raw): value(last) for raw, last in content.last.items()}
+    wrong = [
+        f"{name!r}: {found.get(name, 'absent')} instead of {count}"
+        for name, count in expected.items()
+        if found.get(name) != count
+    ]
+    surplus = [f"{name!r}: {found[name]}, which no input has" for name in found.keys() - expected]
+    return wrong + surplus
+
+
+def long_value(raw: bytes) -> int:
+    """Kafka's long: eight bytes, big-endian."""
+    if len(raw) != 8:
+        raise BenchError(f"a count has {len(raw)} bytes instead of 8: {raw[:20]!r}")
+    return int.from_bytes(raw, "big", signed=True)
+
+
+def same_key(raw: bytes) -> bytes:
+    return raw
