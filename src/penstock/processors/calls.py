@@ -1,0 +1,77 @@
+"""Calling the user's functions: a bare loop in C, and a full account of the one call that failed."""
+
+from __future__ import annotations
+
+import traceback
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import pyarrow as pa
+
+from penstock.errors import UserFunctionError
+from penstock.processors.batch import Batch, Column
+from penstock.serdes import Serde
+
+
+def call_each(
+    step: str, batch: Batch, function: Callable[..., Any], *arguments: Iterable[Any]
+) -> list[Any]:
+    """What the function returns for each row."""
+    results: list[Any] = []
+    try:
+        # On an exception `extend` keeps what it has, so its length is the index that failed.
+        results.extend(map(function, *arguments))
+    except Exception as error:
+        raise user_error(step, batch, len(results), error) from error
+    return results
+
+
+def user_error(step: str, batch: Batch, row: int, error: Exception) -> UserFunctionError:
+    """The error of a user's function, with its traceback and the record's coordinates."""
+    frames = error.__traceback__.tb_next if error.__traceback__ else None
+    text = "".join(traceback.format_exception(type(error), error, frames)).rstrip()
+    return UserFunctionError(
+        f"The function of step {step} raised {type(error).__name__}\n{text}\n",
+        where=coordinates(step, batch, row),
+        hint="The slice was not committed; mend the function and start again",
+    )
+
+
+def coordinates(step: str, batch: Batch, row: int) -> dict[str, object]:
+    """Where a row came from."""
+    return {
+        "topic": batch.topic,
+        "partition": batch.partition,
+        "offset": int(batch.offsets[row]),
+        "step": step,
+    }
+
+
+def encode(step: str, batch: Batch, column: Column, serde: Serde[Any], what: str) -> pa.BinaryArray:
+    """The column's bytes, or an error that names the first value that the serde refuses."""
+    try:
+        return column.binary(serde)
+    except (TypeError, ValueError, OverflowError, AttributeError) as error:
+        for row, value in enumerate(column.objects()):
+            if value is not None:
+                _check_value(step, batch, row, value, serde, what)
+        raise _refused(step, batch, 0, error, serde, what) from error
+
+
+def _check_value(
+    step: str, batch: Batch, row: int, value: Any, serde: Serde[Any], what: str
+) -> None:
+    try:
+        serde.serialize(value)
+    except Exception as error:
+        raise _refused(step, batch, row, error, serde, what) from error
+
+
+def _refused(
+    step: str, batch: Batch, row: int, error: Exception, serde: Serde[Any], what: str
+) -> UserFunctionError:
+    return UserFunctionError(
+        f"Step {step} got a {what} that its serde {serde.name!r} cannot write: {error}",
+        where=coordinates(step, batch, row),
+        hint=f"Return the type that the topology names, or name another by {what}=",
+    )

@@ -1,0 +1,268 @@
+"""How an aggregate's value develops: row by row for a user's functions, in C for a count.
+
+A fold knows nothing of caches or changelogs: it keeps each slot's present value and timestamp, and can
+say which value and timestamp every single row led to.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+import pyarrow as pa
+
+from penstock.processors.batch import Batch, Bools, Column
+from penstock.processors.calls import user_error
+from penstock.processors.records import Int64s
+from penstock.processors.running import positions_within, running_max, sort_by_slot
+from penstock.serdes import LongSerde, Serde
+from penstock.serdes.contract import binary_objects
+from penstock.topology import AggregateNode
+
+ABSENT = -1
+
+
+@dataclass(frozen=True)
+class Stored:
+    """The bytes of a store, taken apart: bare values, and timestamps (-1 where absent)."""
+
+    values: pa.BinaryArray
+    timestamps: Int64s
+
+
+@dataclass(frozen=True)
+class Each:
+    """What every row led to. `timestamps` are the values'."""
+
+    values: Column
+    timestamps: Int64s
+
+
+class Fold(Protocol):
+    """The values of all slots."""
+
+    timestamps: Int64s
+
+    def grow(self, stored: Stored) -> None:
+        """Add slots with what the store holds for them."""
+
+    def each(self, slots: Int64s, batch: Batch) -> Each:
+        """Take the rows in and say what each led to."""
+
+    def last(self, slots: Int64s, batch: Batch) -> None:
+        """Take the rows in; only the outcome matters."""
+
+    def values(self, slots: Int64s) -> Column:
+        """The present values of these slots."""
+
+    def snapshot(self) -> Fold:
+        """A copy that later rows leave alone."""
+
+
+def split_stored(stored: pa.BinaryArray) -> Stored:
+    """Separate the 8-byte timestamps from the values."""
+    timestamps = np.full(len(stored), ABSENT, dtype=np.int64)
+    if stored.null_count == len(stored):
+        return Stored(pa.nulls(len(stored), pa.binary()), timestamps)
+    valid = stored.is_valid().to_numpy(zero_copy_only=False)
+    prefix = pa.compute.binary_slice(stored.drop_null(), 0, 8)
+    timestamps[valid] = LongSerde().read(prefix)
+    return Stored(pa.compute.binary_slice(stored, 8), timestamps)
+
+
+class CountFold:
+    """Counts, without a step of Python per row."""
+
+    def __init__(self) -> None:
+        self.counts = np.empty(0, dtype=np.int64)
+        self.timestamps = np.empty(0, dtype=np.int64)
+
+    def grow(self, stored: Stored) -> None:
+        self.counts = np.concatenate([self.counts, LongSerde().read(stored.values)])
+        self.timestamps = np.concatenate([self.timestamps, stored.timestamps])
+
+    def each(self, slots: Int64s, batch: Batch) -> Each:
+        groups = sort_by_slot(slots)
+        counts = self.counts[slots] + positions_within(groups) + 1
+        timestamps = running_max(groups, batch.timestamps, self.timestamps[slots], None)
+        self.counts[slots] = counts
+        self.timestamps[slots] = timestamps
+        return Each(_counts(counts), timestamps)
+
+    def last(self, slots: Int64s, batch: Batch) -> None:
+        self.counts += np.bincount(slots, minlength=len(self.counts))
+        np.maximum.at(self.timestamps, slots, batch.timestamps)
+
+    def values(self, slots: Int64s) -> Column:
+        return _counts(self.counts[slots])
+
+    def snapshot(self) -> CountFold:
+        copy = CountFold()
+        copy.counts, copy.timestamps = self.counts.copy(), self.timestamps.copy()
+        return copy
+
+
+def _counts(counts: Int64s) -> Column:
+    serde = LongSerde()
+    return Column(binary=serde.write(counts), serde=serde)
+
+
+class FunctionFold:
+    """`reduce` and `aggregate`: the user's function, row by row.
+
+    Mutable values are kept as bytes and decoded for each call, so that a function that changes its
+    argument in place changes nothing that was written before.
+    """
+
+    def __init__(self, node: AggregateNode, serde: Serde[Any]) -> None:
+        self._node = node
+        self._serde = serde
+        self._state: list[Any] = []
+        self.timestamps = np.empty(0, dtype=np.int64)
+
+    def grow(self, stored: Stored) -> None:
+        values = stored.values
+        self._state.extend(
+            self._serde.deserialize_column(values)
+            if self._serde.immutable
+            else binary_objects(values)
+        )
+        self.timestamps = np.concatenate([self.timestamps, stored.timestamps])
+
+    def each(self, slots: Int64s, batch: Batch) -> Each:
+        results: list[Any] = []
+        restarts: list[int] = []
+        try:
+            self._run(slots.tolist(), batch, results, restarts)
+        except Exception as error:
+            raise user_error(self._node.name, batch, len(results), error) from error
+        fresh = np.zeros(len(slots), dtype=np.bool_)
+        fresh[restarts] = True
+        timestamps = self._running_timestamps(slots, batch, fresh)
+        self.timestamps[slots] = timestamps
+        return Each(self._column(results), timestamps)
+
+    def last(self, slots: Int64s, batch: Batch) -> None:
+        self.each(slots, batch)
+
+    def values(self, slots: Int64s) -> Column:
+        state = self._state
+        return self._column([state[slot] for slot in slots.tolist()])
+
+    def snapshot(self) -> FunctionFold:
+        copy = FunctionFold(self._node, self._serde)
+        copy._state, copy.timestamps = self._state.copy(), self.timestamps.copy()
+        return copy
+
+    def _column(self, results: list[Any]) -> Column:
+        if self._serde.immutable:
+            return Column(objects=results)
+        return Column(binary=pa.array(results, type=pa.binary()), serde=self._serde)
+
+    def _running_timestamps(self, slots: Int64s, batch: Batch, fresh: Bools) -> Int64s:
+        # A key without a value (new, or deleted before) takes the record's own time.
+        return running_max(sort_by_slot(slots), batch.timestamps, self.timestamps[slots], fresh)
+
+    def _run(
+        self, slots: list[int], batch: Batch, results: list[Any], restarts: list[int]
+    ) -> None:
+        node, values = self._node, batch.values.objects()
+        function: Callable[..., Any] = node.aggregator or _refuse
+        if node.kind == "aggregate":
+            keys, start = batch.keys.objects(), node.initializer or _refuse
+            if self._serde.immutable:
+                aggregate_values(self._state, slots, keys, values, start, function, results, restarts)
+            else:
+                self._aggregate_bytes(slots, keys, values, start, function, results, restarts)
+        elif self._serde.immutable:
+            reduce_values(self._state, slots, values, function, results, restarts)
+        else:
+            self._reduce_bytes(slots, values, function, results, restarts)
+
+    def _reduce_bytes(
+        self,
+        slots: list[int],
+        values: list[Any],
+        function: Callable[..., Any],
+        results: list[Any],
+        restarts: list[int],
+    ) -> None:
+        state, decode, encode = self._state, self._serde.deserialize, self._serde.serialize
+        for slot, value in zip(slots, values, strict=True):
+            old = state[slot]
+            if old is None:
+                restarts.append(len(results))
+                new = value
+            else:
+                new = function(decode(old), value)
+            state[slot] = data = None if new is None else encode(new)
+            results.append(data)
+
+    def _aggregate_bytes(
+        self,
+        slots: list[int],
+        keys: list[Any],
+        values: list[Any],
+        start: Callable[[], Any],
+        function: Callable[..., Any],
+        results: list[Any],
+        restarts: list[int],
+    ) -> None:
+        state, decode, encode = self._state, self._serde.deserialize, self._serde.serialize
+        for slot, key, value in zip(slots, keys, values, strict=True):
+            old = state[slot]
+            if old is None:
+                restarts.append(len(results))
+                new = function(key, value, start())
+            else:
+                new = function(key, value, decode(old))
+            state[slot] = data = None if new is None else encode(new)
+            results.append(data)
+
+
+def reduce_values(
+    state: list[Any],
+    slots: list[int],
+    values: list[Any],
+    function: Callable[..., Any],
+    results: list[Any],
+    restarts: list[int],
+) -> None:
+    """`reduce` over values that can be shared."""
+    append = results.append
+    for slot, value in zip(slots, values, strict=True):
+        old = state[slot]
+        if old is None:
+            restarts.append(len(results))
+            new = value
+        else:
+            new = function(old, value)
+        state[slot] = new
+        append(new)
+
+
+def aggregate_values(
+    state: list[Any],
+    slots: list[int],
+    keys: list[Any],
+    values: list[Any],
+    start: Callable[[], Any],
+    function: Callable[..., Any],
+    results: list[Any],
+    restarts: list[int],
+) -> None:
+    """`aggregate` over values that can be shared."""
+    append = results.append
+    for slot, key, value in zip(slots, keys, values, strict=True):
+        old = state[slot]
+        if old is None:
+            restarts.append(len(results))
+            old = start()
+        state[slot] = new = function(key, value, old)
+        append(new)
+
+
+def _refuse(*_: Any) -> Any:
+    raise TypeError("this aggregation has no function")

@@ -1,0 +1,85 @@
+"""What goes into a slice and what comes out."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Literal, Protocol
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+Int64s = npt.NDArray[np.int64]
+
+HEADERS_TYPE = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
+
+CHANGES_SCHEMA = pa.schema(
+    [
+        ("store", pa.dictionary(pa.int32(), pa.string())),
+        ("key", pa.binary()),
+        ("value", pa.binary()),
+        ("timestamp", pa.int64()),
+    ]
+)
+OUTPUTS_SCHEMA = pa.schema(
+    [
+        ("topic", pa.dictionary(pa.int32(), pa.string())),
+        ("partition", pa.int32()),
+        ("key", pa.binary()),
+        ("value", pa.binary()),
+        ("timestamp", pa.int64()),
+        ("headers", HEADERS_TYPE),
+    ]
+)
+
+
+class StateReader(Protocol):
+    """Reads a task's stores as they were when the slice began."""
+
+    def get_many(self, store: str, keys: pa.BinaryArray) -> pa.BinaryArray:
+        """Each key's stored bytes (8-byte big-endian timestamp, then the value), null if absent."""
+
+
+@dataclass(frozen=True)
+class Records:
+    """Rows of one task in processing order: a slice, or an Arrow chunk of it.
+
+    `topic` is the name in Kafka. `headers` is of `HEADERS_TYPE`, or `None` when no record has any.
+    """
+
+    topic: str
+    partition: int
+    offsets: Int64s
+    timestamps: Int64s
+    keys: pa.BinaryArray
+    values: pa.BinaryArray
+    headers: pa.ListArray | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Limits:
+    """What bounds a slice.
+
+    `cache_max_bytes` is for the whole slice, shared equally by its cached stores; 0 turns the record
+    cache off. `partition_counts` has the number of partitions of every output topic.
+    """
+
+    cache_max_bytes: int
+    on_bad_record: Literal["fail", "continue"] = "fail"
+    partition_counts: Mapping[str, int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class SliceResult:
+    """What a slice wants written.
+
+    `changes` has a row per changelog record (store, key, bare value or null, timestamp), `outputs` a
+    row per output record (topic, partition or -1, key, value, timestamp, headers), both in order.
+    `dropped` counts records by the reason for which they went no further.
+    """
+
+    changes: pa.RecordBatch
+    outputs: pa.RecordBatch
+    dropped: Mapping[str, int]
+    metadata: Mapping[str, str]

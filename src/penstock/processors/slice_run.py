@@ -1,0 +1,204 @@
+"""Runs a sub-topology over one task's slice."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import numpy as np
+import pyarrow as pa
+
+from penstock.errors import TopicMissingError, TopologyError
+from penstock.processors.aggregate import AggregateRun
+from penstock.processors.batch import Batch
+from penstock.processors.calls import encode
+from penstock.processors.outputs import Changes, Outputs
+from penstock.processors.records import HEADERS_TYPE, Limits, Records, SliceResult, StateReader
+from penstock.processors.source import read_source
+from penstock.processors.stateless import transform
+from penstock.topology import AggregateNode, Node, SinkNode, SourceNode, SubTopology
+from penstock.topology.graph import full_topic
+
+# Small Arrow chunks are joined up to here: the cost of a batch is per distinct key, not only per row.
+BATCH_ROWS = 500_000
+BATCH_BYTES = 128 * 1024 * 1024
+
+
+class SliceRun:
+    """One task, one slice: `process` its records in order, then `finish`.
+
+    Raises `UserFunctionError` or `DeserializationError`, and then nothing of the slice may be written.
+    """
+
+    def __init__(
+        self,
+        sub_topology: SubTopology,
+        *,
+        application_id: str,
+        state: StateReader,
+        limits: Limits,
+    ) -> None:
+        self._sub = sub_topology
+        self._limits = limits
+        self._application_id = application_id
+        self._dropped: Counter[str] = Counter()
+        self._rank = _depth_first_ranks(sub_topology)
+        self._sources = _sources_by_topic(sub_topology, application_id)
+        topics = sub_topology.output_topics(application_id)
+        _check_counts(topics, limits)
+        self._changes = Changes(tuple(store.name for store in sub_topology.stores))
+        self._outputs = Outputs(topics, len(sub_topology.sinks))
+        self._aggregates = self._make_aggregates(state)
+        self._waiting: list[Records] = []
+        self._rows = 0
+
+    def process(self, records: Records) -> None:
+        """Take the next records; may be called any number of times."""
+        if not len(records.offsets):
+            return
+        if records.topic not in self._sources:
+            raise TopologyError(
+                f"Sub-topology {self._sub.name} does not read topic {records.topic!r}",
+                hint=f"It reads: {', '.join(self._sources)}",
+            )
+        waiting = self._waiting
+        if waiting and not _can_join(waiting, records):
+            self._run_waiting()
+        self._waiting.append(records)
+
+    def finish(self) -> SliceResult:
+        """Flush the record cache; returns everything that the slice wants written."""
+        self._run_waiting()
+        for name, aggregate in self._aggregates.items():
+            batch = aggregate.flush(self._rows)
+            if batch is not None:
+                self._rows += len(batch)
+                self._forward(self._sub.by_name[name], batch)
+        return SliceResult(
+            changes=self._changes.result(),
+            outputs=self._outputs.result(),
+            dropped=dict(self._dropped),
+            metadata={},
+        )
+
+    def _make_aggregates(self, state: StateReader) -> dict[str, AggregateRun]:
+        cached = sum(store.caching for store in self._sub.stores)
+        share = self._limits.cache_max_bytes // max(cached, 1)
+        return {
+            node.name: AggregateRun(
+                node,
+                self._sub.store(node.store),
+                state=state,
+                changes=self._changes,
+                cache_max_bytes=share,
+                rank=self._rank[node.name],
+            )
+            for node in self._sub.nodes
+            if isinstance(node, AggregateNode)
+        }
+
+    def _run_waiting(self) -> None:
+        if not self._waiting:
+            return
+        records, self._waiting = _joined(self._waiting), []
+        source = self._sources[records.topic]
+        batch = read_source(
+            source,
+            records,
+            first=self._rows,
+            on_bad_record=self._limits.on_bad_record,
+            dropped=self._dropped,
+        )
+        self._rows += len(records.offsets)
+        self._run(source, batch)
+
+    def _run(self, node: Node, batch: Batch) -> None:
+        if not len(batch):
+            return
+        if isinstance(node, SinkNode):
+            self._sink(node, batch)
+        elif isinstance(node, AggregateNode):
+            result = self._aggregates[node.name].process(batch, self._dropped)
+            if result is not None:
+                self._forward(node, result)
+        else:
+            self._forward(node, transform(node, batch, self._dropped))
+
+    def _forward(self, node: Node, batch: Batch) -> None:
+        for child in node.children:
+            self._run(self._sub.by_name[child], batch)
+
+    def _sink(self, node: SinkNode, batch: Batch) -> None:
+        topic = full_topic(node, node.topic, self._application_id)
+        self._outputs.add(
+            topic,
+            self._limits.partition_counts[topic],
+            batch,
+            keys=encode(node.name, batch, batch.keys, node.key_serde, "key"),
+            values=encode(node.name, batch, batch.values, node.value_serde, "value"),
+            rank=self._rank[node.name],
+        )
+
+
+def _depth_first_ranks(sub_topology: SubTopology) -> dict[str, int]:
+    """Each step's place in the order in which one record meets the steps."""
+    ranks: dict[str, int] = {}
+
+    def visit(name: str) -> None:
+        ranks.setdefault(name, len(ranks))
+        for child in sub_topology.by_name[name].children:
+            visit(child)
+
+    for source in sub_topology.sources:
+        visit(source.name)
+    return ranks
+
+
+def _sources_by_topic(sub_topology: SubTopology, application_id: str) -> dict[str, SourceNode]:
+    return {
+        full_topic(source, topic, application_id): source
+        for source in sub_topology.sources
+        for topic in source.topics
+    }
+
+
+def _check_counts(topics: tuple[str, ...], limits: Limits) -> None:
+    for topic in topics:
+        if limits.partition_counts.get(topic, 0) < 1:
+            raise TopicMissingError(
+                "The number of partitions of an output topic is not known",
+                where={"topic": topic},
+                hint="Create the topic before the application starts",
+            )
+
+
+def _can_join(waiting: list[Records], more: Records) -> bool:
+    last = waiting[-1]
+    rows = sum(len(each.offsets) for each in waiting) + len(more.offsets)
+    size = sum(each.keys.nbytes + each.values.nbytes for each in (*waiting, more))
+    same = (last.topic, last.partition) == (more.topic, more.partition)
+    return same and rows <= BATCH_ROWS and size <= BATCH_BYTES
+
+
+def _joined(waiting: list[Records]) -> Records:
+    if len(waiting) == 1:
+        return waiting[0]
+    return Records(
+        topic=waiting[0].topic,
+        partition=waiting[0].partition,
+        offsets=np.concatenate([each.offsets for each in waiting]),
+        timestamps=np.concatenate([each.timestamps for each in waiting]),
+        keys=pa.concat_arrays([each.keys for each in waiting]),
+        values=pa.concat_arrays([each.values for each in waiting]),
+        headers=_joined_headers(waiting),
+    )
+
+
+def _joined_headers(waiting: list[Records]) -> pa.ListArray | None:
+    if all(each.headers is None for each in waiting):
+        return None
+    return pa.concat_arrays(
+        [
+            pa.nulls(len(each.offsets), HEADERS_TYPE) if each.headers is None else each.headers
+            for each in waiting
+        ]
+    )

@@ -1,0 +1,68 @@
+"""Which serde a type stands for."""
+
+from __future__ import annotations
+
+import dataclasses
+import types
+import typing
+from typing import Any, TypeVar
+
+import msgspec
+
+from penstock.errors import TopologyError
+from penstock.serdes.contract import Serde
+from penstock.serdes.json import JsonSerde
+from penstock.serdes.scalars import BoolSerde, BytesSerde, DoubleSerde, LongSerde, StringSerde
+
+T = TypeVar("T")
+
+_BY_TYPE: dict[Any, Serde[Any]] = {
+    bytes: BytesSerde(),
+    str: StringSerde(),
+    int: LongSerde(),
+    float: DoubleSerde(),
+    bool: BoolSerde(),
+}
+
+
+def serde_of(type_or_serde: type[T] | Serde[T]) -> Serde[T]:
+    """The serde that a type stands for; a serde stands for itself.
+
+    >>> serde_of(int).serialize(1)
+    b'\\x00\\x00\\x00\\x00\\x00\\x00\\x00\\x01'
+
+    Raises `TopologyError` for a type that has none.
+    """
+    if isinstance(type_or_serde, Serde):
+        return type_or_serde
+    kind = _without_none(type_or_serde)
+    known = _BY_TYPE.get(kind) if isinstance(kind, type) else None
+    if known is not None:
+        return known
+    if _is_json(kind):
+        return JsonSerde(kind)
+    raise TopologyError(
+        f"There is no serde for {kind!r}",
+        hint="Use bytes, str, int, float, bool, a dataclass, a msgspec Struct, dict or list, "
+        "or pass a Serde object",
+    )
+
+
+def _without_none(kind: Any) -> Any:
+    """`int | None` has the serde of `int`: a null is Kafka's, no serde sees it."""
+    if typing.get_origin(kind) not in (typing.Union, types.UnionType):
+        return kind
+    rest = [each for each in typing.get_args(kind) if each is not type(None)]
+    return rest[0] if len(rest) == 1 else kind
+
+
+def _is_json(kind: Any) -> bool:
+    base = typing.get_origin(kind) or kind
+    if not isinstance(base, type):
+        return False
+    return (
+        dataclasses.is_dataclass(base)
+        or issubclass(base, msgspec.Struct)
+        or base in (dict, list, tuple)
+        or typing.is_typeddict(base)
+    )

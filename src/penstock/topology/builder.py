@@ -1,0 +1,60 @@
+"""`StreamsBuilder`: where a topology begins."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TypeVar
+
+from penstock.errors import TopologyError
+from penstock.serdes import Serde, serde_of
+from penstock.topology.draft import Draft, Names
+from penstock.topology.graph import Topology
+from penstock.topology.naming import check_name
+from penstock.topology.nodes import SourceNode
+from penstock.topology.streams import KStream, _Flow
+
+K = TypeVar("K")
+V = TypeVar("V")
+
+
+class StreamsBuilder:
+    """Collects what a program says and compiles it; building does no I/O.
+
+    >>> builder = StreamsBuilder()
+    >>> builder.stream("in", key=bytes, value=bytes).group_by_key().count("counts").to_stream().to(
+    ...     "out"
+    ... )
+    >>> builder.build().stores[0].name
+    'counts'
+
+    `names="kafka_streams"` gives unnamed stores Kafka Streams' numbers; otherwise a generated name
+    is made of the topic's, and unrelated changes leave it alone.
+    """
+
+    def __init__(self, *, names: Names = "stable") -> None:
+        self._draft = Draft(names)
+
+    def stream(
+        self,
+        topic: str | Sequence[str],
+        *,
+        key: type[K] | Serde[K],
+        value: type[V] | Serde[V],
+        name: str | None = None,
+    ) -> KStream[K, V]:
+        """The stream of a topic's records (or of several topics')."""
+        topics = (topic,) if isinstance(topic, str) else tuple(topic)
+        if not topics:
+            raise TopologyError("A stream needs a topic")
+        for each in topics:
+            check_name(each, "topic")
+        key_serde, value_serde = serde_of(key), serde_of(value)
+        step = self._draft.step_name(name, "KSTREAM-SOURCE-")
+        self._draft.add_source(
+            SourceNode(name=step, topics=topics, key_serde=key_serde, value_serde=value_serde)
+        )
+        return KStream(_Flow(self._draft, step, key_serde, value_serde, origin=topics[0]))
+
+    def build(self) -> Topology:
+        """The frozen topology; raises `TopologyError` if it cannot be run."""
+        return self._draft.compile()

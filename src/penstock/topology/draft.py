@@ -1,0 +1,169 @@
+"""A topology while it is written: steps in the order of the calls, then cut into sub-topologies."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from penstock.errors import SerdeMissingError, TopologyError
+from penstock.serdes import Serde
+from penstock.topology.graph import SubTopology, Topology
+from penstock.topology.naming import check_name, repartition_base
+from penstock.topology.nodes import (
+    AggregateNode,
+    DropNullKeyNode,
+    Node,
+    SinkNode,
+    SourceNode,
+    StoreSpec,
+)
+
+Names = Literal["stable", "kafka_streams"]
+
+
+@dataclass(frozen=True)
+class Missing:
+    """A serde that nobody named: which step made the type unknown, and which option names it."""
+
+    step: str
+    option: str
+
+
+SerdeOrMissing = Serde[Any] | Missing
+
+
+def needed(serde: SerdeOrMissing, what: str, for_step: str) -> Serde[Any]:
+    """The serde, or `SerdeMissingError` saying which step must name it."""
+    if isinstance(serde, Serde):
+        return serde
+    raise SerdeMissingError(
+        f"{for_step} needs to know the type of its {what}, which {serde.step} changed",
+        hint=f"Say it there: {serde.option}=str (or int, bytes, a dataclass, a Serde ...), "
+        "or annotate what the function returns",
+    )
+
+
+class Draft:
+    """Collects steps; `compile` freezes them."""
+
+    def __init__(self, names: Names = "stable") -> None:
+        self.names = names
+        self._counter = 0
+        self._nodes: dict[str, Node] = {}
+        self._children: dict[str, list[str]] = {}
+        self._stores: dict[str, StoreSpec] = {}
+
+    def number(self, prefix: str) -> str:
+        """The next of Kafka Streams' generated names."""
+        name = f"{prefix}{self._counter:010d}"
+        self._counter += 1
+        return name
+
+    def step_name(self, name: str | None, prefix: str) -> str:
+        """The user's name or a generated one; either way a number is used up, as in Java."""
+        generated = self.number(prefix)
+        return generated if name is None else check_name(name, "step")
+
+    def store_name(self, name: str | None, prefix: str, *, origin: str, kind: str) -> str:
+        """The user's name; else one made of what it counts, or Kafka Streams' number."""
+        if name is not None:
+            return check_name(name, "store")
+        generated = self.number(prefix)
+        if self.names == "kafka_streams":
+            return generated
+        base, tries = f"{origin}-{kind}", 1
+        candidate = base
+        while candidate in self._stores:
+            tries += 1
+            candidate = f"{base}-{tries}"
+        return check_name(candidate, "store")
+
+    def add(self, node: Node, *, after: Iterable[str] = ()) -> str:
+        """Append a step behind others."""
+        if node.name in self._nodes:
+            raise TopologyError(
+                f"Two steps are called {node.name!r}", hint="Give one of them another name="
+            )
+        self._nodes[node.name] = node
+        self._children[node.name] = []
+        for parent in after:
+            self._children[parent].append(node.name)
+        return node.name
+
+    def add_source(self, node: SourceNode) -> str:
+        """Append a source, unless one of its topics is read already."""
+        for other in self._nodes.values():
+            twice = set(other.topics) & set(node.topics) if isinstance(other, SourceNode) else ()
+            if twice:
+                raise TopologyError(
+                    f"Topic {sorted(twice)[0]!r} is read twice",
+                    hint="Keep the stream in a variable and use it for both",
+                )
+        return self.add(node)
+
+    def add_store(self, spec: StoreSpec) -> None:
+        """Add a store; two of one name would overwrite each other's changelog."""
+        if spec.name in self._stores:
+            raise TopologyError(
+                f"Two stores are called {spec.name!r}", hint="Give one of them another name"
+            )
+        self._stores[spec.name] = spec
+
+    def add_repartition(
+        self, parent: str, name: str, key: Serde[Any], value: Serde[Any], *, generated: bool
+    ) -> str:
+        """Send records through an internal topic, so that equal keys meet in one task."""
+        base = repartition_base(check_name(name, "repartition"))
+        numbered = [self.number(f"KSTREAM-{part}-") for part in ("SINK", "FILTER", "SOURCE")]
+        sink, drop, source = (
+            numbered if generated else [f"{base}-{part}" for part in ("sink", "filter", "source")]
+        )
+        serdes = {"key_serde": key, "value_serde": value}
+        self.add(DropNullKeyNode(name=drop), after=[parent])
+        self.add(SinkNode(name=sink, topic=base, repartition=True, **serdes), after=[drop])
+        return self.add_source(
+            SourceNode(name=source, topics=(base,), repartition=True, **serdes)
+        )
+
+    def compile(self) -> Topology:
+        """Cut into sub-topologies, numbered by their first source, and freeze."""
+        if not self._nodes:
+            raise TopologyError("There is nothing to run", hint="Begin with stream(topic, ...)")
+        frozen = [
+            dataclasses.replace(node, children=tuple(self._children[node.name]))
+            for node in self._nodes.values()
+        ]
+        root = self._connected()
+        groups: dict[str, list[Node]] = {}
+        for node in frozen:
+            groups.setdefault(root[node.name], []).append(node)
+        subs = tuple(self._sub_topology(i, nodes) for i, nodes in enumerate(groups.values()))
+        return Topology(sub_topologies=subs)
+
+    def _connected(self) -> dict[str, str]:
+        """Each step's representative: steps joined by an edge or a store have the same."""
+        root = {name: name for name in self._nodes}
+
+        def find(name: str) -> str:
+            while root[name] != name:
+                name = root[name]
+            return name
+
+        users: dict[str, str] = {}
+        for name, node in self._nodes.items():
+            for child in self._children[name]:
+                root[find(child)] = find(name)
+            if isinstance(node, AggregateNode):
+                root[find(name)] = find(users.setdefault(node.store, name))
+        return {name: find(name) for name in root}
+
+    def _sub_topology(self, number: int, nodes: list[Node]) -> SubTopology:
+        sources = tuple(node for node in nodes if isinstance(node, SourceNode))
+        names = dict.fromkeys(node.store for node in nodes if isinstance(node, AggregateNode))
+        stores = tuple(self._stores[name] for name in names)
+        name = stores[0].name if stores else f"from-{sources[0].topics[0]}"
+        return SubTopology(
+            number=number, name=name, sources=sources, nodes=tuple(nodes), stores=stores
+        )

@@ -1,0 +1,89 @@
+"""The compiled, frozen topology that driver, workers and instances share."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from functools import cached_property
+
+from penstock.errors import TopologyError
+from penstock.topology.describe import describe
+from penstock.topology.naming import repartition_topic
+from penstock.topology.nodes import AggregateNode, Node, SinkNode, SourceNode, StoreSpec
+
+
+@dataclass(frozen=True)
+class SubTopology:
+    """Steps that run together in one task, from sources to sinks.
+
+    `number` is Kafka Streams' and may change with the program; `name` is for everything durable.
+    `nodes` holds every step, sources included, each after those that feed it.
+    """
+
+    number: int
+    name: str
+    sources: tuple[SourceNode, ...]
+    nodes: tuple[Node, ...]
+    stores: tuple[StoreSpec, ...]
+
+    @cached_property
+    def by_name(self) -> dict[str, Node]:
+        """The steps by their names."""
+        return {node.name: node for node in self.nodes}
+
+    @property
+    def sinks(self) -> tuple[SinkNode, ...]:
+        """The steps that write topics."""
+        return tuple(node for node in self.nodes if isinstance(node, SinkNode))
+
+    def store(self, name: str) -> StoreSpec:
+        """The store of that name."""
+        for spec in self.stores:
+            if spec.name == name:
+                return spec
+        raise TopologyError(f"Sub-topology {self.name} has no store {name!r}")
+
+    def stores_of(self, node: Node) -> tuple[str, ...]:
+        """The names of the stores that a step uses."""
+        return (node.store,) if isinstance(node, AggregateNode) else ()
+
+    def input_topics(self, application_id: str) -> tuple[str, ...]:
+        """The full names of all topics that it reads."""
+        return tuple(
+            full_topic(source, topic, application_id)
+            for source in self.sources
+            for topic in source.topics
+        )
+
+    def output_topics(self, application_id: str) -> tuple[str, ...]:
+        """The full names of all topics that it writes, each once."""
+        names = (full_topic(sink, sink.topic, application_id) for sink in self.sinks)
+        return tuple(dict.fromkeys(names))
+
+
+@dataclass(frozen=True)
+class Topology:
+    """A whole program, ready to run. Holds the user's functions, so it travels by cloudpickle."""
+
+    sub_topologies: tuple[SubTopology, ...] = field(default=())
+
+    def describe(self) -> str:
+        """Kafka Streams' own text for this topology."""
+        return describe([(sub.number, sub.nodes) for sub in self.sub_topologies])
+
+    @property
+    def stores(self) -> tuple[StoreSpec, ...]:
+        """Every store."""
+        return tuple(store for sub in self.sub_topologies for store in sub.stores)
+
+    def sub_topology(self, name: str) -> SubTopology:
+        """The sub-topology of that durable name."""
+        for sub in self.sub_topologies:
+            if sub.name == name:
+                return sub
+        known = ", ".join(sub.name for sub in self.sub_topologies)
+        raise TopologyError(f"There is no sub-topology {name!r}", hint=f"There are: {known}")
+
+
+def full_topic(node: SourceNode | SinkNode, topic: str, application_id: str) -> str:
+    """A topic's name in Kafka: internal topics bear the application's id."""
+    return repartition_topic(application_id, topic) if node.repartition else topic

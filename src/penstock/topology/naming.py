@@ -1,0 +1,48 @@
+"""Names: what is allowed, and what internal topics are called. Everything durable hangs on these."""
+
+from __future__ import annotations
+
+import re
+
+from penstock.errors import TopologyError
+
+NAME_LENGTH_MAX = 249
+_ALLOWED = re.compile(r"[A-Za-z0-9._-]+")
+
+
+def check_name(name: str, what: str) -> str:
+    """The name, if Kafka would take it as (part of) a topic's name; else `TopologyError`.
+
+    >>> check_name("pulse-counts", "store")
+    'pulse-counts'
+    """
+    if not isinstance(name, str) or not _ALLOWED.fullmatch(name) or name in (".", ".."):
+        raise TopologyError(
+            f"The {what} name {name!r} cannot be used",
+            hint="Use letters, digits, '.', '_' and '-', as in Kafka's topic names",
+        )
+    if len(name) > NAME_LENGTH_MAX:
+        raise TopologyError(
+            f"The {what} name {name[:20]}... has {len(name)} characters",
+            hint=f"Kafka's topic names have at most {NAME_LENGTH_MAX}",
+        )
+    return name
+
+
+def repartition_base(name: str) -> str:
+    """The repartition topic of a grouping, without the application; the suffix is never doubled."""
+    return name if name.endswith("-repartition") else f"{name}-repartition"
+
+
+def repartition_topic(application_id: str, base: str) -> str:
+    """The full name of a repartition topic: `<application_id>-<name>-repartition`.
+
+    >>> repartition_topic("monitoring", "counts-repartition")
+    'monitoring-counts-repartition'
+    """
+    return check_name(f"{application_id}-{repartition_base(base)}", "repartition topic")
+
+
+def changelog_topic(application_id: str, store: str) -> str:
+    """The full name of a store's changelog: `<application_id>-<store>-changelog`."""
+    return check_name(f"{application_id}-{store}-changelog", "changelog topic")

@@ -1,0 +1,111 @@
+"""The steps of a compiled topology: frozen facts, no behaviour. `processors` gives them meaning."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from penstock.serdes import Serde
+
+AggregateKind = Literal["count", "reduce", "aggregate"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Node:
+    """One step; `children` get its results, in this order."""
+
+    name: str
+    children: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True)
+class SourceNode(Node):
+    """Reads topics; of a repartition topic the name lacks the application's prefix."""
+
+    topics: tuple[str, ...]
+    key_serde: Serde[Any]
+    value_serde: Serde[Any]
+    repartition: bool = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class FilterNode(Node):
+    """Keeps records whose `predicate(key, value)` is true, or false if `negate`."""
+
+    predicate: Callable[[Any, Any], bool]
+    negate: bool = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class DropNullKeyNode(Node):
+    """Drops records without a key, which no repartition topic could bring to the right task."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class PeekNode(Node):
+    """Calls `action(key, value)` and passes the record on."""
+
+    action: Callable[[Any, Any], object]
+
+
+@dataclass(frozen=True, kw_only=True)
+class MapValuesNode(Node):
+    """Replaces the value by `mapper(value)`."""
+
+    mapper: Callable[[Any], Any]
+
+
+@dataclass(frozen=True, kw_only=True)
+class MapNode(Node):
+    """Replaces key and value by the pair `mapper(key, value)`."""
+
+    mapper: Callable[[Any, Any], tuple[Any, Any]]
+
+
+@dataclass(frozen=True, kw_only=True)
+class SelectKeyNode(Node):
+    """Replaces the key by `selector(key, value)`."""
+
+    selector: Callable[[Any, Any], Any]
+
+
+@dataclass(frozen=True, kw_only=True)
+class AggregateNode(Node):
+    """Keeps one value per key in `store`.
+
+    `count` has neither function, `reduce` has `aggregator(aggregate, value)`, `aggregate` has
+    `initializer()` and `aggregator(key, value, aggregate)`.
+    """
+
+    kind: AggregateKind
+    store: str
+    initializer: Callable[[], Any] | None = None
+    aggregator: Callable[..., Any] | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class ToStreamNode(Node):
+    """A table's changes become a stream's records."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class SinkNode(Node):
+    """Writes to a topic; of a repartition topic the name lacks the application's prefix."""
+
+    topic: str
+    key_serde: Serde[Any]
+    value_serde: Serde[Any]
+    repartition: bool = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class StoreSpec:
+    """A named store, one partition of which belongs to each task of its sub-topology."""
+
+    name: str
+    key_serde: Serde[Any]
+    value_serde: Serde[Any]
+    kind: Literal["key_value"] = "key_value"
+    logging: bool = True
+    caching: bool = True
