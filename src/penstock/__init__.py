@@ -1,0 +1,25 @@
+"""Kafka Streams' stateful processing for Python, run by Spark.
+
+General layout: each folder is a noun of the design, and later ones import earlier ones only: errors,
+config, observability, serdes, topology, processors, stores, changelog, coordination, instance, local,
+queries, pipeline, console, driver, application, testing, cli. A test checks it.
+"""
+
+from penstock.application import Application
+from penstock.config import Config
+from penstock.errors import PenstockError
+from penstock.serdes import Serde
+from penstock.topology import KGroupedStream, KStream, KTable, StreamsBuilder, Topology
+
+__all__ = [
+    "Application",
+    "Config",
+    "KGroupedStream",
+    "KStream",
+    "KTable",
+    "PenstockError",
+    "Serde",
+    "StreamsBuilder",
+    "Topology",
+]
+__version__ = "0.1.0"

@@ -1,0 +1,200 @@
+"""`Application`: what a user makes, describes and runs."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import secrets
+import signal
+import threading
+from collections.abc import Callable, Iterator
+from types import FrameType, TracebackType
+from typing import Any, Self, TypeVar
+
+from penstock.config import Config
+from penstock.driver.events import DriverState, Event, Listener, StateChanged, Totals
+from penstock.errors import ConfigError, PenstockError
+from penstock.serdes import Serde
+from penstock.topology import KStream, StreamsBuilder, Topology
+from penstock.topology.naming import check_name
+
+K = TypeVar("K")
+V = TypeVar("V")
+
+_log = logging.getLogger("penstock")
+
+
+class Application:
+    """One topology under one `application_id`; its consumer group has the same name.
+
+    >>> app = Application("pulse-monitor")
+    >>> pulses = app.stream("pulse-events", key=str, value=bytes)
+    >>> pulses.group_by_key().count("pulse-counts").to_stream().to("pulse-totals")
+    >>> print(app.describe().splitlines()[1].strip())
+    Sub-topology: 0
+
+    Options are those of `Config`, as keywords. Raises `ConfigError`, `TopologyError`.
+    """
+
+    def __init__(self, application_id: str, **options: Any) -> None:
+        self.application_id = check_name(application_id, "application")
+        self.config = Config.build(options, os.environ)
+        self.builder = StreamsBuilder()
+        self.state: DriverState = "created"
+        self.totals = Totals()
+        self._listeners: list[Listener] = []
+        self._stop = threading.Event()
+        self._thread: threading.Thread | None = None
+        self._running = threading.Event()
+        self._error: BaseException | None = None
+
+    def stream(
+        self,
+        topic: str,
+        *,
+        key: type[K] | Serde[K],
+        value: type[V] | Serde[V],
+        name: str | None = None,
+    ) -> KStream[K, V]:
+        """The records of a topic as a stream."""
+        return self.builder.stream(topic, key=key, value=value, name=name)
+
+    def build(self) -> Topology:
+        """The topology as it will run. Raises `TopologyError` where it cannot."""
+        return self.builder.build()
+
+    def describe(self) -> str:
+        """Kafka Streams' text for the topology."""
+        return self.build().describe()
+
+    def on_event(self, listener: Listener) -> Listener:
+        """Call this with every event: states, notices, batches."""
+        self._listeners.append(listener)
+        return listener
+
+    def on_state_change(
+        self, listener: Callable[[DriverState, DriverState], object]
+    ) -> Callable[[DriverState, DriverState], object]:
+        """Call this with the old and the new state whenever the state changes."""
+
+        def heard(event: Event) -> None:
+            if isinstance(event, StateChanged):
+                listener(event.old, event.new)
+
+        self._listeners.append(heard)
+        return listener
+
+    def run(self) -> None:
+        """Run until Ctrl-C, SIGTERM or `stop()`; raises what ends it otherwise."""
+        with _signals_stop(self._stop):
+            self._run()
+
+    def start(self) -> None:
+        """Run in the background; returns once records are being processed."""
+        self._thread = threading.Thread(target=self._run_in_background, name="penstock-driver")
+        self._thread.start()
+        while self._thread.is_alive() and not self._running.wait(0.05):
+            pass
+        self._raise_error()
+
+    def stop(self) -> None:
+        """Finish what is under way, commit it, and end."""
+        self._stop.set()
+        if self._thread is not None and self._thread is not threading.current_thread():
+            self._thread.join()
+            self._thread = None
+            self._raise_error()
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.stop()
+
+    def _run_in_background(self) -> None:
+        try:
+            self._run()
+        except BaseException as error:  # noqa: BLE001 - told to whoever waits for us
+            self._error = error
+
+    def _raise_error(self) -> None:
+        error, self._error = self._error, None
+        if error is not None:
+            raise error
+
+    def _run(self) -> None:
+        if self.state not in ("created", "stopped"):
+            raise ConfigError(f"The application is {self.state}", hint="Make a new Application")
+        topology = self.build()
+        self._change("starting")
+        try:
+            _run_driver(self, topology)
+        except PenstockError:
+            self._change("failed")
+            raise
+        self._change("stopped")
+
+    def _tell(self, event: Event) -> None:
+        for listener in self._listeners:
+            try:
+                listener(event)
+            except Exception:
+                _log.exception("A listener raised; the application goes on")
+
+    def _change(self, new: DriverState) -> None:
+        old, self.state = self.state, new
+        if new == "running":
+            self._running.set()
+        if old != new:
+            self._tell(StateChanged(old=old, new=new))
+
+
+def _run_driver(app: Application, topology: Topology) -> None:
+    """Open the driver's parts one after the other, loop, and close them in reverse."""
+    # Spark takes a second to import; those who only describe a topology need not wait for it.
+    from penstock.driver.opening import OpeningOrder, open_driver
+
+    order = OpeningOrder(
+        application_id=app.application_id,
+        config=app.config,
+        topology=topology,
+        listener=app._tell,
+        token=secrets.token_hex(32),
+    )
+    should_stop = app._stop.is_set
+    with contextlib.ExitStack() as stack:
+        driver = open_driver(order, stack=stack)
+        app.totals = driver.totals
+        app._change("restoring")
+        driver.run(lambda: should_stop() or driver.all_serving())
+        if not should_stop():
+            app._change("running")
+            driver.run(should_stop)
+        app._change("stopping")
+
+
+@contextlib.contextmanager
+def _signals_stop(stop: threading.Event) -> Iterator[None]:
+    """Ctrl-C and SIGTERM stop the application in order; a second Ctrl-C interrupts at once."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+
+    def heard(number: int, frame: FrameType | None) -> None:
+        if stop.is_set() and number == signal.SIGINT:
+            raise KeyboardInterrupt
+        stop.set()
+
+    previous = {n: signal.signal(n, heard) for n in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield
+    finally:
+        for number, handler in previous.items():
+            signal.signal(number, handler)

@@ -1,0 +1,105 @@
+"""Which ranges are read next, and in which jobs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from penstock.coordination.ids import Position, Range, TaskId
+
+
+@dataclass(frozen=True, kw_only=True)
+class TaskView:
+    """What the planner needs to know of a task that no job is running for."""
+
+    task: TaskId
+    position: Position
+    due: float
+    """Not before this time, in seconds of the caller's clock."""
+    bytes_per_record: float
+    alone: bool
+    """Its last job failed: it gets a job of its own, so that it holds up nobody."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class PlanLimits:
+    """How large a slice, and how many jobs at once."""
+
+    records_max: int
+    bytes_max: int
+    jobs_max: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class Slice:
+    """The ranges of one task that are processed and committed together."""
+
+    task: TaskId
+    ranges: tuple[Range, ...]
+
+    @property
+    def records(self) -> int:
+        """How many offsets the ranges span; markers make the number of records smaller."""
+        return sum(each.end - each.start for each in self.ranges)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Batch:
+    """One Spark job: a slice for each of several tasks of one sub-topology."""
+
+    sub_topology: int
+    slices: tuple[Slice, ...]
+
+    @property
+    def records(self) -> int:
+        """How many offsets the whole batch spans."""
+        return sum(each.records for each in self.slices)
+
+
+Ends = Mapping[tuple[str, int], int]
+"""The last stable offset of each input partition, by topic and partition."""
+
+
+def plan(
+    tasks: Iterable[TaskView], ends: Ends, *, now: float, running_jobs: int, limits: PlanLimits
+) -> list[Batch]:
+    """The jobs to start now.
+
+    Tasks of a sub-topology share a job while there is little to do, for a job has a price of its own.
+    A task that is far behind gets its own, so that those that keep up never wait for it.
+    """
+    free = limits.jobs_max - running_jobs
+    together: dict[int, list[Slice]] = {}
+    single: list[Batch] = []
+    for view in sorted(tasks, key=lambda each: (each.due, each.task)):
+        piece = _next_slice(view, ends, limits) if view.due <= now else None
+        if piece is None:
+            continue
+        number = view.task.sub_topology
+        if view.alone or piece.records >= _far_behind(limits):
+            single.append(Batch(sub_topology=number, slices=(piece,)))
+        else:
+            together.setdefault(number, []).append(piece)
+    shared = [Batch(sub_topology=k, slices=tuple(v)) for k, v in sorted(together.items())]
+    # Small batches first: they are quick, and a task that catches up must not delay them.
+    return (shared + single)[: max(free, 0)]
+
+
+def _far_behind(limits: PlanLimits) -> int:
+    return max(limits.records_max // 4, 1)
+
+
+def _next_slice(view: TaskView, ends: Ends, limits: PlanLimits) -> Slice | None:
+    """As much as is there, shared evenly between the inputs up to the limits."""
+    by_bytes = int(limits.bytes_max / max(view.bytes_per_record, 1.0))
+    available = [
+        Range(topic, partition, start, ends.get((topic, partition), start))
+        for topic, partitions in sorted(view.position.items())
+        for partition, start in sorted(partitions.items())
+    ]
+    available = [each for each in available if each.end > each.start]
+    if not available:
+        return None
+    share = max(1, min(limits.records_max, by_bytes) // len(available))
+    ranges = tuple(each._replace(end=min(each.end, each.start + share)) for each in available)
+    return Slice(task=view.task, ranges=ranges)

@@ -1,0 +1,123 @@
+"""What the driver knows of each task: who owns it, where it stands, what it waits for.
+
+One entry per task, changed by events only; the shell asks what is to be done and tells what happened.
+
+    unowned ──own──▶ taking ──running──▶ ready ──start──▶ running ──finish──▶ ready
+       ▲               ▲                                    │
+       └──lose owner───┴────────────── doubt ◀──────────────┘
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Literal
+
+from penstock.coordination.ids import Epoch, Position, TaskId
+from penstock.coordination.planning import TaskView
+
+State = Literal["unowned", "taking", "ready", "running"]
+
+FIRST_BYTES_PER_RECORD = 100.0
+_SMOOTHING = 0.5
+
+
+@dataclass
+class Entry:
+    """One task, as the driver sees it."""
+
+    task: TaskId
+    name: str
+    state: State = "unowned"
+    owner: str = ""
+    epoch: Epoch = Epoch(0, 0)
+    position: Position = field(default_factory=dict)
+    n: int = 0
+    due: float = 0.0
+    bytes_per_record: float = FIRST_BYTES_PER_RECORD
+    alone: bool = False
+    taken_before: bool = False
+    notes_told: int = 0
+
+
+class TaskBook:
+    """All tasks of the application."""
+
+    def __init__(self, tasks: Iterable[tuple[TaskId, str]], *, generation: int) -> None:
+        self.entries = {task: Entry(task, name) for task, name in tasks}
+        self._generation = generation
+        self._owners = 0
+
+    def own(self, task: TaskId, owner: str) -> Entry:
+        """A new owner takes the task, under an epoch that no earlier owner had."""
+        self._owners += 1
+        entry = self.entries[task]
+        entry.owner = owner
+        entry.epoch = Epoch(self._generation, self._owners)
+        if entry.state != "running":
+            entry.state = "taking"
+        return entry
+
+    def serving(self, task: TaskId, epoch: Epoch, position: Position, n: int) -> None:
+        """The owner serves the task, and it stands here."""
+        entry = self.entries[task]
+        if entry.state == "taking" and entry.epoch == epoch:
+            entry.state, entry.position, entry.n = "ready", position, n
+            entry.taken_before = True
+
+    def start(self, task: TaskId) -> Entry:
+        """A job begins to work on the task."""
+        entry = self.entries[task]
+        assert entry.state == "ready", entry
+        entry.state = "running"
+        return entry
+
+    def finish(
+        self, task: TaskId, position: Position, n: int, *, due: float, bytes_per_record: float
+    ) -> None:
+        """The job committed; the task may go on when it is due."""
+        entry = self.entries[task]
+        assert n >= entry.n, "a commit number went backwards"
+        entry.state, entry.position, entry.n = "ready", position, n
+        entry.due, entry.alone = due, False
+        if bytes_per_record:
+            old = entry.bytes_per_record
+            entry.bytes_per_record = old + _SMOOTHING * (bytes_per_record - old)
+
+    def doubt(self, task: TaskId, *, due: float) -> None:
+        """The job did not say that it committed: the owner must be asked where the task stands."""
+        entry = self.entries[task]
+        entry.state = "taking" if entry.owner else "unowned"
+        entry.due, entry.alone = due, True
+
+    def lose_owner(self, owner: str) -> list[TaskId]:
+        """An instance is lost; its tasks have no owner now."""
+        lost = [task for task, entry in self.entries.items() if entry.owner == owner]
+        for task in lost:
+            entry = self.entries[task]
+            entry.owner = ""
+            if entry.state != "running":
+                entry.state = "unowned"
+        return lost
+
+    @property
+    def owners(self) -> dict[TaskId, str]:
+        """Who owns what."""
+        return {task: entry.owner for task, entry in self.entries.items() if entry.owner}
+
+    def in_state(self, state: State) -> list[Entry]:
+        """The entries in that state."""
+        return [entry for entry in self.entries.values() if entry.state == state]
+
+    def views(self) -> list[TaskView]:
+        """What the planner may plan."""
+        return [
+            TaskView(
+                task=entry.task,
+                position=entry.position,
+                due=entry.due,
+                bytes_per_record=entry.bytes_per_record,
+                alone=entry.alone,
+            )
+            for entry in self.in_state("ready")
+        ]

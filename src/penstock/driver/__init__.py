@@ -1,0 +1,1 @@
+"""The driver: one process that plans, coordinates and has Spark do the work."""

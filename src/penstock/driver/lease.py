@@ -1,0 +1,216 @@
+"""One driver per application: it holds a transactional id, a generation, and the consumer group.
+
+Three locks that work together. The transactional id fences an older driver's writes. The generation,
+written with it, fences an older driver's instances. The group membership keeps out tools and Java
+applications that would move the group meanwhile.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import socket
+import threading
+import time
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient
+
+from penstock.changelog.clients import LogClients
+from penstock.changelog.commit_record import DRIVER_PARTITION, DriverRecord
+from penstock.changelog.reading import read_last, wait_stable
+from penstock.changelog.topics import commits_name
+from penstock.config import Config
+from penstock.coordination.ids import Position
+from penstock.coordination.layout import commits_partitions
+from penstock.driver.process_id import is_alive, process_start
+from penstock.errors import AnotherDriverError, FencedError, GroupInUseError, KafkaError
+
+_log = logging.getLogger("penstock.driver")
+
+_BEATS_WITHOUT_SIGN = 3
+
+
+class DriverLease:
+    """The right to be the driver of an application."""
+
+    def __init__(self, application_id: str, config: Config, logs: LogClients) -> None:
+        self._application_id = application_id
+        self._config = config
+        self._logs = logs
+        self._topic = commits_name(application_id)
+        self._id = f"{application_id}-driver"
+        self._beat_seconds = config.heartbeat_interval.total_seconds()
+        self._timeout = config.session_timeout.total_seconds() / 2
+        self._producer = Producer(
+            config.client_properties(
+                transactional_id=self._id,
+                transaction_timeout_ms=int(config.transaction_timeout.total_seconds() * 1000),
+            )
+        )
+        self._member = self._new_member()
+        self._stop = threading.Event()
+        self._threads: list[threading.Thread] = []
+        self.record = DriverRecord(generation=0, host="", pid=0, process_start=0.0, beat=0)
+        self.lost: KafkaError | None = None
+        """Why this driver must stop, once it must."""
+
+    def check_free(self) -> None:
+        """Make sure that nobody else works under this application id.
+
+        Raises `GroupInUseError` or `AnotherDriverError`. A driver that died is told from one that
+        lives by its process if it was here, and by its beats if it was elsewhere.
+        """
+        members = self._group_members()
+        others = [m for m in members if m.group_instance_id != self._id]
+        if others:
+            names = ", ".join(sorted({f"{m.client_id} on {m.host}" for m in others}))
+            raise GroupInUseError(
+                f"The consumer group {self._application_id!r} has live members: {names}",
+                hint="Stop them, or use another application id",
+            )
+        if members:
+            self._check_driver_dead()
+
+    def acquire(self) -> None:
+        """Fence any older driver and write the next generation."""
+        try:
+            self._producer.init_transactions(self._timeout)
+        except KafkaException as error:
+            raise KafkaError(f"The driver's lease cannot be had: {error}") from error
+        data = read_last(self._logs, self._topic, DRIVER_PARTITION)
+        previous = None if data is None else DriverRecord.decode(data)
+        self.record = DriverRecord(
+            generation=previous.generation + 1 if previous else 1,
+            host=socket.gethostname(),
+            pid=os.getpid(),
+            process_start=process_start(os.getpid()),
+            beat=0,
+            tasks=previous.tasks if previous else {},
+            inputs=previous.inputs if previous else {},
+        )
+
+    def name_tasks(self, names: list[str]) -> Mapping[str, int]:
+        """Give every task its partition of the commits topic, for good, and start to beat."""
+        tasks = commits_partitions(self.record.tasks, names)
+        self.record = msgspec.structs.replace(self.record, tasks=tasks)
+        self._write_beat()
+        for target in (self._beat_loop, self._member_loop):
+            thread = threading.Thread(target=target, name=target.__name__, daemon=True)
+            thread.start()
+            self._threads.append(thread)
+        return tasks
+
+    def write_group(self, position: Position) -> None:
+        """Write the group's offsets; for at-least-once, where no transaction carries them."""
+        offsets = [
+            TopicPartition(topic, partition, offset)
+            for topic, partitions in position.items()
+            for partition, offset in partitions.items()
+        ]
+        try:
+            self._member.commit(offsets=offsets, asynchronous=False)
+        except KafkaException as error:
+            # The commit record counts; tools see the lag a moment later.
+            _log.info("The group's offsets were not written: %s", error)
+
+    def release(self) -> None:
+        """Stop beating and leave the group."""
+        self._stop.set()
+        for thread in self._threads:
+            thread.join(self._timeout)
+        self._member.close()
+        self._producer.flush(1)
+
+    def _group_members(self) -> list[Any]:
+        admin: AdminClient = self._logs.admin
+        future = admin.describe_consumer_groups([self._application_id])[self._application_id]
+        try:
+            return list(future.result().members)
+        except KafkaException as error:
+            raise KafkaError(f"The consumer group cannot be looked at: {error}") from error
+
+    def _check_driver_dead(self) -> None:
+        data = read_last(self._logs, self._topic, DRIVER_PARTITION)
+        if data is None:
+            return
+        record = DriverRecord.decode(data)
+        where = {"host": record.host, "process": record.pid}
+        hint = "Stop it first, or use another application id"
+        error = AnotherDriverError(
+            f"A driver of {self._application_id!r} is at work", where=where, hint=hint
+        )
+        if record.host == socket.gethostname():
+            if is_alive(record.pid, record.process_start):
+                raise error
+            return
+        before = self._driver_end()
+        deadline = time.monotonic() + _BEATS_WITHOUT_SIGN * self._beat_seconds
+        _log.info("A driver on %s was seen last; waiting for a sign of life", record.host)
+        while time.monotonic() < deadline:
+            if self._driver_end() > before:
+                raise error
+            time.sleep(min(0.2, self._beat_seconds))
+
+    def _driver_end(self) -> int:
+        where = (self._topic, DRIVER_PARTITION)
+        return wait_stable(self._logs, [where])[where].end
+
+    def _new_member(self) -> Consumer:
+        # A static member: a driver that starts again takes its dead predecessor's place at once,
+        # and a predecessor that was only slow learns that it was replaced.
+        return Consumer(
+            self._config.client_properties(
+                group_id=self._application_id,
+                group_instance_id=self._id,
+                client_id=self._id,
+                session_timeout_ms=int(self._config.session_timeout.total_seconds() * 1000),
+                heartbeat_interval_ms=int(self._beat_seconds * 1000),
+                enable_auto_commit=False,
+                auto_offset_reset="latest",
+                partition_assignment_strategy="range",
+            )
+        )
+
+    def _member_loop(self) -> None:
+        self._member.subscribe([self._topic], on_assign=lambda c, partitions: c.pause(partitions))
+        while not self._stop.is_set():
+            message = self._member.poll(0.2)
+            error = message.error() if message is not None else None
+            if error is not None and error.fatal():
+                self._lose(f"The group's member was replaced: {error.str()}")
+                return
+
+    def _beat_loop(self) -> None:
+        while not self._stop.wait(self._beat_seconds):
+            self.record = msgspec.structs.replace(self.record, beat=self.record.beat + 1)
+            try:
+                self._write_beat()
+            except FencedError as error:
+                self._lose(str(error))
+                return
+            except KafkaError as error:
+                _log.warning("%s", error)
+
+    def _write_beat(self) -> None:
+        try:
+            self._producer.begin_transaction()
+            self._producer.produce(
+                self._topic, self.record.encode(), b"driver", DRIVER_PARTITION
+            )
+            self._producer.commit_transaction(self._timeout)
+        except KafkaException as error:
+            native = error.args[0]
+            if native.txn_requires_abort():
+                self._producer.abort_transaction(self._timeout)
+                raise KafkaError(f"The driver's beat was not written: {error}") from error
+            raise FencedError(f"The driver's beat was refused: {native.str()}") from error
+
+    def _lose(self, reason: str) -> None:
+        self.lost = FencedError(
+            f"Another driver of {self._application_id!r} took over: {reason}",
+            hint="This one has stopped; nothing that it had under way becomes visible",
+        )

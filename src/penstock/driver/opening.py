@@ -1,0 +1,134 @@
+"""Opening a driver: each part in turn, and closing them in reverse."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import time
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
+
+from penstock.changelog.clients import LogClients
+from penstock.changelog.topic_admin import TopicAdmin
+from penstock.config import Config
+from penstock.driver.coordinator import Coordinator
+from penstock.driver.driver import Driver, DriverParts
+from penstock.driver.events import Listener
+from penstock.driver.inputs import InputLogs
+from penstock.driver.lease import DriverLease
+from penstock.driver.setup import prepare
+from penstock.driver.watch import InputWatch
+from penstock.errors import InstanceError
+from penstock.instance.protocol import Settings
+from penstock.local.jars import SPARK_KAFKA, ensure
+from penstock.pipeline.executors import start_on_executors
+from penstock.pipeline.jobs import Jobs
+from penstock.pipeline.session import Session, open_session
+from penstock.topology import Topology
+
+_log = logging.getLogger("penstock.driver")
+
+_DRAIN_SECONDS = 30.0
+_CLOSE_SECONDS = 30.0
+_REGISTER_SECONDS = 60.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class OpeningOrder:
+    """What a driver is opened for."""
+
+    application_id: str
+    config: Config
+    topology: Topology
+    listener: Listener
+    token: str
+
+
+def open_driver(order: OpeningOrder, *, stack: contextlib.ExitStack) -> Driver:
+    """A driver whose instances are there and whose Spark is warm; `stack` closes it.
+
+    Kafka is asked first, because its errors come at once; Spark takes seconds to start, so the lease
+    and the instances are had meanwhile.
+    """
+    config, application_id = order.config, order.application_id
+    logs = LogClients(config, application_id)
+    admin = TopicAdmin(config, admin=logs.admin)
+    prepared = prepare(order.topology, application_id, config, admin)
+    lease = DriverLease(application_id, config, logs)
+    lease.check_free()
+    pool = stack.enter_context(ThreadPoolExecutor(2))
+    opening = pool.submit(_open_spark, application_id, config)
+    stack.callback(_close_spark, opening)
+    stack.callback(lease.release)
+    lease.acquire()
+    commits = lease.name_tasks([task.name for task in prepared.layout.tasks])
+    coordinator = _start_instances(order, opening, stack)
+    session = opening.result()
+    jobs = Jobs(session.spark, config, application_id)
+    warm = pool.submit(jobs.warm_up)
+    inputs = InputLogs(config, logs.admin, prepared.inputs)
+    parts = DriverParts(
+        prepared=prepared,
+        lease=lease,
+        coordinator=coordinator,
+        jobs=jobs,
+        inputs=inputs,
+        watch=InputWatch(prepared, admin, inputs),
+        cores=session.cores,
+    )
+    driver = Driver(parts, dict(commits), order.listener)
+    stack.callback(driver.drain, _DRAIN_SECONDS)
+    _wait_for_instances(coordinator)
+    warm.result()
+    return driver
+
+
+def _open_spark(application_id: str, config: Config) -> Session:
+    return open_session(application_id, config, ensure(SPARK_KAFKA))
+
+
+def _close_spark(opening: Future[Session]) -> None:
+    if opening.exception() is None:
+        opening.result().close()
+
+
+def _start_instances(
+    order: OpeningOrder, opening: Future[Session], stack: contextlib.ExitStack
+) -> Coordinator:
+    """Children on one machine; on a cluster one per executor, through a job that visits them."""
+    on_one_machine = order.config.master.startswith("local[") or order.config.master == "local"
+    session = None if on_one_machine and not _submitted() else opening.result()
+    if session is not None:
+        on_one_machine = session.on_one_machine
+    host = "" if on_one_machine or session is None else session.driver_host
+    settings = Settings.of(order.application_id, order.config, listen_host=host)
+    coordinator = Coordinator(settings, token=order.token)
+    stack.callback(coordinator.close, _CLOSE_SECONDS)
+    if session is not None and not on_one_machine:
+        start_on_executors(session, coordinator.location, order.token)
+        return coordinator
+    count = order.config.num_instances or max((os.cpu_count() or 1) // 2, 1)
+    for number in range(count):
+        coordinator.start_child("" if count == 1 else f"instance-{number}")
+    return coordinator
+
+
+def _submitted() -> bool:
+    """Whether spark-submit started us: then its master counts, and only Spark knows it."""
+    return "PYSPARK_GATEWAY_PORT" in os.environ
+
+
+def _wait_for_instances(coordinator: Coordinator) -> None:
+    deadline = time.monotonic() + _REGISTER_SECONDS
+    while not coordinator.names():
+        for name, slot in coordinator.lost():
+            _log.warning("Instance %s ended before it registered", name)
+            if slot is not None:
+                coordinator.start_child(slot)
+        if time.monotonic() > deadline:
+            raise InstanceError(
+                "No instance has registered",
+                hint="See the instances' standard error for the reason",
+            )
+        time.sleep(0.02)

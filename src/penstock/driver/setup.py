@@ -1,0 +1,127 @@
+"""Before the first batch: the topics are there, are what they were, and every task has its names."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from penstock.changelog.topic_admin import TopicAdmin
+from penstock.changelog.topics import (
+    ExistingTopic,
+    changelog_topic,
+    commits_topic,
+    repartition_topic,
+)
+from penstock.config import Config
+from penstock.coordination.ids import Epoch, TaskId
+from penstock.coordination.layout import Layout, TaskLayout, lay_out
+from penstock.instance.protocol import InputOrder, StoreOrder, TakeOrder
+from penstock.topology import Topology
+from penstock.topology import naming
+
+
+@dataclass(frozen=True, kw_only=True)
+class Prepared:
+    """An application over the topics that there are."""
+
+    application_id: str
+    config: Config
+    layout: Layout
+    topics: Mapping[str, ExistingTopic]
+    """Every topic that the application touches, by full name."""
+
+    @property
+    def tasks(self) -> dict[TaskId, TaskLayout]:
+        """The tasks by id."""
+        return {task.task: task for task in self.layout.tasks}
+
+    @property
+    def inputs(self) -> list[tuple[str, int]]:
+        """All input partitions."""
+        return sorted({each for task in self.layout.tasks for each in task.inputs})
+
+    @property
+    def partition_counts(self) -> dict[str, int]:
+        """How many partitions each topic has."""
+        return {name: topic.partitions for name, topic in self.topics.items()}
+
+    def take_order(
+        self, task: TaskId, *, epoch: Epoch, first_taking: bool, commits_partition: int
+    ) -> TakeOrder:
+        """What an instance is told when it is to take a task."""
+        layout = self.tasks[task]
+        return TakeOrder(
+            task=str(task),
+            name=layout.name,
+            epoch=epoch,
+            first_taking=first_taking,
+            inputs=[self._input(topic, partition) for topic, partition in layout.inputs],
+            stores=[self._store(store.name) for store in layout.sub_topology.stores],
+            commits_partition=commits_partition,
+        )
+
+    def _input(self, topic: str, partition: int) -> InputOrder:
+        known = self.topics[topic]
+        # A repartition topic holds what we put there: skipping any of it would lose records.
+        internal = topic in self.layout.repartitions
+        return InputOrder(
+            topic=topic,
+            partition=partition,
+            topic_id=known.id,
+            partitions=known.partitions,
+            reset="earliest" if internal else self.config.auto_offset_reset,
+        )
+
+    def _store(self, name: str) -> StoreOrder:
+        changelog = naming.changelog_topic(self.application_id, name)
+        return StoreOrder(
+            name=name, changelog=changelog, changelog_id=self.topics[changelog].id
+        )
+
+
+def prepare(
+    topology: Topology, application_id: str, config: Config, admin: TopicAdmin
+) -> Prepared:
+    """Check the topics that users made, and make our own.
+
+    Raises `TopicMissingError`, `PartitionCountError`, `BrokerUnreachableError`.
+    """
+    internal = {
+        naming.repartition_topic(application_id, sink.topic)
+        for sub in topology.sub_topologies
+        for sink in sub.sinks
+        if sink.repartition
+    }
+    touched = {
+        topic
+        for sub in topology.sub_topologies
+        for topic in sub.input_topics(application_id) + sub.output_topics(application_id)
+    }
+    external = admin.require(touched - internal)
+    partitions = {name: topic.partitions for name, topic in external.items()}
+    layout = lay_out(topology, application_id, partitions)
+    factor = config.replication_factor
+    wanted = [
+        commits_topic(
+            application_id, partitions=1 + len(layout.tasks), replication_factor=factor
+        )
+    ]
+    prefix, changelog = len(application_id) + 1, len("-changelog")
+    for name, count in layout.changelogs.items():
+        store = name[prefix:-changelog]
+        wanted.append(
+            changelog_topic(application_id, store, partitions=count, replication_factor=factor)
+        )
+    for name, count in layout.repartitions.items():
+        wanted.append(
+            repartition_topic(
+                application_id, name[prefix:], partitions=count, replication_factor=factor
+            )
+        )
+    own = admin.ensure(wanted)
+    return Prepared(
+        application_id=application_id,
+        config=config,
+        layout=layout,
+        topics={**external, **own},
+    )

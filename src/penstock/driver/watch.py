@@ -1,0 +1,114 @@
+"""Now and then: are the topics still what the state was made from, and do they hold our positions?"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from penstock.changelog.topic_admin import TopicAdmin
+from penstock.coordination.ids import Position, Range, TaskId
+from penstock.coordination.tasks import TaskBook
+from penstock.driver.inputs import InputLogs
+from penstock.driver.setup import Prepared
+from penstock.errors import KafkaError, PartitionCountError, PositionLostError, TopicMismatchError
+
+WATCH_SECONDS = 5.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Jump:
+    """A task whose position is no longer in the log, and where it goes on instead."""
+
+    task: TaskId
+    ranges: tuple[Range, ...]
+
+
+class InputWatch:
+    """Looks at topics and logs every few seconds, and purges repartition topics."""
+
+    def __init__(self, prepared: Prepared, admin: TopicAdmin, inputs: InputLogs) -> None:
+        self._prepared = prepared
+        self._admin = admin
+        self._inputs = inputs
+        self._due = 0.0
+        self._purge_due = 0.0
+
+    def check(self, now: float, book: TaskBook, ends: Mapping[tuple[str, int], int]) -> list[Jump]:
+        """What must be jumped over; raises when a topic is not what it was."""
+        if now < self._due:
+            return []
+        self._due = now + WATCH_SECONDS
+        self._check_topics()
+        starts = self._inputs.starts()
+        self._purge(now, book)
+        jumps = []
+        for view in book.views():
+            ranges = _gaps(view.position, starts, ends, self._prepared)
+            if ranges:
+                jumps.append(Jump(task=view.task, ranges=ranges))
+        return jumps
+
+    def _check_topics(self) -> None:
+        names = {topic for topic, _ in self._prepared.inputs}
+        found = self._admin.require(names)
+        for name, topic in found.items():
+            known = self._prepared.topics[name]
+            if topic.partitions != known.partitions:
+                raise PartitionCountError(
+                    f"The topic has {topic.partitions} partitions now; the application started "
+                    f"with {known.partitions}",
+                    where={"topic": name},
+                    hint="Keys now go to other partitions, so the state no longer fits. Use a new "
+                    "application id, or give the topic its old number of partitions",
+                )
+            if topic.id != known.id:
+                raise TopicMismatchError(
+                    "The topic was deleted and made anew while the application ran",
+                    where={"topic": name},
+                    hint="Its offsets mean other records now. Use a new application id, or reset "
+                    "the application",
+                )
+
+    def _purge(self, now: float, book: TaskBook) -> None:
+        """Repartition topics are emptied up to what is committed, and not further."""
+        if now < self._purge_due:
+            return
+        interval = self._prepared.config.repartition_purge_interval.total_seconds()
+        self._purge_due = now + interval
+        internal = self._prepared.layout.repartitions
+        before = {
+            (topic, partition): offset
+            for entry in book.entries.values()
+            for topic, partitions in entry.position.items()
+            if topic in internal
+            for partition, offset in partitions.items()
+            if offset > 0
+        }
+        try:
+            self._admin.delete_records(before)
+        except KafkaError:
+            # Nothing depends on it but disk space; the next round does it.
+            self._purge_due = now + WATCH_SECONDS
+
+
+def _gaps(
+    position: Position,
+    starts: Mapping[tuple[str, int], int],
+    ends: Mapping[tuple[str, int], int],
+    prepared: Prepared,
+) -> tuple[Range, ...]:
+    gaps = []
+    for topic, partitions in position.items():
+        for partition, offset in partitions.items():
+            start, end = starts[topic, partition], ends[topic, partition]
+            if offset > end:
+                raise PositionLostError(
+                    f"The log ends at {end}, before the task's position {offset}",
+                    where={"topic": topic, "partition": partition, "offset": offset},
+                    hint="The topic lost records; reset the application, or restore the topic",
+                )
+            if offset < start:
+                latest = prepared.config.auto_offset_reset == "latest"
+                to = end if latest and topic not in prepared.layout.repartitions else start
+                gaps.append(Range(topic, partition, offset, to))
+    return tuple(gaps)

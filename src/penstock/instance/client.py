@@ -1,0 +1,124 @@
+"""How workers and the driver speak to an instance, and instances to the coordinator.
+
+Every call has a deadline: a stopped peer would otherwise hang its caller for ever. Clients are made
+after a fork, never before: a gRPC channel does not survive one.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable
+
+import pyarrow as pa
+from pyarrow import flight
+
+from penstock.errors import InstanceUnreachableError
+from penstock.instance import protocol
+from penstock.instance.protocol import (
+    CommitHeader,
+    Exchange,
+    M,
+    Message,
+    ReadHeader,
+    Reply,
+    decode,
+    encode,
+)
+
+# A slice's rows are one message per batch; gRPC's default of 4 MiB would refuse large ones.
+_CHANNEL = [("grpc.max_receive_message_length", -1), ("grpc.max_send_message_length", -1)]
+
+# What a lost, stopped or restarting peer can make of a call; anything else is a bug and is raised.
+_UNREACHABLE = (
+    flight.FlightUnavailableError,
+    flight.FlightTimedOutError,
+    flight.FlightCancelledError,
+    pa.ArrowInvalid,
+    pa.ArrowException,
+    OSError,
+)
+
+
+class Client:
+    """A connection to one Flight server of ours.
+
+    Raises `InstanceUnreachableError` when the peer is lost or does not answer before the deadline.
+    """
+
+    def __init__(self, location: str, *, token: str, timeout_seconds: float) -> None:
+        self.location = location
+        self._flight = flight.connect(location, generic_options=_CHANNEL)
+        headers = [(b"authorization", f"Bearer {token}".encode())]
+        self._options = flight.FlightCallOptions(timeout=timeout_seconds, headers=headers)
+
+    def call(self, action: str, message: Message, reply: type[M]) -> M:
+        """Send one message and decode the one that comes back."""
+        try:
+            request = flight.Action(action, encode(message))
+            answers = list(self._flight.do_action(request, self._options))
+        except _UNREACHABLE as error:
+            raise self._unreachable(error) from error
+        return decode(answers[0].body.to_pybytes(), reply)
+
+    def read(
+        self, header: ReadHeader, keys: pa.Array
+    ) -> tuple[Reply, pa.Array | None]:
+        """The stored values of these keys, in order; null where there is none."""
+        batch = pa.record_batch([keys], schema=protocol.KEYS)
+        reply, values = self._exchange(Exchange(read=header), [batch], protocol.KEYS)
+        return reply, None if values is None else values.column(0)
+
+    def commit(self, header: CommitHeader, rows: Iterable[pa.RecordBatch]) -> Reply:
+        """Commit a slice: once this answers `ok`, it is durable."""
+        return self._exchange(Exchange(commit=header), rows, protocol.ROWS)[0]
+
+    def close(self) -> None:
+        """Give the connection up."""
+        self._flight.close()
+
+    def _exchange(
+        self, request: Exchange, batches: Iterable[pa.RecordBatch], schema: pa.Schema
+    ) -> tuple[Reply, pa.RecordBatch | None]:
+        descriptor = flight.FlightDescriptor.for_command(encode(request))
+        try:
+            writer, reader = self._flight.do_exchange(descriptor, self._options)
+            with writer:
+                writer.begin(schema)
+                for batch in batches:
+                    writer.write_batch(batch)
+                writer.done_writing()
+                chunk = reader.read_chunk()
+                reply = decode(chunk.app_metadata.to_pybytes(), Reply)
+                values = reader.read_chunk().data if reply.status == "ok" and request.read else None
+            return reply, values
+        except _UNREACHABLE as error:
+            raise self._unreachable(error) from error
+
+    def _unreachable(self, error: BaseException) -> InstanceUnreachableError:
+        reason = str(error).split(". gRPC", 1)[0].splitlines()[0]
+        return InstanceUnreachableError(
+            f"No answer from {self.location}: {reason}", where={"location": self.location}
+        )
+
+
+class ClientCache:
+    """One client per location in this process; a fork starts with none."""
+
+    def __init__(self) -> None:
+        self._pid = os.getpid()
+        self._clients: dict[str, Client] = {}
+
+    def get(self, location: str, *, token: str, timeout_seconds: float) -> Client:
+        """The client of that location."""
+        if self._pid != os.getpid():
+            # The parent's channels are dead here; closing them would block, so they are forgotten.
+            self._pid, self._clients = os.getpid(), {}
+        if location not in self._clients:
+            self._clients[location] = Client(location, token=token, timeout_seconds=timeout_seconds)
+        return self._clients[location]
+
+    def drop(self, location: str) -> None:
+        """Forget a client whose peer was lost, so that the next call connects anew."""
+        client = self._clients.pop(location, None)
+        if client is not None:
+            client.close()

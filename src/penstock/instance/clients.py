@@ -1,0 +1,76 @@
+"""The Kafka clients that an instance shares between its tasks."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from confluent_kafka import Consumer, KafkaException, TopicPartition
+
+from penstock.changelog.clients import LogClients
+from penstock.config import Config
+from penstock.coordination.ids import Position
+from penstock.errors import KafkaError
+
+
+@dataclass(frozen=True)
+class SharedClients:
+    """Clients that subscribe to nothing: they answer questions."""
+
+    config: Config
+    application_id: str
+    logs: LogClients = field(init=False)
+    group: Consumer = field(init=False)
+    """Speaks for the application's group; sees committed records only."""
+    raw: Consumer = field(init=False)
+    """Sees the ends of logs, open transactions included."""
+
+    def __post_init__(self) -> None:
+        properties = self.config.client_properties(
+            group_id=self.application_id, enable_auto_commit=False
+        )
+        committed = {**properties, "isolation.level": "read_committed"}
+        uncommitted = {**properties, "isolation.level": "read_uncommitted"}
+        object.__setattr__(self, "logs", LogClients(self.config, self.application_id))
+        object.__setattr__(self, "group", Consumer(committed))
+        object.__setattr__(self, "raw", Consumer(uncommitted))
+
+    @property
+    def timeout_seconds(self) -> float:
+        """How long a question may take."""
+        return self.config.session_timeout.total_seconds() / 2
+
+    def stable_range(self, topic: str, partition: int) -> tuple[int, int]:
+        """The log's start and its last stable offset."""
+        return self._watermarks(self.group, topic, partition)
+
+    def high_watermark(self, topic: str, partition: int) -> int:
+        """The log's end, open transactions included."""
+        return self._watermarks(self.raw, topic, partition)[1]
+
+    def group_offsets(self, inputs: list[tuple[str, int]]) -> Position:
+        """The group's committed offsets, stable ones only, where there are any."""
+        wanted = [TopicPartition(topic, partition) for topic, partition in inputs]
+        try:
+            answer = self.group.committed(wanted, timeout=self.timeout_seconds)
+        except KafkaException as error:
+            raise KafkaError(f"The group's offsets cannot be read: {error}") from error
+        result: dict[str, dict[int, int]] = {}
+        for each in answer:
+            if each.offset >= 0:
+                result.setdefault(each.topic, {})[each.partition] = each.offset
+        return result
+
+    def close(self) -> None:
+        """Let the connections go."""
+        self.group.close()
+        self.raw.close()
+
+    def _watermarks(self, consumer: Consumer, topic: str, partition: int) -> tuple[int, int]:
+        try:
+            low, high = consumer.get_watermark_offsets(
+                TopicPartition(topic, partition), timeout=self.timeout_seconds
+            )
+        except KafkaException as error:
+            where = {"topic": topic, "partition": partition}
+            raise KafkaError(f"Kafka does not tell a log's end: {error}", where=where) from error
+        return low, high

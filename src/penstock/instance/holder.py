@@ -1,0 +1,98 @@
+"""The tasks that an instance holds, behind the actions that driver and workers call."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+
+import pyarrow as pa
+
+from penstock.instance import protocol
+from penstock.instance.protocol import (
+    CommitHeader,
+    Message,
+    ReadHeader,
+    ReleaseOrder,
+    Reply,
+    StatusReply,
+    TakeOrder,
+)
+from penstock.instance.server import Handler
+from penstock.instance.task import OpenTask, TaskEnvironment
+
+_TAKES_AT_ONCE = 16
+"""Taking mostly waits for Kafka, 0.25 s for a producer alone: many at once start fast."""
+
+
+class Holder:
+    """Takes, serves and releases tasks."""
+
+    def __init__(self, environment: TaskEnvironment) -> None:
+        self._environment = environment
+        self._tasks: dict[str, OpenTask] = {}
+        self._lock = threading.Lock()
+        self._pool = ThreadPoolExecutor(max_workers=_TAKES_AT_ONCE, thread_name_prefix="take")
+
+    @property
+    def actions(self) -> Mapping[str, Handler]:
+        """What the driver can ask for."""
+        return {"take": self._take, "release": self._release, "status": self._status}
+
+    def read(self, header: ReadHeader, keys: pa.Array) -> tuple[Reply, pa.Array | None]:
+        """The values of these keys in a task's store."""
+        task = self._tasks.get(header.task)
+        if task is None:
+            return Reply(status="gone", reason="not held here"), None
+        return task.read(header, keys)
+
+    def commit(self, header: CommitHeader, batches: Iterator[pa.RecordBatch]) -> Reply:
+        """Commit a task's slice."""
+        task = self._tasks.get(header.task)
+        if task is None:
+            for _ in batches:
+                pass
+            return Reply(status="gone", reason="not held here")
+        return task.commit(header, batches)
+
+    def flush(self) -> None:
+        """Make all stores durable."""
+        for task in list(self._tasks.values()):
+            task.flush()
+
+    def close(self) -> None:
+        """Close all tasks, at the same time: each flushes a store."""
+        with self._lock:
+            tasks = list(self._tasks.values())
+            self._tasks.clear()
+        list(self._pool.map(OpenTask.close, tasks))
+        self._pool.shutdown()
+
+    def _take(self, body: bytes) -> Message:
+        order = protocol.decode(body, TakeOrder)
+        with self._lock:
+            held = self._tasks.get(order.task)
+            if held is not None and tuple(held.order.epoch) >= tuple(order.epoch):
+                # A repeated or late order; what is held is at least as new.
+                return StatusReply(tasks=[held.status()])
+            task = OpenTask(order, self._environment)
+            self._tasks[order.task] = task
+        self._pool.submit(_replace, held, task)
+        return StatusReply(tasks=[task.status()])
+
+    def _release(self, body: bytes) -> Message:
+        order = protocol.decode(body, ReleaseOrder)
+        with self._lock:
+            task = self._tasks.pop(order.task, None)
+        if task is not None:
+            task.close()
+        return self._status(b"")
+
+    def _status(self, body: bytes) -> Message:
+        return StatusReply(tasks=[task.status() for task in list(self._tasks.values())])
+
+
+def _replace(held: OpenTask | None, task: OpenTask) -> None:
+    if held is not None:
+        held.close()
+    task.take()

@@ -1,0 +1,201 @@
+"""The instance's process: settings from the coordinator, a lock, a server, a lease.
+
+An instance never outlives its driver: it ends when its standard input closes (a child whose parent
+died), or when the coordinator has not answered a beat for `session_timeout`.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import sys
+import tempfile
+import threading
+import time
+from dataclasses import dataclass
+from datetime import timedelta
+from pathlib import Path
+
+from penstock.errors import InstanceError, InstanceUnreachableError, PenstockError
+from penstock.instance import protocol
+from penstock.instance.client import Client
+from penstock.instance.clients import SharedClients
+from penstock.instance.holder import Holder
+from penstock.instance.protocol import (
+    Beat,
+    BeatReply,
+    Failure,
+    Hello,
+    Registration,
+    Settings,
+)
+from penstock.instance.server import Server
+from penstock.instance.task import TaskEnvironment
+from penstock.stores.directory import StateDirectory
+
+TOKEN_VARIABLE = "PENSTOCK_TOKEN"
+FLUSH_INTERVAL_SECONDS = 120.0
+"""How much of a store's newest data a crash can send back to its changelog."""
+
+
+class Lease:
+    """Holds while the coordinator has answered within the session timeout."""
+
+    def __init__(self, timeout_seconds: float) -> None:
+        self._timeout = timeout_seconds
+        self._renewed = time.monotonic()
+
+    def renew(self) -> None:
+        """The coordinator answered just now."""
+        self._renewed = time.monotonic()
+
+    def holds(self) -> bool:
+        """Whether this instance may still serve."""
+        return time.monotonic() - self._renewed < self._timeout
+
+
+@dataclass(frozen=True, kw_only=True)
+class InstanceOptions:
+    """What an instance is started with; the rest it asks the coordinator for."""
+
+    name: str
+    coordinator: str
+    token: str
+    slot: str = ""
+    """A directory of its own below the state directory, for several instances on one host."""
+    watch_stdin: bool = False
+
+
+def run_instance(options: InstanceOptions) -> int:
+    """Serve until told to stop or until the lease ends; the exit code says which."""
+    stop = threading.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: stop.set())
+    if options.watch_stdin:
+        threading.Thread(target=_watch_stdin, args=(stop,), daemon=True).start()
+    coordinator = Client(options.coordinator, token=options.token, timeout_seconds=10.0)
+    settings = coordinator.call("hello", Hello(instance=options.name), Settings)
+    try:
+        return _serve(options, settings, coordinator, stop)
+    except PenstockError as error:
+        failure = Failure(instance=options.name, fault=protocol.fault_of(error))
+        coordinator.call("failed", failure, BeatReply)
+        return 1
+
+
+def _serve(
+    options: InstanceOptions, settings: Settings, coordinator: Client, stop: threading.Event
+) -> int:
+    config = settings.config()
+    state_dir = config.state_dir / options.slot if options.slot else config.state_dir
+    # A predecessor that was killed may take a moment to let go of the lock.
+    wait = timedelta(seconds=5)
+    lease = Lease(config.session_timeout.total_seconds())
+    with StateDirectory.open(state_dir, settings.application_id, wait=wait) as directory:
+        clients = SharedClients(config, settings.application_id)
+        holder = Holder(
+            TaskEnvironment(
+                application_id=settings.application_id,
+                config=config,
+                directory=directory,
+                clients=clients,
+                lease_holds=lease.holds,
+            )
+        )
+        with tempfile.TemporaryDirectory(prefix="penstock-") as sockets:
+            servers = _listen(holder, settings, options, Path(sockets))
+            try:
+                registration = _registration(options, servers)
+                coordinator.call("register", registration, BeatReply)
+                return _beat(options, coordinator, lease, stop, holder, config.heartbeat_interval)
+            finally:
+                holder.close()
+                for server in servers:
+                    server.shutdown()
+                clients.close()
+
+
+def _listen(
+    holder: Holder, settings: Settings, options: InstanceOptions, sockets: Path
+) -> list[Server]:
+    """A socket that only this user can open, and TCP if there are other hosts."""
+    locations = [f"grpc+unix://{sockets}/instance.sock"]
+    if settings.listen_host:
+        locations.append(f"grpc+tcp://{settings.listen_host}:0")
+    previous = os.umask(0o177)
+    try:
+        return [
+            Server(location, token=options.token, actions=holder.actions, rows=holder)
+            for location in locations
+        ]
+    finally:
+        os.umask(previous)
+
+
+def _registration(options: InstanceOptions, servers: list[Server]) -> Registration:
+    tcp = f"grpc+tcp://{_host(servers[1])}:{servers[1].port}" if len(servers) > 1 else ""
+    return Registration(
+        instance=options.name,
+        host=socket.gethostname(),
+        pid=os.getpid(),
+        unix_location=servers[0].location,
+        tcp_location=tcp,
+    )
+
+
+def _host(server: Server) -> str:
+    location: str = server.location
+    return location.removeprefix("grpc+tcp://").rsplit(":", 1)[0]
+
+
+def _beat(
+    options: InstanceOptions,
+    coordinator: Client,
+    lease: Lease,
+    stop: threading.Event,
+    holder: Holder,
+    interval: timedelta,
+) -> int:
+    """Beat until stopped, unknown to the coordinator, or without a lease."""
+    flushed = time.monotonic()
+    while not stop.wait(interval.total_seconds()):
+        try:
+            reply = coordinator.call("beat", Beat(instance=options.name), BeatReply)
+        except InstanceUnreachableError:
+            if not lease.holds():
+                return 3
+            continue
+        if not reply.known:
+            # The coordinator has given our tasks to others; a fresh process starts clean.
+            return 4
+        lease.renew()
+        if time.monotonic() - flushed > FLUSH_INTERVAL_SECONDS:
+            holder.flush()
+            flushed = time.monotonic()
+    return 0
+
+
+def _watch_stdin(stop: threading.Event) -> None:
+    """The parent holds the other end; when it dies, however it dies, the read ends."""
+    # Not through sys.stdin: a daemon thread inside its buffer would break interpreter shutdown.
+    while os.read(0, 4096):
+        pass
+    stop.set()
+
+
+def main(arguments: list[str]) -> int:
+    """`python -m penstock.instance.process NAME COORDINATOR [SLOT]`, the token in the environment."""
+    token = os.environ.pop(TOKEN_VARIABLE, "")
+    if not token:
+        raise InstanceError(f"{TOKEN_VARIABLE} is not set", hint="The driver sets it")
+    name, coordinator, slot = [*arguments, ""][:3]
+    return run_instance(
+        InstanceOptions(
+            name=name, coordinator=coordinator, token=token, slot=slot, watch_stdin=True
+        )
+    )
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,263 @@
+"""The messages between driver, instances and workers.
+
+Small messages are JSON, decoded into these types and nothing else; rows travel as Arrow. Nothing is
+pickled: whoever can reach a socket can at worst send a message that does not decode.
+"""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from pathlib import Path
+from typing import Literal, TypeVar
+
+import msgspec
+import pyarrow as pa
+
+from penstock import errors
+from penstock.config import Config, Guarantee
+from penstock.errors import InstanceError, PenstockError
+
+HEADERS = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
+KEYS = pa.schema([("key", pa.binary())])
+VALUES = pa.schema([("value", pa.binary())])
+ROWS = pa.schema(
+    [
+        ("kind", pa.uint8()),
+        ("target", pa.int16()),
+        ("partition", pa.int32()),
+        ("key", pa.binary()),
+        ("value", pa.binary()),
+        ("timestamp", pa.int64()),
+        ("headers", HEADERS),
+    ]
+)
+"""A commit's rows: `kind` 0 is a change of store `target`, 1 an output to topic `target`."""
+CHANGE, OUTPUT = 0, 1
+
+TaskState = Literal["taking", "restoring", "running", "failed", "closed"]
+Positions = dict[str, dict[int, int]]
+
+
+class Message(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """A message; unknown fields are refused, so that two versions cannot half understand each other."""
+
+
+class Fault(Message, frozen=True):
+    """An error on its way to another process."""
+
+    kind: str
+    message: str
+    where: dict[str, str] = {}
+    hint: str = ""
+
+
+class StoreOrder(Message, frozen=True):
+    """A store of a task, and the changelog that can rebuild it."""
+
+    name: str
+    changelog: str
+    changelog_id: str
+
+
+class InputOrder(Message, frozen=True):
+    """An input partition of a task, and where to start when there is no position yet."""
+
+    topic: str
+    partition: int
+    topic_id: str
+    partitions: int
+    reset: Literal["earliest", "latest"]
+
+
+class TakeOrder(Message, frozen=True):
+    """Take a task: become its owner under this epoch."""
+
+    task: str
+    name: str
+    epoch: tuple[int, int]
+    first_taking: bool
+    inputs: list[InputOrder]
+    stores: list[StoreOrder]
+    commits_partition: int
+
+
+class ReleaseOrder(Message, frozen=True):
+    """Give a task up: flush and close its stores."""
+
+    task: str
+
+
+class TaskStatus(Message, frozen=True):
+    """Where a task stands on its instance."""
+
+    task: str
+    epoch: tuple[int, int]
+    state: TaskState
+    position: Positions = {}
+    n: int = 0
+    restored: int = 0
+    restore_total: int = 0
+    notes: list[str] = []
+    fault: Fault | None = None
+
+
+class StatusReply(Message, frozen=True):
+    """All the tasks of an instance."""
+
+    tasks: list[TaskStatus]
+
+
+class Registration(Message, frozen=True):
+    """An instance tells the coordinator where it can be reached."""
+
+    instance: str
+    host: str
+    pid: int
+    unix_location: str
+    tcp_location: str = ""
+
+
+class Failure(Message, frozen=True):
+    """An instance tells the coordinator why it cannot start."""
+
+    instance: str
+    fault: Fault
+
+
+class Beat(Message, frozen=True):
+    """An instance is alive."""
+
+    instance: str
+
+
+class BeatReply(Message, frozen=True):
+    """Whether the coordinator still counts on the instance."""
+
+    known: bool
+
+
+class Hello(Message, frozen=True):
+    """An instance asks the coordinator for its settings."""
+
+    instance: str
+
+
+class Settings(Message, frozen=True):
+    """What an instance needs to know of the application."""
+
+    application_id: str
+    bootstrap_servers: str
+    state_dir: str
+    processing_guarantee: Guarantee
+    kafka: dict[str, str]
+    session_timeout: timedelta
+    heartbeat_interval: timedelta
+    transaction_timeout: timedelta
+    listen_host: str = ""
+    """Listen on TCP at this address too; empty on one host."""
+
+    @classmethod
+    def of(cls, application_id: str, config: Config, *, listen_host: str) -> Settings:
+        """The part of a config that instances need."""
+        names = ("bootstrap_servers", "processing_guarantee", "session_timeout")
+        more = ("heartbeat_interval", "transaction_timeout")
+        return cls(
+            application_id=application_id,
+            state_dir=str(config.state_dir),
+            kafka=dict(config.kafka),
+            listen_host=listen_host,
+            **{name: getattr(config, name) for name in names + more},
+        )
+
+    def config(self) -> Config:
+        """The same options as a config; those that instances do not need have their defaults."""
+        return Config(
+            bootstrap_servers=self.bootstrap_servers,
+            state_dir=Path(self.state_dir),
+            processing_guarantee=self.processing_guarantee,
+            kafka=self.kafka,
+            session_timeout=self.session_timeout,
+            heartbeat_interval=self.heartbeat_interval,
+            transaction_timeout=self.transaction_timeout,
+        )
+
+
+class ReadHeader(Message, frozen=True):
+    """The first part of a read: whose state, as of which commit."""
+
+    task: str
+    epoch: tuple[int, int]
+    n: int
+    store: str
+
+
+class CommitHeader(Message, frozen=True):
+    """The first part of a commit: everything but its rows."""
+
+    task: str
+    epoch: tuple[int, int]
+    n: int
+    start: Positions
+    end: Positions
+    stores: list[str]
+    topics: list[str]
+    metadata: dict[str, str] = {}
+
+
+class Reply(Message, frozen=True):
+    """The answer to a read or a commit.
+
+    `ok`: values follow, or the commit is durable. `done`: that number was committed before. `refused`:
+    planned from a stale view. `gone`: not here under that epoch. `lost`: the outcome is unknown, or the
+    task is being taken anew; plan it again.
+    """
+
+    status: Literal["ok", "done", "refused", "gone", "lost"]
+    n: int = 0
+    position: Positions = {}
+    reason: str = ""
+
+
+class Exchange(Message, frozen=True):
+    """What a stream of rows is for."""
+
+    read: ReadHeader | None = None
+    commit: CommitHeader | None = None
+
+
+M = TypeVar("M", bound=Message)
+_encoder = msgspec.json.Encoder()
+
+
+def encode(message: Message) -> bytes:
+    """The message as bytes."""
+    return _encoder.encode(message)
+
+
+def decode(data: bytes, kind: type[M]) -> M:
+    """The message in these bytes. Raises `InstanceError` if they are not such a message."""
+    try:
+        return msgspec.json.decode(data, type=kind)
+    except msgspec.DecodeError as error:
+        raise InstanceError(
+            f"A message is not a {kind.__name__}: {error}",
+            hint="All parts of an application must run the same version of Penstock",
+        ) from error
+
+
+def fault_of(error: BaseException) -> Fault:
+    """The error as a message."""
+    if isinstance(error, PenstockError):
+        where = {name: str(value) for name, value in error.where.items()}
+        return Fault(
+            kind=type(error).__name__, message=error.message, where=where, hint=error.hint
+        )
+    return Fault(kind="InstanceError", message=f"{type(error).__name__}: {error}")
+
+
+def error_of(fault: Fault) -> PenstockError:
+    """The message as an error of the kind it was; only names of our own tree are looked up."""
+    kind = getattr(errors, fault.kind, InstanceError)
+    if not (isinstance(kind, type) and issubclass(kind, PenstockError)):
+        kind = InstanceError
+    return kind(fault.message, where=fault.where, hint=fault.hint)

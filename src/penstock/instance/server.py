@@ -1,0 +1,84 @@
+"""The Flight shell: authentication, decoding, encoding. What is done is decided behind it."""
+
+from __future__ import annotations
+
+import hmac
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, Protocol
+
+import pyarrow as pa
+from pyarrow import flight
+
+from penstock.instance import protocol
+from penstock.instance.protocol import CommitHeader, Exchange, Message, ReadHeader, Reply
+
+MIDDLEWARE = "token"
+
+Handler = Callable[[bytes], Message]
+
+
+class Rows(Protocol):
+    """What answers reads and commits."""
+
+    def read(self, header: ReadHeader, keys: pa.Array) -> tuple[Reply, pa.Array | None]:
+        """The values of these keys."""
+
+    def commit(self, header: CommitHeader, batches: Iterator[pa.RecordBatch]) -> Reply:
+        """Commit these rows."""
+
+
+class _Nothing(flight.ServerMiddleware):  # type: ignore[misc]
+    """A call that was let in needs nothing further."""
+
+
+class TokenGate(flight.ServerMiddlewareFactory):  # type: ignore[misc]
+    """Lets in calls that bear the run's token, and no other."""
+
+    def __init__(self, token: str) -> None:
+        super().__init__()
+        self._expected = f"Bearer {token}"
+
+    def start_call(self, info: Any, headers: Mapping[str, list[str]]) -> flight.ServerMiddleware:
+        """Check the token in constant time, so that answers do not tell how much of it was right."""
+        given = next(iter(headers.get("authorization", [])), "")
+        if not hmac.compare_digest(given.encode(), self._expected.encode()):
+            raise flight.FlightUnauthenticatedError("The run's token is missing or wrong")
+        return _Nothing()
+
+
+class Server(flight.FlightServerBase):  # type: ignore[misc]
+    """A Flight server of named actions and, on an instance, of reads and commits."""
+
+    def __init__(
+        self, location: str, *, token: str, actions: Mapping[str, Handler], rows: Rows | None = None
+    ) -> None:
+        super().__init__(location, middleware={MIDDLEWARE: TokenGate(token)})
+        self.location = location
+        self._handlers = actions
+        self._rows = rows
+
+    def do_action(self, context: Any, action: flight.Action) -> Iterator[flight.Result]:
+        """Answer one message with one message."""
+        handler = self._handlers.get(action.type)
+        if handler is None:
+            raise flight.FlightServerError(f"There is no action {action.type!r}")
+        yield flight.Result(protocol.encode(handler(action.body.to_pybytes())))
+
+    def do_exchange(self, context: Any, descriptor: Any, reader: Any, writer: Any) -> None:
+        """Answer a read or a commit: a `Reply`, then the values if it was a read."""
+        if self._rows is None:
+            raise flight.FlightServerError("There is no state here")
+        request = protocol.decode(descriptor.command, Exchange)
+        if request.read is not None:
+            keys = reader.read_all().column(0).combine_chunks()
+            reply, values = self._rows.read(request.read, keys)
+            writer.begin(protocol.VALUES)
+            writer.write_metadata(protocol.encode(reply))
+            if values is not None:
+                writer.write_batch(pa.record_batch([values], schema=protocol.VALUES))
+        elif request.commit is not None:
+            reply = self._rows.commit(request.commit, (chunk.data for chunk in reader))
+            writer.begin(protocol.VALUES)
+            writer.write_metadata(protocol.encode(reply))
+        else:
+            raise flight.FlightServerError("A stream is a read or a commit")

@@ -1,0 +1,202 @@
+"""The stores of one task: opened, checked, brought up to date, closed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from penstock.changelog.commit_record import ChangelogEnd, CommitRecord
+from penstock.changelog.reading import wait_stable
+from penstock.changelog.restore import (
+    RestoreOutcome,
+    RestoreProgress,
+    check_identity,
+    recreated,
+    restore,
+)
+from penstock.coordination.ids import TaskId
+from penstock.errors import StoreDamagedError, TaskNotHereError
+from penstock.instance.clients import SharedClients
+from penstock.instance.protocol import StoreOrder, TakeOrder
+from penstock.observability.crash_points import crash_point
+from penstock.stores.contract import Change, KeyValueStore, StoreIdentity
+from penstock.stores.directory import StateDirectory, TaskDirectory
+from penstock.stores.rocksdb import RocksDBStore
+
+_WRITE_CHUNK = 2000
+
+
+class TaskStores:
+    """What a task keeps on disk. One owner calls the methods that write, one after the other."""
+
+    def __init__(
+        self, order: TakeOrder, directory: StateDirectory, clients: SharedClients
+    ) -> None:
+        self._task = order.task
+        self._partition = TaskId.parse(order.task).partition
+        self._orders = {store.name: store for store in order.stores}
+        self._state_directory = directory
+        self._clients = clients
+        self._directory: TaskDirectory | None = None
+        self._stores: dict[str, KeyValueStore] = {}
+        self._restored: dict[str, RestoreProgress] = {}
+
+    def open(self, record: CommitRecord | None) -> None:
+        """Lock the task's directory and open its stores."""
+        if not self._orders:
+            return
+        self._directory = self._state_directory.lock_task(self._task)
+        crash_point("open.after_lock")
+        for order in self._orders.values():
+            _check_changelog(order, record)
+
+    def restore(self, stop: Callable[[], bool]) -> list[str]:
+        """Bring every store up to the end of its changelog; what had to be rebuilt is told."""
+        notes: list[str] = []
+        topics = [(order.changelog, self._partition) for order in self._orders.values()]
+        ends = wait_stable(self._clients.logs, topics, stop=stop) if topics else {}
+        for order in self._orders.values():
+            until = ends[order.changelog, self._partition].end
+            notes += self._restore_store(order, until, stop)
+        return notes
+
+    def get(self, name: str) -> KeyValueStore:
+        """The open store of that name. Raises `TaskNotHereError`."""
+        store = self._stores.get(name)
+        if store is None:
+            where = {"task": self._task, "store": name}
+            raise TaskNotHereError("The task has no such store open", where=where)
+        return store
+
+    def order(self, name: str) -> StoreOrder:
+        """What was ordered of that store."""
+        return self._orders[name]
+
+    def changelog(self, name: str) -> str:
+        """The topic of a store's changelog."""
+        return self._orders[name].changelog
+
+    def ends(self) -> dict[str, ChangelogEnd]:
+        """How far each store's changelog surely goes."""
+        return {
+            name: ChangelogEnd(
+                id=order.changelog_id, end=-1 if (at := self.get(name).offset()) is None else at
+            )
+            for name, order in self._orders.items()
+        }
+
+    def apply(self, name: str, changes: list[Change], offset: int) -> None:
+        """Write changes and the changelog offset that they end at."""
+        store = self.get(name)
+        for start in range(0, len(changes) - _WRITE_CHUNK, _WRITE_CHUNK):
+            store.apply(changes[start : start + _WRITE_CHUNK], offset=None)
+            crash_point("commit.mid_store_write")
+        rest = (max(len(changes) - 1, 0) // _WRITE_CHUNK) * _WRITE_CHUNK
+        store.apply(changes[rest:], offset=offset)
+
+    @property
+    def progress(self) -> tuple[int, int]:
+        """Records restored, and how many there are in all."""
+        done = sum(each.restored for each in self._restored.values())
+        return done, done + sum(each.remaining for each in self._restored.values())
+
+    def flush(self) -> None:
+        """Make what was applied durable, and export how far that is."""
+        if self._directory is None:
+            return
+        offsets: dict[tuple[str, int], int] = {}
+        for name, store in self._stores.items():
+            store.flush()
+            offset = store.offset()
+            if offset is not None:
+                offsets[self._orders[name].changelog, self._partition] = offset
+        self._directory.write_checkpoint(offsets)
+
+    def close(self) -> None:
+        """Flush, close and unlock; twice does nothing."""
+        directory, self._directory = self._directory, None
+        if directory is None:
+            return
+        self._directory = directory
+        try:
+            if self._stores:
+                self.flush()
+        finally:
+            self._directory = None
+            for store in self._stores.values():
+                store.close()
+            self._stores.clear()
+            directory.unlock()
+
+    def _restore_store(
+        self, order: StoreOrder, until: int, stop: Callable[[], bool]
+    ) -> list[str]:
+        notes: list[str] = []
+        try:
+            store = self._open_store(order)
+        except StoreDamagedError as error:
+            notes.append(f"{error}: rebuilding it from {order.changelog}")
+            store = self._reopen_empty(order)
+        consumer = self._clients.logs.consumer()
+        try:
+            for _ in range(2):
+                result = restore(
+                    store,
+                    topic=order.changelog,
+                    partition=self._partition,
+                    consumer=consumer,
+                    until=until,
+                    on_progress=lambda progress: self._note_progress(order.name, progress),
+                    stop=stop,
+                )
+                if result.outcome is not RestoreOutcome.TRUNCATED:
+                    break
+                notes.append(
+                    f"{order.changelog} no longer holds what store {order.name} of task "
+                    f"{self._task} needs next: rebuilding the store from the changelog's start"
+                )
+                store = self._reopen_empty(order)
+        finally:
+            consumer.close()
+        return notes
+
+    def _note_progress(self, name: str, progress: RestoreProgress) -> None:
+        self._restored[name] = progress
+
+    def _open_store(self, order: StoreOrder) -> KeyValueStore:
+        assert self._directory is not None
+        store = RocksDBStore(order.name, self._directory.store_path(order.name))
+        crash_point("open.after_db_open")
+        self._stores[order.name] = store
+        check_identity(store, self._identity(order))
+        crash_point("open.after_identity_check")
+        return store
+
+    def _reopen_empty(self, order: StoreOrder) -> KeyValueStore:
+        assert self._directory is not None
+        damaged = self._stores.pop(order.name, None)
+        if damaged is not None:
+            damaged.close()
+        self._directory.wipe_store(order.name)
+        store = RocksDBStore(order.name, self._directory.store_path(order.name))
+        check_identity(store, self._identity(order))
+        self._stores[order.name] = store
+        return store
+
+    def _identity(self, order: StoreOrder) -> StoreIdentity:
+        return StoreIdentity(
+            application_id=self._state_directory.application_id,
+            task=self._task,
+            store=order.name,
+            changelog_topic=order.changelog,
+            changelog_topic_id=order.changelog_id,
+        )
+
+
+def _check_changelog(order: StoreOrder, record: CommitRecord | None) -> None:
+    """A changelog that was made anew would restore to nothing, silently."""
+    known = record.changelogs.get(order.name) if record else None
+    if known is not None and known.id != order.changelog_id:
+        raise recreated(
+            order.changelog,
+            f"its id is {order.changelog_id} and the last commit was written to {known.id}",
+        )

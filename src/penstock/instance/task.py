@@ -1,0 +1,380 @@
+"""A task on its instance: taking it, reading, committing, giving it up.
+
+Steps are numbered as in docs/architecture.md.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+
+import pyarrow as pa
+from msgspec import structs
+
+from penstock.changelog.commit_record import ChangelogEnd, CommitRecord, InputTopic
+from penstock.changelog.reading import read_last
+from penstock.changelog.topics import commits_name
+from penstock.config import Config
+from penstock.coordination.commits import judge, settle
+from penstock.coordination.ids import TaskId
+from penstock.errors import (
+    FencedError,
+    PartitionCountError,
+    PenstockError,
+    TaskNotHereError,
+    TopicMismatchError,
+)
+from penstock.instance.clients import SharedClients
+from penstock.instance.protocol import (
+    CHANGE,
+    CommitHeader,
+    Positions,
+    ReadHeader,
+    Reply,
+    TakeOrder,
+    TaskState,
+    TaskStatus,
+    fault_of,
+)
+from penstock.instance.state import TaskStores
+from penstock.instance.writer import WriteAbortedError, Writer, WriteUnknownError
+from penstock.observability.crash_points import crash_point
+from penstock.stores.contract import Change, stored_value
+from penstock.stores.directory import StateDirectory
+
+
+@dataclass(frozen=True, kw_only=True)
+class TaskEnvironment:
+    """What a task has from its instance."""
+
+    application_id: str
+    config: Config
+    directory: StateDirectory
+    clients: SharedClients
+    lease_holds: Callable[[], bool]
+
+
+@dataclass
+class _Standing:
+    """Where the task stands: its last commit's number, and its position."""
+
+    n: int = 0
+    position: Positions = field(default_factory=dict)
+    record: CommitRecord | None = None
+
+
+class OpenTask:
+    """One task that this instance owns under one epoch."""
+
+    def __init__(self, order: TakeOrder, environment: TaskEnvironment) -> None:
+        self.order = order
+        self._environment = environment
+        self._partition = TaskId.parse(order.task).partition
+        self._stores = TaskStores(order, environment.directory, environment.clients)
+        self._writer: Writer | None = None
+        self._standing = _Standing()
+        self._state: TaskState = "taking"
+        self._fault: PenstockError | None = None
+        self._notes: list[str] = []
+        # One commit at a time. Reads go on beside it until the store is written, and are refused
+        # afterwards by their number.
+        self._lock = threading.Lock()
+        self._stopping = threading.Event()
+
+    # Taking a task.
+
+    def take(self) -> None:
+        """Become the owner; whatever goes wrong ends in `status`."""
+        try:
+            with self._lock:
+                self._take()
+        except PenstockError as error:
+            self._fail(error)
+
+    def _take(self) -> None:
+        self._state = "taking"
+        # 1. Fence the old owner and wait for its pending markers.
+        self._writer = self._new_writer()
+        self._writer.open()
+        # 2. Where the task stands, and where its changelogs end.
+        self._standing = self._find_standing()
+        # 3. Apply the changelogs to there.
+        self._state = "restoring"
+        self._stores.open(self._standing.record)
+        self._notes += self._stores.restore(self._stopping.is_set)
+        crash_point("restore.before_running")
+        if self._stopping.is_set():
+            crash_point("restore.close_while_restoring")
+            return
+        # 4. Serve, under the new epoch; the first transaction writes it.
+        self._state = "running"
+
+    def _find_standing(self) -> _Standing:
+        environment, order = self._environment, self.order
+        topic, partition = commits_name(environment.application_id), order.commits_partition
+        data = read_last(environment.clients.logs, topic, partition, stop=self._stopping.is_set)
+        record = None if data is None else CommitRecord.decode(data)
+        if record is not None and tuple(record.epoch) > tuple(order.epoch):
+            raise FencedError(
+                "A newer owner has committed to this task",
+                where={"task": order.task, "epoch": order.epoch, "newer": tuple(record.epoch)},
+            )
+        if record is not None:
+            self._check_inputs(record)
+        inputs = [(each.topic, each.partition) for each in order.inputs]
+        group = environment.clients.group_offsets(inputs)
+        standing = settle(
+            recorded=record.position if record else None,
+            previous=record.previous if record else None,
+            group=group,
+            resets=self._resets(),
+            first_taking=order.first_taking,
+            exactly_once=environment.config.exactly_once,
+        )
+        if standing.moved_by_group:
+            assert record is not None
+            self._notes.append(
+                f"The consumer group was moved by someone else: task {order.task} goes on at "
+                f"{standing.position} instead of {record.position}"
+            )
+        return _Standing(record.n if record else 0, standing.position, record)
+
+    def _resets(self) -> Positions:
+        result: Positions = {}
+        for each in self.order.inputs:
+            start, end = self._environment.clients.stable_range(each.topic, each.partition)
+            result.setdefault(each.topic, {})[each.partition] = (
+                start if each.reset == "earliest" else end
+            )
+        return result
+
+    def _check_inputs(self, record: CommitRecord) -> None:
+        for each in self.order.inputs:
+            known = record.inputs.get(each.topic)
+            if known is None:
+                continue
+            where = {"topic": each.topic, "task": self.order.task}
+            if known.partitions != each.partitions:
+                raise PartitionCountError(
+                    f"The topic has {each.partitions} partitions; the state was made with "
+                    f"{known.partitions}",
+                    where=where,
+                    hint="Keys now go to other partitions, so the state no longer fits. Use a new "
+                    "application id, or give the topic its old number of partitions",
+                )
+            if known.id != each.topic_id:
+                raise TopicMismatchError(
+                    "The topic was deleted and made anew since the state was made",
+                    where=where,
+                    hint="Its offsets mean other records now. Use a new application id, or reset "
+                    "the application",
+                )
+
+    # Reading.
+
+    def read(self, header: ReadHeader, keys: pa.Array) -> tuple[Reply, pa.Array | None]:
+        """The stored values of these keys, if the caller's number is the next one."""
+        reply = self._refusal(header.epoch, header.n)
+        if reply is not None:
+            return reply, None
+        values = self._stores.get(header.store).get_many(keys.to_pylist())
+        # A commit may have gone by meanwhile; then these values are of two times.
+        reply = self._refusal(header.epoch, header.n)
+        if reply is not None:
+            return reply, None
+        return Reply(status="ok", n=header.n), pa.array(values, pa.binary())
+
+    # Committing.
+
+    def commit(self, header: CommitHeader, batches: Iterator[pa.RecordBatch]) -> Reply:
+        """Commit a slice, once: step 6 of a batch."""
+        with self._lock:
+            # a. Epoch and lease.
+            reply = self._refusal(header.epoch, header.n) or self._judge(header)
+            if reply is None:
+                reply = self._commit(header, batches)
+        for _ in batches:
+            pass  # The caller still sends; what a refused commit brings is read and dropped.
+        return reply
+
+    def _judge(self, header: CommitHeader) -> Reply | None:
+        standing = self._standing
+        verdict = judge(
+            n=header.n, start=header.start, last=standing.n, position=standing.position
+        )
+        if verdict == "apply":
+            return None
+        reply = Reply(status="done", n=standing.n, position=standing.position)
+        stale = f"planned as {header.n} from {header.start}"
+        return reply if verdict == "done" else structs.replace(reply, status="refused", reason=stale)
+
+    def _commit(self, header: CommitHeader, batches: Iterator[pa.RecordBatch]) -> Reply:
+        assert self._writer is not None
+        writer = self._writer
+        # b. One transaction: changelog records and outputs in row order, the commit record, the
+        #    group's offsets.
+        try:
+            changes, record = self._write(writer, header, batches)
+            ends = {store: self._changelog_end(store) for store in changes}
+            writer.commit(header.end, {})
+        except WriteAbortedError as error:
+            return self._aborted(writer, str(error))
+        except (WriteUnknownError, FencedError) as error:
+            return self._lost(error)
+        except pa.ArrowException as error:
+            # The stream broke: its worker is gone, and nothing of its slice may become visible.
+            return self._aborted(writer, f"The worker went away: {error}")
+        crash_point("commit.after_txn_before_store")
+        # c. The stores, and how much of the changelog they hold now.
+        try:
+            for store, store_changes in changes.items():
+                self._stores.apply(store, store_changes, ends[store])
+        except PenstockError as error:
+            self._fail(error)
+            return Reply(status="lost", reason=str(error))
+        self._standing = _Standing(record.n, record.position, record)
+        crash_point("commit.after_store_before_reply")
+        # d. The answer.
+        return Reply(status="ok", n=record.n, position=record.position)
+
+    def _write(
+        self, writer: Writer, header: CommitHeader, batches: Iterator[pa.RecordBatch]
+    ) -> tuple[dict[str, list[Change]], CommitRecord]:
+        changelogs = [self._stores.changelog(name) for name in header.stores]
+        changes: dict[str, list[Change]] = {}
+        writer.begin()
+        crash_point("commit.before_changelog_send")
+        for batch in batches:
+            writer.send(batch, changelogs=changelogs, topics=header.topics, own=self._partition)
+            _collect_changes(batch, header.stores, changes)
+        record = self._next_record(header)
+        commits = commits_name(self._environment.application_id)
+        key = self.order.name.encode()
+        writer.send_record(commits, self.order.commits_partition, key, record.encode())
+        writer.flush()
+        return changes, record
+
+    def _changelog_end(self, store: str) -> int:
+        """The offset of the last record in a store's changelog.
+
+        Read after the changes are acknowledged and before the transaction ends: nobody else can
+        have written by then, unless this transaction fails.
+        """
+        order = self._stores.order(store)
+        return self._environment.clients.high_watermark(order.changelog, self._partition) - 1
+
+    def _next_record(self, header: CommitHeader) -> CommitRecord:
+        inputs = {
+            each.topic: InputTopic(id=each.topic_id, partitions=each.partitions)
+            for each in self.order.inputs
+        }
+        return CommitRecord(
+            n=header.n,
+            epoch=self.order.epoch,
+            position=header.end,
+            previous=self._standing.position,
+            inputs=inputs,
+            changelogs=self._stores.ends(),
+            metadata=header.metadata,
+        )
+
+    def _aborted(self, writer: Writer, reason: str) -> Reply:
+        try:
+            writer.abort()
+        except (WriteUnknownError, FencedError) as error:
+            return self._lost(error)
+        return Reply(status="lost", n=self._standing.n, reason=reason)
+
+    def _lost(self, error: PenstockError) -> Reply:
+        """The outcome is unknown: throw the producer away and take the task anew."""
+        assert self._writer is not None
+        self._writer.discard()
+        self._writer = None
+        self._stores.close()
+        if isinstance(error, FencedError):
+            self._fail(error)
+        else:
+            self._state = "taking"
+            threading.Thread(target=self.take, name=f"retake-{self.order.task}").start()
+        return Reply(status="lost", reason=str(error))
+
+    # Giving up.
+
+    def flush(self) -> None:
+        """Make the stores durable, and export how far they are."""
+        with self._lock:
+            if self._state == "running":
+                self._stores.flush()
+
+    def close(self) -> None:
+        """Stop serving; flush and close the stores."""
+        self._stopping.set()
+        with self._lock:
+            self._state = "closed"
+            if self._writer is not None:
+                self._writer.discard()
+                self._writer = None
+            self._stores.close()
+
+    def status(self) -> TaskStatus:
+        """Where the task stands."""
+        standing = self._standing
+        restored, total = self._stores.progress
+        return TaskStatus(
+            task=self.order.task,
+            epoch=self.order.epoch,
+            state=self._state,
+            position=standing.position,
+            n=standing.n,
+            restored=restored,
+            restore_total=total,
+            notes=list(self._notes),
+            fault=None if self._fault is None else fault_of(self._fault),
+        )
+
+    def _refusal(self, epoch: tuple[int, int], n: int) -> Reply | None:
+        """Why a call cannot be served, or None."""
+        if tuple(epoch) != tuple(self.order.epoch):
+            return Reply(status="gone", reason=f"epoch {epoch} is not {self.order.epoch}")
+        if not self._environment.lease_holds():
+            return Reply(status="gone", reason="the lease on the driver's heartbeat has ended")
+        if self._state != "running":
+            return Reply(status="lost", reason=f"the task is {self._state}")
+        standing = self._standing
+        if n <= standing.n:
+            return Reply(status="done", n=standing.n, position=standing.position)
+        return None
+
+    def _fail(self, error: PenstockError) -> None:
+        self._fault = error
+        self._state = "failed"
+        self._stores.close()
+
+    def _new_writer(self) -> Writer:
+        environment = self._environment
+        return Writer(
+            environment.config,
+            transactional_id=f"{environment.application_id}-{self.order.name}",
+            group=environment.clients.group,
+        )
+
+
+def _collect_changes(
+    batch: pa.RecordBatch, stores: list[str], into: dict[str, list[Change]]
+) -> None:
+    """The batch's changes as the stores hold them."""
+    kinds, targets, _, keys, values, times, _ = batch.columns
+    if not batch.num_rows or kinds[0].as_py() != CHANGE:
+        return
+    rows = zip(
+        targets.to_pylist(), keys.to_pylist(), values.to_pylist(), times.to_pylist(), strict=True
+    )
+    for target, key, value, time in rows:
+        stored = None if value is None else stored_value(time, value)
+        into.setdefault(stores[target], []).append((key, stored))
+
+
+def not_here(task: str) -> TaskNotHereError:
+    """The error for a task that this instance does not hold."""
+    return TaskNotHereError("The instance does not hold the task", where={"task": task})

@@ -1,0 +1,168 @@
+"""What one task writes to Kafka: changelog records, outputs, its commit record, the group's offsets.
+
+Under exactly-once all of it is one transaction. librdkafka has no KIP-890, so a call whose outcome is
+unknown may take effect later, on the *next* transaction of the same producer: after such a call the
+producer is thrown away and the task is taken anew, which fences whatever is still under way.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import pyarrow as pa
+from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
+from confluent_kafka import KafkaError as NativeError
+
+from penstock.config import Config
+from penstock.errors import FencedError, PenstockError
+from penstock.instance.protocol import CHANGE, Positions
+from penstock.observability.crash_points import crash_point, crash_point_soon
+
+_FENCED = {
+    NativeError._FENCED,
+    NativeError.INVALID_PRODUCER_EPOCH,
+    NativeError.PRODUCER_FENCED,
+    NativeError._STATE,
+}
+
+
+class WriteAbortedError(PenstockError):
+    """Nothing of the commit is visible, and the same producer can go on."""
+
+
+class WriteUnknownError(PenstockError):
+    """The commit may or may not have taken effect; the task must be taken anew."""
+
+
+class Writer:
+    """The producer of one task, under either guarantee."""
+
+    def __init__(self, config: Config, *, transactional_id: str, group: Consumer) -> None:
+        self._transactional = config.exactly_once
+        self._group = group
+        self._failed: list[str] = []
+        self._id = transactional_id
+        self._timeout = config.session_timeout.total_seconds() / 2
+        properties = config.client_properties(
+            client_id=transactional_id,
+            enable_idempotence=True,
+            queue_buffering_max_messages=1_000_000,
+            batch_num_messages=20_000,
+            # Failed deliveries are told one by one; the successes are known from the flush.
+            delivery_report_only_error=True,
+        )
+        if self._transactional:
+            properties["transactional.id"] = transactional_id
+            milliseconds = int(config.transaction_timeout.total_seconds() * 1000)
+            properties["transaction.timeout.ms"] = milliseconds
+        self._producer = Producer({**properties, "on_delivery": self._on_delivery})
+
+    def open(self) -> None:
+        """Fence the previous owner and wait for its pending markers. Step 1 of taking a task."""
+        if self._transactional:
+            try:
+                self._producer.init_transactions(self._timeout)
+            except KafkaException as error:
+                raise self._error(error) from error
+
+    def begin(self) -> None:
+        """Start a commit."""
+        self._failed.clear()
+        if self._transactional:
+            try:
+                self._producer.begin_transaction()
+            except KafkaException as error:
+                raise self._error(error) from error
+
+    def send(
+        self, batch: pa.RecordBatch, *, changelogs: Sequence[str], topics: Sequence[str], own: int
+    ) -> None:
+        """Produce a batch of a commit's rows, in row order; changes go to partition `own`."""
+        produce = self._producer.produce
+        kinds, targets, partitions, keys, values, times, headers = (
+            column.to_pylist() for column in batch.columns
+        )
+        for i, kind in enumerate(kinds):
+            topic = changelogs[targets[i]] if kind == CHANGE else topics[targets[i]]
+            partition = own if kind == CHANGE else partitions[i]
+            # librdkafka takes 0 for "now"; 1 ms past the epoch is the nearest that it can say.
+            arguments: dict[str, Any] = {"timestamp": times[i] or 1}
+            if headers[i]:
+                arguments["headers"] = [(each["key"], each["value"]) for each in headers[i]]
+            while True:
+                try:
+                    produce(topic, values[i], keys[i], partition, **arguments)
+                    break
+                except BufferError:
+                    self._producer.poll(0.1)
+                except KafkaException as error:
+                    raise self._error(error) from error
+
+    def send_record(self, topic: str, partition: int, key: bytes, value: bytes) -> None:
+        """Produce the commit record."""
+        try:
+            self._producer.produce(topic, value, key, partition)
+        except KafkaException as error:
+            raise self._error(error) from error
+
+    def flush(self) -> None:
+        """Wait until everything that was sent is acknowledged."""
+        crash_point("commit.after_send_before_ack")
+        remaining = self._producer.flush(self._timeout)
+        if remaining or self._failed:
+            reason = self._failed[0] if self._failed else "no acknowledgement in time"
+            raise self._unknown(f"{remaining or len(self._failed)} records not written: {reason}")
+        crash_point("commit.after_ack")
+
+    def commit(self, end: Positions, metadata: Mapping[tuple[str, int], str]) -> None:
+        """Add the group's offsets and commit."""
+        if not self._transactional:
+            return
+        offsets = [
+            TopicPartition(topic, partition, offset, metadata=metadata.get((topic, partition)))
+            for topic, partitions in end.items()
+            for partition, offset in partitions.items()
+        ]
+        try:
+            if offsets:
+                group = self._group.consumer_group_metadata()
+                self._producer.send_offsets_to_transaction(offsets, group, self._timeout)
+            crash_point("commit.after_offsets_in_txn")
+            crash_point_soon("commit.txn_unknown", delay_seconds=0.002)
+            self._producer.commit_transaction(self._timeout)
+        except KafkaException as error:
+            raise self._error(error) from error
+
+    def abort(self) -> None:
+        """Make sure that nothing of this commit becomes visible."""
+        if not self._transactional:
+            self._producer.purge()
+            return
+        try:
+            self._producer.abort_transaction(self._timeout)
+        except KafkaException as error:
+            raise self._unknown(str(error)) from error
+
+    def discard(self) -> None:
+        """Throw the producer away with whatever it still holds."""
+        self._producer.purge()
+        self._producer.flush(0)
+
+    def _on_delivery(self, error: NativeError | None, message: Any) -> None:
+        if error is not None:
+            self._failed.append(f"{error.str()} ({message.topic()}-{message.partition()})")
+
+    def _error(self, error: KafkaException) -> PenstockError:
+        """What a failed call means for the task, decided by librdkafka's own flags."""
+        native = error.args[0]
+        text = f"{native.name()}: {native.str()}"
+        if native.code() in _FENCED or native.fatal():
+            return FencedError(text, where={"transactional id": self._id})
+        if native.txn_requires_abort():
+            return WriteAbortedError(text, where={"transactional id": self._id})
+        return self._unknown(text)
+
+    def _unknown(self, reason: str) -> WriteUnknownError:
+        return WriteUnknownError(reason, where={"transactional id": self._id})
+

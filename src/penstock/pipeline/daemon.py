@@ -1,0 +1,13 @@
+"""Spark's Python daemon with our imports done, so that a forked worker starts at once.
+
+Importing takes about a second a worker otherwise. Only imports happen here: a thread, a Kafka client or
+a gRPC channel made before the fork would be broken in every worker.
+"""
+
+import penstock.pipeline.worker
+import pyspark.daemon
+
+__all__ = ["penstock"]
+
+if __name__ == "__main__":
+    pyspark.daemon.manager()

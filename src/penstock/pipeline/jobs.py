@@ -1,0 +1,109 @@
+"""One batch as one Spark job."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import partial
+
+import pyarrow as pa
+from pyspark import cloudpickle
+from pyspark.sql import DataFrame, SparkSession
+
+from penstock.config import Config
+from penstock.instance.protocol import decode
+from penstock.pipeline.kafka_options import java_properties
+from penstock.pipeline.orders import BatchOrder, Outcome
+from penstock.pipeline.worker import OUTCOME, SPARK_OUTCOME, run_batch
+from penstock.processors import ColumnNeeds
+from penstock.topology import SubTopology
+
+SMALL_BATCH_RECORDS = 50_000
+"""Below this, one Spark partition carries all tasks: a Spark task costs about 35 ms of its own."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class JobLabel:
+    """What the Spark UI shows of a job."""
+
+    group: str
+    description: str
+    pool: str
+
+
+class Jobs:
+    """Runs batches on a Spark session."""
+
+    def __init__(self, spark: SparkSession, config: Config, application_id: str) -> None:
+        self._spark = spark
+        self._config = config
+        self._options = _source_options(config, application_id)
+
+    def warm_up(self) -> None:
+        """Run what a batch runs, once, so that the first one does not wait for JIT and imports."""
+        frame = self._spark.range(1).selectExpr("CAST(id AS BINARY) AS outcome")
+        frame.mapInArrow(_echo, SPARK_OUTCOME).collect()
+
+    def run(
+        self, order: BatchOrder, *, needs: ColumnNeeds, label: JobLabel, records: int
+    ) -> list[Outcome]:
+        """Run one batch to its end and return what became of each task's slice."""
+        context = self._spark.sparkContext
+        context.setJobGroup(label.group, label.description, interruptOnCancel=False)
+        context.setLocalProperty("spark.scheduler.pool", label.pool)
+        frame = self._read(order, needs)
+        if records < SMALL_BATCH_RECORDS and len(order.slices) > 1:
+            frame = frame.coalesce(1)
+        rows = frame.mapInArrow(partial(run_batch, order), SPARK_OUTCOME).collect()
+        return [decode(bytes(row.outcome), Outcome) for row in rows]
+
+    def cancel(self, group: str) -> None:
+        """Stop the jobs of a group where they are; nothing uncommitted becomes visible."""
+        self._spark.sparkContext.cancelJobGroup(group)
+
+    def _read(self, order: BatchOrder, needs: ColumnNeeds) -> DataFrame:
+        starts: dict[str, dict[str, int]] = {}
+        ends: dict[str, dict[str, int]] = {}
+        for each in order.slices.values():
+            for topic, partitions in each.end.items():
+                for partition, end in partitions.items():
+                    ends.setdefault(topic, {})[str(partition)] = end
+                    starts.setdefault(topic, {})[str(partition)] = each.start[topic][partition]
+        assigned = {topic: [int(p) for p in partitions] for topic, partitions in starts.items()}
+        reader = self._spark.read.format("kafka").options(**self._options)
+        reader = reader.option("assign", json.dumps(assigned))
+        reader = reader.option("startingOffsets", json.dumps(starts))
+        reader = reader.option("endingOffsets", json.dumps(ends))
+        value = "value" if needs.value else "CASE WHEN value IS NULL THEN NULL ELSE X'' END AS value"
+        columns = ["partition", "offset", "unix_millis(timestamp) AS timestamp", "key", value]
+        if needs.headers:
+            columns.append("headers")
+        return reader.load().selectExpr(*columns)
+
+
+def pickle_sub_topology(sub_topology: SubTopology) -> bytes:
+    """The sub-topology as Spark's own pickler writes it: it knows lambdas and closures."""
+    pickled: bytes = cloudpickle.dumps(sub_topology)
+    return pickled
+
+
+def _source_options(config: Config, application_id: str) -> dict[str, str]:
+    """The options of every read: one fixed set, because Spark caches consumers by it."""
+    return {
+        "kafka.bootstrap.servers": config.bootstrap_servers,
+        # A fixed group id lets the source's consumers be reused from batch to batch.
+        "kafka.group.id": f"{application_id}-reader",
+        "kafka.isolation.level": "read_committed",
+        "kafka.max.poll.records": "20000",
+        "kafka.max.partition.fetch.bytes": str(8 * 1024 * 1024),
+        "kafka.fetch.max.bytes": str(64 * 1024 * 1024),
+        "failOnDataLoss": "true",
+        "includeHeaders": "true",
+        **{f"kafka.{name}": value for name, value in java_properties(config.kafka).items()},
+    }
+
+
+def _echo(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    for batch in batches:
+        yield pa.record_batch([batch.column(0).cast(pa.binary())], schema=OUTCOME)

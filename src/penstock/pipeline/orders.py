@@ -1,0 +1,60 @@
+"""What travels with a job to the workers, and what comes back."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from penstock.instance.protocol import Fault, Message, Positions
+from penstock.processors import Limits
+
+
+@dataclass(frozen=True, kw_only=True)
+class Address:
+    """Where an instance can be reached: by socket on its own host, by TCP from others."""
+
+    host: str
+    unix_location: str
+    tcp_location: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class SliceOrder:
+    """One task's part of a batch."""
+
+    task: str
+    epoch: tuple[int, int]
+    n: int
+    start: Positions
+    end: Positions
+    address: Address
+
+
+@dataclass(frozen=True, kw_only=True)
+class BatchOrder:
+    """One job's work, as the workers see it. Spark's own closure carries it to them."""
+
+    application_id: str
+    sub_topology: bytes
+    """The user's functions among it, pickled by Spark's own pickler."""
+    slices: dict[int, SliceOrder]
+    """By partition: a task's inputs all have the task's partition number."""
+    limits: Limits
+    token: str
+    timeout_seconds: float
+
+
+class Outcome(Message, frozen=True):
+    """What became of one task's slice."""
+
+    task: str
+    status: Literal["committed", "skipped", "failed"]
+    n: int = 0
+    position: Positions = {}
+    records: int = 0
+    size_bytes: int = 0
+    changes: int = 0
+    outputs: int = 0
+    dropped: dict[str, int] = {}
+    reason: str = ""
+    fault: Fault | None = None

@@ -1,0 +1,116 @@
+"""The Spark session that an application runs on."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from pyspark import SparkContext
+from pyspark.sql import SparkSession
+
+from penstock.config import Config
+from penstock.errors import ConfigError
+
+_SETTINGS = {
+    "spark.ui.showConsoleProgress": "false",
+    "spark.ui.enabled": "false",
+    "spark.scheduler.mode": "FAIR",
+    # A job over planned ranges must keep one partition per input partition: coalescing or splitting
+    # them would interleave a task's rows.
+    "spark.sql.adaptive.enabled": "false",
+    "spark.python.daemon.module": "penstock.pipeline.daemon",
+    "spark.python.unix.domain.socket.enabled": "true",
+    "spark.sql.execution.arrow.maxRecordsPerBatch": "50000",
+    "spark.sql.execution.pythonUDF.arrow.enabled": "true",
+    "spark.driver.memory": "1g",
+    "spark.redaction.regex": "(?i)secret|password|passwd|token|jaas|credential|access[.]?key",
+    # A worker that waits for a commit is not stuck.
+    "spark.task.maxFailures": "4",
+    "spark.sql.shuffle.partitions": "1",
+    "spark.locality.wait": "0s",
+}
+
+
+@dataclass(frozen=True)
+class Session:
+    """A Spark session, and what the driver wants to know of it."""
+
+    spark: SparkSession
+    owned: bool
+    """Whether we started it, and so end it."""
+
+    @property
+    def cores(self) -> int:
+        """How many Spark tasks can run at once."""
+        return int(self.spark.sparkContext.defaultParallelism)
+
+    @property
+    def on_one_machine(self) -> bool:
+        """Whether executors and driver are one process."""
+        master = str(self.spark.sparkContext.master)
+        return master == "local" or master.startswith("local[")
+
+    @property
+    def driver_host(self) -> str:
+        """The address at which executors find the driver."""
+        if str(self.spark.sparkContext.master).startswith("local-cluster"):
+            return "127.0.0.1"
+        return str(self.spark.conf.get("spark.driver.host"))
+
+    def close(self) -> None:
+        """Stop Spark, if it was ours to start."""
+        if self.owned:
+            self.spark.stop()
+
+
+def open_session(application_id: str, config: Config, jars: Sequence[Path]) -> Session:
+    """The session, started if this process has none.
+
+    Under `spark-submit` its settings win over ours. Raises `ConfigError` under Spark Connect: planning,
+    job groups and the Kafka source's options need a driver in this process.
+    """
+    if os.environ.get("SPARK_REMOTE") or "spark.remote" in config.spark:
+        raise ConfigError(
+            "Spark Connect cannot run an application",
+            hint="Run on a classic master (local[*,4], spark://..., yarn, k8s), without SPARK_REMOTE",
+        )
+    _use_this_python()
+    submitted = SparkContext._gateway is not None or "PYSPARK_GATEWAY_PORT" in os.environ
+    builder = SparkSession.builder.appName(application_id)
+    for name, value in {**_SETTINGS, **_log_settings(config.spark), **config.spark}.items():
+        builder = builder.config(name, value)
+    builder = builder.config("spark.jars", ",".join(str(jar) for jar in jars))
+    if not submitted:
+        builder = builder.master(config.master)
+    existing = SparkSession.getActiveSession()
+    spark = builder.getOrCreate()
+    spark.sparkContext.setLogLevel("OFF" if not _wants_log(config.spark) else "WARN")
+    if submitted:
+        # spark-submit made the driver's class loader before our jars were known.
+        for jar in jars:
+            spark.sql(f"ADD JAR '{jar}'")
+    return Session(spark, owned=existing is None)
+
+
+def _use_this_python() -> None:
+    """Workers run the system's Python unless told; it would lack our packages."""
+    os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
+    own = str(Path(sys.executable).parent)
+    if own not in os.environ.get("PATH", "").split(os.pathsep):
+        os.environ["PATH"] = own + os.pathsep + os.environ.get("PATH", "")
+
+
+def _wants_log(spark: Mapping[str, str]) -> bool:
+    return bool(spark.get("spark.penstock.log") or os.environ.get("PENSTOCK_SPARK_LOG"))
+
+
+def _log_settings(spark: Mapping[str, str]) -> dict[str, str]:
+    """Silence from the first line on: by default Spark prints warnings before a level can be set."""
+    if _wants_log(spark):
+        return {}
+    quiet = Path(__file__).with_name("quiet-log4j2.properties")
+    option = f"-Dlog4j2.configurationFile={quiet.as_uri()}"
+    return {"spark.driver.extraJavaOptions": option, "spark.executor.extraJavaOptions": option}

@@ -1,0 +1,264 @@
+"""What runs inside a Spark task: a slice's records through the operators, and the commit.
+
+Losing an instance never fails a Spark task: the slice is reported as skipped, and the driver plans it
+again. A failed Spark task would be run again by Spark at once, against the same lost instance.
+"""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from functools import lru_cache
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+from pyspark import cloudpickle
+
+from penstock.errors import DeserializationError, InstanceUnreachableError, UserFunctionError
+from penstock.instance import protocol
+from penstock.instance.client import Client, ClientCache
+from penstock.instance.protocol import CommitHeader, ReadHeader, Reply
+from penstock.observability.crash_points import crash_point
+from penstock.pipeline.orders import Address, BatchOrder, Outcome, SliceOrder
+from penstock.processors import Records, SliceResult, SliceRun
+from penstock.topology import SubTopology
+
+OUTCOME = pa.schema([("outcome", pa.binary())])
+SPARK_OUTCOME = "outcome binary"
+
+_clients = ClientCache()
+
+
+class _Stopped(Exception):
+    """The slice cannot go on here; the reply says why."""
+
+    def __init__(self, reply: Reply) -> None:
+        super().__init__(reply.status)
+        self.reply = reply
+
+
+@lru_cache(maxsize=16)
+def _sub_topology(pickled: bytes) -> SubTopology:
+    loaded = cloudpickle.loads(pickled)
+    assert isinstance(loaded, SubTopology)
+    return loaded
+
+
+def run_batch(order: BatchOrder, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Process and commit the slices whose rows come by, and report on each."""
+    run = _BatchRun(order)
+    for batch in batches:
+        run.feed(batch)
+    outcomes = [protocol.encode(each) for each in run.finish()]
+    yield pa.record_batch([pa.array(outcomes, pa.binary())], schema=OUTCOME)
+
+
+class _BatchRun:
+    """The slices of one Spark partition, one after the other; their commits overlap."""
+
+    def __init__(self, order: BatchOrder) -> None:
+        self._order = order
+        self._work: _SliceWork | None = None
+        self._partition = -1
+        self._commits: list[Future[Outcome]] = []
+        # Threads start here, after the fork. A commit mostly waits for Kafka, so the next slice's
+        # rows are processed meanwhile.
+        self._pool = ThreadPoolExecutor(max_workers=4)
+
+    def feed(self, batch: pa.RecordBatch) -> None:
+        """Rows of one or several tasks; those of a task follow each other."""
+        partitions = batch.column("partition").to_numpy(zero_copy_only=False)
+        borders = np.flatnonzero(np.diff(partitions)) + 1
+        starts = [0, *borders.tolist()]
+        ends = [*borders.tolist(), len(partitions)]
+        for start, end in zip(starts, ends, strict=True):
+            if start < end:
+                self._feed_task(int(partitions[start]), batch.slice(start, end - start))
+
+    def finish(self) -> list[Outcome]:
+        """Wait for all commits."""
+        self._close_work()
+        outcomes = [commit.result() for commit in self._commits]
+        self._pool.shutdown()
+        return outcomes
+
+    def _feed_task(self, partition: int, rows: pa.RecordBatch) -> None:
+        if partition != self._partition or self._work is None:
+            self._close_work()
+            self._partition = partition
+            self._work = _SliceWork(self._order, self._order.slices[partition])
+            crash_point("batch.after_receive")
+        self._work.feed(rows)
+
+    def _close_work(self) -> None:
+        if self._work is not None:
+            self._commits.append(self._pool.submit(self._work.finish))
+            self._work = None
+
+
+class _SliceWork:
+    """One task's slice, from its first row to its outcome."""
+
+    def __init__(self, order: BatchOrder, slice_order: SliceOrder) -> None:
+        self._order = order
+        self._slice = slice_order
+        self._topic, _ = _only_input(slice_order)
+        self._records = 0
+        self._bytes = 0
+        self._ended: Outcome | None = None
+        self._run = SliceRun(
+            _sub_topology(order.sub_topology),
+            application_id=order.application_id,
+            state=self,
+            limits=order.limits,
+        )
+
+    def feed(self, rows: pa.RecordBatch) -> None:
+        """Process some rows; after the slice has ended, ignore them."""
+        if self._ended is not None:
+            return
+        self._records += rows.num_rows
+        self._bytes += rows.nbytes
+        self._guarded(lambda: self._run.process(self._as_records(rows)))
+
+    def finish(self) -> Outcome:
+        """Flush the cache and commit."""
+        result: list[SliceResult] = []
+        if self._ended is None:
+            self._guarded(lambda: result.append(self._run.finish()))
+        if result:
+            crash_point("batch.after_update")
+            self._guarded(lambda: self._commit(result[0]))
+        assert self._ended is not None
+        crash_point("commit.after_reply_before_spark_commit")
+        return self._ended
+
+    def get_many(self, store: str, keys: pa.Array) -> pa.Array:
+        """The stored values of these keys, as of this slice's commit number."""
+        header = ReadHeader(
+            task=self._slice.task, epoch=self._slice.epoch, n=self._slice.n, store=store
+        )
+        reply, values = self._client().read(header, keys)
+        if reply.status != "ok" or values is None:
+            raise _Stopped(reply)
+        crash_point("batch.mid_update")
+        return values
+
+    def _commit(self, result: SliceResult) -> None:
+        header = CommitHeader(
+            task=self._slice.task,
+            epoch=self._slice.epoch,
+            n=self._slice.n,
+            start=self._slice.start,
+            end=self._slice.end,
+            stores=_targets(result.changes, "store"),
+            topics=_targets(result.outputs, "topic"),
+            metadata=dict(result.metadata),
+        )
+        reply = self._client().commit(header, commit_rows(result))
+        if reply.status not in ("ok", "done"):
+            raise _Stopped(reply)
+        self._ended = Outcome(
+            task=self._slice.task,
+            status="committed",
+            n=reply.n,
+            position=reply.position,
+            records=self._records,
+            size_bytes=self._bytes,
+            changes=result.changes.num_rows,
+            outputs=result.outputs.num_rows,
+            dropped=dict(result.dropped),
+        )
+
+    def _guarded(self, step: object) -> None:
+        """Run a step; turn what may happen on a bad day into the slice's outcome."""
+        assert callable(step)
+        try:
+            step()
+        except _Stopped as stopped:
+            reply = stopped.reply
+            if reply.status == "done":
+                self._ended = Outcome(
+                    task=self._slice.task, status="committed", n=reply.n, position=reply.position
+                )
+            else:
+                self._skip(f"{reply.status}: {reply.reason}")
+        except InstanceUnreachableError as error:
+            _clients.drop(_location(self._slice.address))
+            self._skip(str(error))
+        except (UserFunctionError, DeserializationError) as error:
+            self._ended = Outcome(
+                task=self._slice.task, status="failed", fault=protocol.fault_of(error)
+            )
+
+    def _skip(self, reason: str) -> None:
+        self._ended = Outcome(task=self._slice.task, status="skipped", reason=reason)
+
+    def _client(self) -> Client:
+        return _clients.get(
+            _location(self._slice.address),
+            token=self._order.token,
+            timeout_seconds=self._order.timeout_seconds,
+        )
+
+    def _as_records(self, rows: pa.RecordBatch) -> Records:
+        columns = {name: rows.column(name) for name in rows.schema.names}
+        headers = columns.get("headers")
+        if headers is not None and headers.null_count == len(headers):
+            headers = None
+        partition = int(columns["partition"][0].as_py())
+        return Records(
+            topic=self._topic,
+            partition=partition,
+            offsets=columns["offset"].to_numpy(zero_copy_only=False),
+            timestamps=columns["timestamp"].to_numpy(zero_copy_only=False),
+            keys=columns["key"],
+            values=columns["value"],
+            headers=headers,
+        )
+
+
+def commit_rows(result: SliceResult) -> Iterator[pa.RecordBatch]:
+    """A slice's changes, then its outputs, in the form that an instance takes."""
+    for kind, rows, target in (
+        (protocol.CHANGE, result.changes, "store"),
+        (protocol.OUTPUT, result.outputs, "topic"),
+    ):
+        count = rows.num_rows
+        if not count:
+            continue
+        columns = {name: rows.column(name) for name in rows.schema.names}
+        yield pa.record_batch(
+            [
+                pa.array(np.full(count, kind, np.uint8)),
+                columns[target].indices.cast(pa.int16()),
+                columns.get("partition", pa.array(np.full(count, -1, np.int32))),
+                columns["key"],
+                columns["value"],
+                columns["timestamp"],
+                columns.get("headers", pa.nulls(count, protocol.HEADERS)),
+            ],
+            schema=protocol.ROWS,
+        )
+
+
+def _targets(rows: pa.RecordBatch, column: str) -> list[str]:
+    names: list[str] = rows.column(column).dictionary.to_pylist()
+    return names
+
+
+@lru_cache(maxsize=64)
+def _location(address: Address) -> str:
+    """The socket when the instance is on this host, else TCP."""
+    path = address.unix_location.removeprefix("grpc+unix://")
+    if address.host == socket.gethostname() and path and Path(path).exists():
+        return address.unix_location
+    return address.tcp_location or address.unix_location
+
+
+def _only_input(slice_order: SliceOrder) -> tuple[str, int]:
+    [(topic, partitions)] = slice_order.start.items()
+    [partition] = partitions
+    return topic, partition
