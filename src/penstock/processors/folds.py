@@ -12,6 +12,7 @@ from typing import Any, Protocol
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from penstock.processors.batch import Batch, Bools, Column
 from penstock.processors.calls import user_error
@@ -67,9 +68,11 @@ def split_stored(stored: pa.BinaryArray) -> Stored:
     if stored.null_count == len(stored):
         return Stored(pa.nulls(len(stored), pa.binary()), timestamps)
     valid = stored.is_valid().to_numpy(zero_copy_only=False)
-    prefix = pa.compute.binary_slice(stored.drop_null(), 0, 8)
-    timestamps[valid] = LongSerde().read(prefix)
-    return Stored(pa.compute.binary_slice(stored, 8), timestamps)
+    # Arrow's `binary_slice` fails on columns with nulls, so the present ones are cut alone.
+    present = stored.drop_null()
+    timestamps[valid] = LongSerde().read(pc.binary_slice(present, 0, 8))
+    places = pa.array(np.cumsum(valid) - 1, mask=~valid)
+    return Stored(pc.binary_slice(present, 8).take(places), timestamps)
 
 
 class CountFold:

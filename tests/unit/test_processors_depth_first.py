@@ -1,0 +1,123 @@
+"""Goal: a slice computed by columns equals record-by-record processing, whatever the chunks and cache.
+
+Method: random records and state go through both, in chunks cut at random, joined in batches of random
+size, with the cache off, tight and ample.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from penstock.processors import slice_run as slice_run_module
+from tests.unit.depth_first import DepthFirst, Row
+from tests.unit.slices import DictState, build, changes, outputs, records, run
+
+
+def _forget_small(_: bytes, value: int, total: int) -> int | None:
+    return None if (total + value) % 5 == 0 else total + value
+
+
+def _two_branches(stream: Any) -> None:
+    stream.filter(lambda k, v: v is not None and v % 2 == 0).to("even")
+    grouped = stream.group_by_key()
+    table = grouped.count("counts").to_stream()
+    table.to("out")
+    table.filter(lambda k, n: n > 1).to("many")
+    grouped.reduce(lambda a, v: a + v, "sums").to_stream().to("out")
+    stream.to("copy")
+
+
+def _chain_of_stores(stream: Any) -> None:
+    first = stream.group_by_key().aggregate(int, _forget_small, "first").to_stream()
+    first.to("first-out")
+    first.group_by_key().count("second").to_stream().to("second-out")
+
+
+TOPOLOGIES: dict[str, Any] = {
+    "count": lambda s: s.group_by_key().count("counts").to_stream().to("out"),
+    "uncached": lambda s: s.group_by_key().count("c", caching=False).to_stream().to("out"),
+    "reduce": lambda s: s.group_by_key().reduce(lambda a, v: a + v, "sums").to_stream().to("out"),
+    "aggregate": lambda s: s.group_by_key()
+    .aggregate(int, _forget_small, "sums")
+    .to_stream()
+    .to("out"),
+    "text": lambda s: s.map_values(str, value=str)
+    .group_by_key()
+    .reduce(lambda a, v: (a + v)[-4:], "texts")
+    .to_stream()
+    .to("out"),
+    "json": lambda s: s.group_by_key()
+    .aggregate(list, lambda k, v, seen: [*seen, v][-3:], "lists", value=list[int])
+    .to_stream()
+    .map_values(len, value=int)
+    .to("out"),
+    "rekeyed": lambda s: s.map(lambda k, v: (v, k), key=int, value=bytes)
+    .group_by_key(name="by-value")
+    .count("counts"),
+    "branches": _two_branches,
+    "chain": _chain_of_stores,
+}
+
+keys = st.one_of(st.none(), st.sampled_from([b"", b"a", b"bb", b"ccc", b"d" * 30]))
+values = st.one_of(st.none(), st.integers(-3, 3).map(lambda n: n.to_bytes(8, "big", signed=True)))
+headers = st.one_of(
+    st.none(), st.lists(st.tuples(st.sampled_from("hi"), st.binary(max_size=3)), max_size=2)
+)
+rows = st.lists(st.tuples(st.integers(-1, 20), keys, values, headers), max_size=30)
+
+
+@pytest.mark.parametrize("name", TOPOLOGIES)
+@settings(max_examples=60, deadline=None)
+@given(
+    rows=rows,
+    cuts=st.lists(st.integers(0, 30), max_size=4),
+    batch_rows=st.sampled_from([1, 3, 1000]),
+    cache=st.sampled_from([0, 1, 120, 200, 300, 500, 1_000_000]),
+    known=st.booleans(),
+)
+def test_columns_equal_depth_first_processing(
+    name: str, rows: Any, cuts: list[int], batch_rows: int, cache: int, known: bool
+) -> None:
+    sub = build(TOPOLOGIES[name], value=int).sub_topologies[0]
+    data = [Row(i + 7, ts, k, v, h) for i, (ts, k, v, h) in enumerate(rows)]
+    stored = {
+        spec.name: {b"a": (spec.value_serde.serialize(_sample(spec.value_serde.name)), 9)}
+        for spec in sub.stores
+        if known
+    }
+    reference = DepthFirst(sub, "in", {s: dict(v) for s, v in stored.items()}, cache)
+    for row in data:
+        reference.record(row)
+    reference.finish()
+
+    edges = sorted({0, len(data), *(cut for cut in cuts if cut < len(data))})
+    chunks = [records(data[a:b]) for a, b in zip(edges, edges[1:], strict=False)]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(slice_run_module, "BATCH_ROWS", batch_rows)
+        result = run(sub, chunks, state=DictState(stored), cache_max_bytes=cache)
+
+    for spec in sub.stores:
+        mine = [row for row in changes(result) if row[0] == spec.name]
+        assert mine == [row for row in reference.changes if row[0] == spec.name]
+    assert [_plain(row) for row in outputs(result)] == [
+        _plain((_full(sub, topic), *rest)) for topic, *rest in reference.outputs
+    ]
+    assert dict(result.dropped) == dict(reference.dropped)
+
+
+def _sample(serde: str) -> Any:
+    return {"long": 3, "string": "xy", "json": [1, 2]}[serde]
+
+
+def _plain(row: tuple[Any, ...]) -> tuple[Any, ...]:
+    # No headers and an empty list of headers are the same to Kafka.
+    return (*row[:-1], row[-1] or None)
+
+
+def _full(sub: Any, topic: str) -> str:
+    sink = next(sink for sink in sub.sinks if sink.topic == topic)
+    return f"app-{topic}" if sink.repartition else topic
