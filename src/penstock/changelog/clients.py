@@ -1,4 +1,4 @@
-"""The Kafka clients with which internal topics are read: by explicit offsets, committed records only."""
+"""The clients that read internal topics: by explicit offsets, committed records only."""
 
 from __future__ import annotations
 
@@ -35,6 +35,10 @@ class LogClients:
             auto_offset_reset="error",
             enable_partition_eof=True,
             fetch_wait_max_ms=50,
-            queued_max_messages_kbytes=65536,
+            # By default a full queue pauses fetching for a second, in which it runs dry.
+            fetch_queue_backoff_ms=5,
+            queued_min_messages=200_000,
+            queued_max_messages_kbytes=32 * 1024,
+            max_partition_fetch_bytes=4 * 1024 * 1024,
         )
         return Consumer(properties)

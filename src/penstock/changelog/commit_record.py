@@ -1,7 +1,8 @@
 """What the commits topic holds: where each task stands, and which driver is at work.
 
-Partition 0 holds the driver's record; every other partition holds the records of one task, the last of
-which counts. Both are JSON, so that `kafka-console-consumer` shows them, and both carry a version.
+Partition 0 holds the driver's record; every other partition holds the records of one task, the last
+of which counts. Both are JSON, so that `kafka-console-consumer` shows them, and both carry a
+version.
 """
 
 from __future__ import annotations
@@ -99,7 +100,7 @@ _Record = TypeVar("_Record", CommitRecord, DriverRecord)
 
 
 def _decode(data: bytes, kind: type[_Record], where: Mapping[str, object] | None) -> _Record:
-    """Read the version alone first: a later version may hold fields that this one must not guess."""
+    """Read the version first: a later one may hold fields that must not be guessed."""
     try:
         version = msgspec.json.decode(data, type=_Versioned).version
         if version == VERSION:

@@ -13,9 +13,7 @@ from datetime import timedelta
 
 import confluent_kafka
 from confluent_kafka import IsolationLevel, Message, TopicPartition
-from confluent_kafka.admin import (
-    OffsetSpec,  # type: ignore[attr-defined]  # the stubs do not re-export it
-)
+from confluent_kafka.admin import OffsetSpec  # type: ignore[attr-defined]  # not re-exported
 
 from penstock.changelog.clients import LogClients
 from penstock.changelog.kafka_failures import kafka_error
@@ -27,7 +25,9 @@ BATCH_RECORDS = 10_000
 _STABLE_PAUSE_SECONDS = 0.05
 _POLL_SECONDS = 0.02
 _ASK_SECONDS = 10.0
-_EOF = confluent_kafka.KafkaError._PARTITION_EOF  # noqa: SLF001 - it has no other name
+# librdkafka's own codes have no public names.
+_EOF = confluent_kafka.KafkaError._PARTITION_EOF  # noqa: SLF001
+_OUT_OF_RANGE = confluent_kafka.KafkaError._AUTO_OFFSET_RESET  # noqa: SLF001
 
 
 @dataclass(frozen=True)
@@ -124,6 +124,12 @@ def position_after(message: Message) -> int:
         doing="let the log be read",
         where={"topic": message.topic(), "partition": message.partition()},
     )
+
+
+def is_out_of_range(message: Message) -> bool:
+    """Whether this message says that the log does not hold the offset asked for."""
+    error = message.error()
+    return error is not None and error.code() == _OUT_OF_RANGE
 
 
 def read_timeout(topic: str, partition: int, position: int, end: int) -> KafkaError:

@@ -1,8 +1,8 @@
 """From a changelog to a store: apply what the store does not hold yet.
 
-The store's own offset says where to begin, and each batch moves it, so a restore that was cut off goes
-on where it was. Nothing is ever skipped silently: a changelog that no longer holds what the store needs
-next is reported, and the caller wipes the store or stops.
+The store's own offset says where to begin, and each batch moves it, so a restore that was cut off
+goes on where it was. Nothing is ever skipped silently: a changelog that no longer holds what the
+store needs next is reported, and the caller wipes the store or stops.
 """
 
 from __future__ import annotations
@@ -18,17 +18,16 @@ import confluent_kafka
 from confluent_kafka import Consumer, Message, TopicPartition
 
 from penstock.changelog.kafka_failures import kafka_error, unreachable
-from penstock.changelog.reading import never, position_after, read_timeout
+from penstock.changelog.reading import is_out_of_range, never, position_after, read_timeout
 from penstock.errors import ChangelogError, StateForeignError, StoreDamagedError
 from penstock.observability.crash_points import crash_point
-from penstock.stores.contract import Change, KeyValueStore, StoreIdentity
+from penstock.stores.contract import KeyValueStore, StoreIdentity
 
-BATCH_RECORDS = 10_000
+BATCH_RECORDS = 5_000
 SILENCE_MAX = timedelta(seconds=60)
-_POLL_SECONDS = 0.02
 # `consume` waits this long for a full batch, also when the end was reached.
+_POLL_SECONDS = 0.02
 _ASK_SECONDS = 10.0
-_OUT_OF_RANGE = confluent_kafka.KafkaError._AUTO_OFFSET_RESET  # noqa: SLF001 - it has no other name
 _TIMESTAMP = struct.Struct(">q")
 
 
@@ -162,10 +161,10 @@ def recreated(topic: str, detail: str) -> ChangelogError:
 class _Batch:
     """What one fetch gave; `position` is None if it gave neither records nor an end."""
 
-    changes: list[Change]
+    changes: dict[bytes, bytes | None]
+    records: int
     last_offset: int | None
     position: int | None
-    bytes: int
     truncated: bool
 
 
@@ -173,45 +172,40 @@ def _apply(
     store: KeyValueStore, batch: _Batch, progress: RestoreProgress, until: int
 ) -> RestoreProgress:
     if batch.changes:
-        store.apply(batch.changes, offset=batch.last_offset)
+        store.apply(batch.changes.items(), offset=batch.last_offset)
         crash_point("restore.mid_batch")
+    size = sum(map(len, batch.changes)) + sum(len(v) for v in batch.changes.values() if v)
     return RestoreProgress(
-        restored=progress.restored + len(batch.changes),
+        restored=progress.restored + batch.records,
         remaining=max(0, until - (batch.position or 0)),
-        bytes=progress.bytes + batch.bytes,
+        bytes=progress.bytes + size,
     )
 
 
 def _decode(messages: list[Message], topic: str, partition: int) -> _Batch:
-    changes: list[Change] = []
-    last_offset: int | None = None
-    position: int | None = None
-    size = 0
-    truncated = False
+    """The last change of each key in these messages, and where they end."""
+    records = [message for message in messages if message.error() is None]
+    ends = [message for message in messages if message.error() is not None]
+    truncated = any(is_out_of_range(message) for message in ends)
+    if truncated:
+        ends = []
+    # Reading an end may raise: nothing of the batch is applied then.
+    positions = [position_after(message) for message in (*records[-1:], *ends)]
+    changes: dict[bytes, bytes | None] = {}
     pack = _TIMESTAMP.pack
-    for message in messages:
-        error = message.error()
-        if error is not None:
-            if error.code() == _OUT_OF_RANGE:
-                truncated = True
-                break
-            position = position_after(message)
-            continue
-        key = message.key()
+    for message in records:
         value = message.value()
-        last_offset = message.offset()
-        if not isinstance(key, bytes):
-            raise _keyless(topic, partition, last_offset)
-        size += len(key)
-        if value is None:
-            changes.append((key, None))
-        else:
-            size += len(value)
-            changes.append((key, pack(message.timestamp()[1]) + value))
-        position = None
-    if position is None and last_offset is not None:
-        position = last_offset + 1
-    return _Batch(changes, last_offset, position, size, truncated)
+        stored = None if value is None else pack(message.timestamp()[1]) + value
+        changes[message.key()] = stored  # type: ignore[index]  # a missing key is refused below
+    if None in changes:
+        raise _keyless(topic, partition, next(m.offset() for m in records if m.key() is None))
+    return _Batch(
+        changes,
+        records=len(records),
+        last_offset=records[-1].offset() if records else None,
+        position=max(positions, default=None),
+        truncated=truncated,
+    )
 
 
 def _keyless(topic: str, partition: int, offset: int | None) -> ChangelogError:

@@ -70,7 +70,7 @@ class TopicAdmin:
         }
 
     def require(self, names: Iterable[str]) -> dict[str, ExistingTopic]:
-        """Describe topics that must exist; `TopicMissingError` with the nearest name if one does not."""
+        """Describe topics that must exist; `TopicMissingError` names the nearest one."""
         wanted = sorted(set(names))
         found = self.describe(wanted)
         for name in wanted:
@@ -192,4 +192,5 @@ class TopicAdmin:
 
 
 def _text(topic_id: Uuid) -> str:
-    return str(topic_id)
+    # As Kafka's tools print it; the client uses the alphabet that has slashes.
+    return str(topic_id).replace("+", "-").replace("/", "_")

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from penstock.errors import KafkaError, PartitionCountError, TopicMissingError
+from penstock.topology import naming
 
 COMMITS_SEGMENT_MS = 600_000
 """Short segments, since a task's start reads its partition from the first one still there."""
@@ -55,38 +56,20 @@ class TopicPlan:
     problems: tuple[KafkaError, ...] = ()
 
 
-def changelog_name(application_id: str, store: str) -> str:
-    """Kafka Streams' name for a store's changelog.
-
-    >>> changelog_name("clinic", "counts")
-    'clinic-counts-changelog'
-    """
-    return f"{application_id}-{store}-changelog"
-
-
-def repartition_name(application_id: str, name: str) -> str:
-    """Kafka Streams' name for a repartition topic; the suffix is not doubled.
-
-    >>> repartition_name("clinic", "counts"), repartition_name("clinic", "counts-repartition")
-    ('clinic-counts-repartition', 'clinic-counts-repartition')
-    """
-    return f"{application_id}-{name.removesuffix('-repartition')}-repartition"
-
-
 def commits_name(application_id: str) -> str:
-    """The topic of the tasks' commit records.
+    """The name of the topic that holds the tasks' commit records.
 
     >>> commits_name("clinic")
     'clinic-commits'
     """
-    return f"{application_id}-commits"
+    return naming.check_name(f"{application_id}-commits", "commits topic")
 
 
 def changelog_topic(
     application_id: str, store: str, *, partitions: int, replication_factor: int = -1
 ) -> TopicSpec:
     """A key-value store's changelog: one partition per task, the last value of each key kept."""
-    name = changelog_name(application_id, store)
+    name = naming.changelog_topic(application_id, store)
     return TopicSpec(name, partitions, _CHANGELOG, replication_factor)
 
 
@@ -94,7 +77,7 @@ def repartition_topic(
     application_id: str, name: str, *, partitions: int, replication_factor: int = -1
 ) -> TopicSpec:
     """A repartition topic: nothing expires; what was processed is purged by us."""
-    full_name = repartition_name(application_id, name)
+    full_name = naming.repartition_topic(application_id, name)
     return TopicSpec(full_name, partitions, _REPARTITION, replication_factor)
 
 

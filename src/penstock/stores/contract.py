@@ -1,9 +1,9 @@
 """What every key-value store promises, whatever keeps its bytes.
 
-A store holds *stored values*: 8 bytes of big-endian timestamp (milliseconds), then the value. It also
-holds the offset of the last changelog record that it contains, and whose it is. A store may hold
-*more* than its offset says (a crash between two chunks), never less: applying the changelog again
-from the offset is always right.
+A store holds *stored values*: 8 bytes of big-endian timestamp (milliseconds), then the value. It
+also holds the offset of the last changelog record that it contains, and whose it is. A store may
+hold *more* than its offset says (a crash between two chunks), never less: applying the changelog
+again from the offset is always right.
 """
 
 from __future__ import annotations

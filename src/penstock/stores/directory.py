@@ -30,7 +30,6 @@ from typing import Self
 import msgspec
 
 from penstock.errors import (
-    ConfigError,
     StateDirectoryError,
     StateForeignError,
     StateLockedError,
@@ -42,12 +41,11 @@ from penstock.stores.checkpoint_file import (
     write_checkpoint,
 )
 from penstock.stores.failures import directory_error
+from penstock.topology.naming import check_name
 
 LOCK_FILE = ".lock"
 METADATA_FILE = "process-metadata"
 CHECKPOINT_FILE = ".checkpoint"
-NAME_LENGTH_MAX = 249
-_NAME = re.compile(r"[A-Za-z0-9._-]{1,249}")
 _TASK = re.compile(r"[0-9]{1,9}_[0-9]{1,9}")
 _LOCK_RETRY_SECONDS = 0.1
 
@@ -87,7 +85,7 @@ class FileLock:
         try:
             while not _try_lock(descriptor, path):
                 if clock() >= deadline:
-                    raise _locked(path, descriptor)
+                    raise _locked(path, descriptor)  # noqa: TRY301 - the descriptor is closed below
                 sleep(_LOCK_RETRY_SECONDS)
             _write_holder(descriptor, path)
         except BaseException:
@@ -118,14 +116,14 @@ class TaskDirectory:
 
     def store_path(self, store: str) -> Path:
         """Where a store lies; the store makes the directory itself."""
-        return _inside(self.path, checked_name(store, "store"))
+        return _inside(self.path, check_name(store, "store"))
 
     def stores(self) -> list[str]:
         """The stores that have a directory here."""
         return sorted(entry.name for entry in self.path.iterdir() if entry.is_dir())
 
     def read_checkpoint(self) -> dict[tuple[str, int], int]:
-        """The offsets in `.checkpoint`, for people and tools; a store's own offset is what counts."""
+        """The offsets in `.checkpoint`, for people; a store's own offset is what counts."""
         return read_checkpoint(self.path / CHECKPOINT_FILE)
 
     def write_checkpoint(self, offsets: Offsets) -> None:
@@ -182,7 +180,7 @@ class StateDirectory:
         cls, state_dir: Path, application_id: str, *, wait: timedelta = timedelta(0)
     ) -> StateDirectory:
         """Make or take over the directory; a lock held elsewhere is waited for up to `wait`."""
-        checked_name(application_id, "application id")
+        check_name(application_id, "application")
         path = _make_directory(state_dir, application_id)
         lock = FileLock.acquire(path / LOCK_FILE, wait=wait)
         try:
@@ -202,7 +200,7 @@ class StateDirectory:
     def lock_task(self, task: str, *, wait: timedelta = timedelta(0)) -> TaskDirectory:
         """Make a task's directory if need be, and lock it."""
         if not _TASK.fullmatch(task):
-            raise ConfigError(f"{task!r} is not a task", hint="A task is like 0_3")
+            raise StateDirectoryError(f"{task!r} is not a task's name", hint="One is like 0_3")
         path = _inside(self.path, task)
         try:
             path.mkdir(mode=0o700, exist_ok=True)
@@ -224,20 +222,6 @@ class StateDirectory:
         traceback: TracebackType | None,
     ) -> None:
         self.close()
-
-
-def checked_name(name: str, what: str) -> str:
-    """The name, if it can be a directory's; what Kafka allows in a topic's name.
-
-    >>> checked_name("pulse-counts", "store")
-    'pulse-counts'
-    """
-    if name in (".", "..") or not _NAME.fullmatch(name):
-        raise ConfigError(
-            f"{name!r} cannot be the name of a {what}",
-            hint=f"Use at most {NAME_LENGTH_MAX} of the characters A-Z a-z 0-9 . _ -",
-        )
-    return name
 
 
 def _inside(parent: Path, name: str) -> Path:

@@ -1,8 +1,8 @@
 """From what the disk or RocksDB reports to the error that says what to do.
 
-RocksDB's errors reach Python as text alone. What they mean is decided by facts: the status kind at the
-head of the text, the system's own words for an error number in it, the room that is left on the file
-system, and whether the lock can be had.
+RocksDB's errors reach Python as text alone. What they mean is decided by facts: the status kind at
+the head of the text, the system's own words for an error number in it, the room that is left on the
+file system, and whether the lock can be had.
 """
 
 from __future__ import annotations

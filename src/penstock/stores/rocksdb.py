@@ -1,15 +1,16 @@
 """A key-value store on disk: RocksDB, one column family, its write-ahead log off.
 
-The changelog is the log: what a crash takes from memory is applied again from the changelog. For that
-the offset lies in the same column family as the data and is written after it. RocksDB flushes one
-family's writes in order, so a file that holds the offset never lacks the data before it. (An offset in
-a family of its own is flushed apart from the data, and may survive it.)
+The changelog is the log: what a crash takes from memory is applied again from the changelog. For
+that the offset lies in the same column family as the data and is written after it. RocksDB flushes
+one family's writes in order, so a file that holds the offset never lacks the data before it. (An
+offset in a family of its own is flushed apart from the data, and may survive it.)
 
 Keys of users are any bytes, so they carry the prefix 0x01, and our own records 0x00.
 """
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import itertools
 import struct
@@ -17,7 +18,6 @@ import threading
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import NoReturn
 
 import msgspec
 from rocksdict import (
@@ -97,12 +97,10 @@ class RocksDBStore:
 
     def get_many(self, keys: Sequence[bytes]) -> list[bytes | None]:
         found: list[bytes | None] = []
-        try:
+        with self._native():
             for start in range(0, len(keys), GET_CHUNK_KEYS):
                 chunk = [_USER + key for key in keys[start : start + GET_CHUNK_KEYS]]
                 found += self._db.get(chunk)  # type: ignore[arg-type]
-        except Exception as error:
-            self._fail(error)
         return found
 
     def apply(self, changes: Iterable[Change], *, offset: int | None) -> None:
@@ -115,13 +113,11 @@ class RocksDBStore:
             self._write(batch)
 
     def _write(self, batch: WriteBatch) -> None:
-        try:
+        with self._native():
             # A stalled write would wait for the disk with the GIL held.
             while self._db.property_int_value("rocksdb.is-write-stopped"):
                 time.sleep(_STALL_PAUSE_SECONDS)
             self._db.write(batch, self._write_options)
-        except Exception as error:
-            self._fail(error)
 
     def offset(self) -> int | None:
         return self._read_long(_OFFSET)
@@ -150,55 +146,46 @@ class RocksDBStore:
         bounds = ReadOptions()
         bounds.set_iterate_upper_bound(_END if upper is None else _USER + upper)
         entries: list[tuple[bytes, bytes]] = []
-        iterator = None
-        try:
+        with self._native():
             iterator = self._db.iter(bounds)
-            iterator.seek(_USER + (lower or b""))
-            while len(entries) < limit and iterator.valid():
-                entries.append((iterator.key()[1:], iterator.value()))
-                iterator.next()
-            # A damaged block looks like the end; only `status` tells the two apart.
-            iterator.status()
-        except Exception as error:
-            self._fail(error)
-        finally:
-            # A living iterator (kept by a traceback, say) keeps the database's lock after `close`.
-            del iterator
+            try:
+                iterator.seek(_USER + (lower or b""))
+                while len(entries) < limit and iterator.valid():
+                    entries.append((iterator.key()[1:], iterator.value()))
+                    iterator.next()
+                # A damaged block looks like the end; only `status` tells the two apart.
+                iterator.status()
+            finally:
+                # A living iterator (kept by a traceback, say) keeps the lock after `close`.
+                del iterator
         return entries
 
     def all(self, *, page_size: int = 1000) -> Iterator[tuple[bytes, bytes]]:
         return pages(self, page_size)
 
     def approximate_num_entries(self) -> int:
-        try:
+        with self._native():
             estimate = self._db.property_int_value("rocksdb.estimate-num-keys") or 0
-        except Exception as error:
-            self._fail(error)
         return max(0, estimate - _OWN_RECORDS_MAX)
 
     def flush(self) -> None:
-        try:
+        with self._native():
             self._db.flush()
-        except Exception as error:
-            self._fail(error)
 
     def close(self) -> None:
         if self._closed:
             return
         self._closed = True
         try:
-            self._db.flush()
-        except Exception as error:
-            self._fail(error)
+            with self._native():
+                self._db.flush()
         finally:
             self._db.close()
             _release(self._path)
 
     def _read(self, key: bytes) -> bytes | None:
-        try:
+        with self._native():
             data: bytes | None = self._db.get(key)
-        except Exception as error:
-            self._fail(error)
         return data
 
     def _read_long(self, key: bytes) -> int | None:
@@ -222,10 +209,18 @@ class RocksDBStore:
             hint="Wipe the store's directory; its changelog rebuilds it",
         )
 
-    def _fail(self, error: Exception) -> NoReturn:
-        if isinstance(error, DbClosedError):
+    @contextlib.contextmanager
+    def _native(self) -> Iterator[None]:
+        """Turn what rocksdict raises into typed errors; the one place that does."""
+        try:
+            yield
+        except DbClosedError as error:
             raise TaskNotHereError("The store was closed", where={"store": self._name}) from error
-        raise store_error(error, store=self._name, path=self._path, opening=False) from error
+        except Exception as error:
+            # Errors of RocksDB are plain Exceptions; a kind of it is a mistake of the caller's.
+            if type(error) is not Exception:
+                raise
+            raise store_error(error, store=self._name, path=self._path, opening=False) from error
 
 
 def _next_chunk(changes: Iterator[Change]) -> tuple[WriteBatch, bool]:
