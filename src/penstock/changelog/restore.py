@@ -25,6 +25,9 @@ from penstock.stores.contract import KeyValueStore, StoreIdentity
 
 BATCH_RECORDS = 5_000
 SILENCE_MAX = timedelta(seconds=60)
+TOMBSTONE_RETENTION = timedelta(days=1)
+"""Kafka's default of `delete.retention.ms`."""
+_RETENTION_SHARE = 0.9
 # `consume` waits this long for a full batch, also when the end was reached.
 _POLL_SECONDS = 0.02
 _ASK_SECONDS = 10.0
@@ -39,7 +42,8 @@ class RestoreOutcome(enum.Enum):
     STOPPED = "stopped"
     """`stop` said so; what was applied stays, and the next restore goes on from there."""
     TRUNCATED = "truncated"
-    """The changelog no longer holds what the store needs next: wipe it, say so, restore again."""
+    """The changelog no longer holds what the store needs next, or may not (its records, or the
+    deletions among them): wipe the store, say so, restore again."""
 
 
 @dataclass(frozen=True)
@@ -58,6 +62,11 @@ class RestoreResult:
     outcome: RestoreOutcome
     restored: int
     bytes: int
+
+
+def wall_clock_ms() -> int:
+    """The time of day in milliseconds."""
+    return time.time_ns() // 1_000_000
 
 
 def ignore_progress(progress: RestoreProgress) -> None:
@@ -111,6 +120,8 @@ def restore(
     on_progress: Callable[[RestoreProgress], None] = ignore_progress,
     stop: Callable[[], bool] = never,
     silence_max: timedelta = SILENCE_MAX,
+    tombstone_retention: timedelta = TOMBSTONE_RETENTION,
+    now_ms: Callable[[], int] = wall_clock_ms,
 ) -> RestoreResult:
     """Apply the changelog to the store, from what it holds up to, not including, offset `until`.
 
@@ -118,13 +129,13 @@ def restore(
     used for this partition alone meanwhile. Raises `ChangelogError` if the changelog ends before
     what the store holds, `KafkaError` if it gives nothing for `silence_max`.
     """
-    held = store.offset()
-    low, high = _log_range(consumer, topic, partition)
-    if held is not None and held + 1 < low:
+    began_ms = now_ms()
+    start = _start(store, topic, partition, consumer, until)
+    if start is None or _outlived(store, began_ms, tombstone_retention):
         return RestoreResult(RestoreOutcome.TRUNCATED, 0, 0)
-    if held is not None and held + 1 > max(high, until):
-        raise recreated(topic, f"partition {partition} ends at {high}, the store holds {held}")
-    start = low if held is None else held + 1
+    if store.offset() is None:
+        # A store that is cut off on its way was never complete; its age counts from here.
+        store.set_caught_up_at(began_ms)
     progress = RestoreProgress(restored=0, remaining=max(0, until - start), bytes=0)
     outcome = RestoreOutcome.COMPLETE
     heard = time.monotonic()
@@ -144,7 +155,35 @@ def restore(
                 outcome = RestoreOutcome.STOPPED
     finally:
         consumer.unassign()
+    if outcome is RestoreOutcome.COMPLETE:
+        store.set_caught_up_at(began_ms)
     return RestoreResult(outcome, progress.restored, progress.bytes)
+
+
+def _start(
+    store: KeyValueStore, topic: str, partition: int, consumer: Consumer, until: int
+) -> int | None:
+    """The first offset to read; None if the log lacks it."""
+    held = store.offset()
+    low, high = _log_range(consumer, topic, partition)
+    if held is None:
+        return low
+    if held + 1 > max(high, until):
+        raise recreated(topic, f"partition {partition} ends at {high}, the store holds {held}")
+    return held + 1 if held + 1 >= low else None
+
+
+def _outlived(store: KeyValueStore, now_ms: int, tombstone_retention: timedelta) -> bool:
+    """Whether deletions that the store has not seen may be gone from the changelog.
+
+    Compaction drops a tombstone some time after it was written. A store that was away for longer
+    would keep the deleted keys for ever, though its offset is still in the log.
+    """
+    caught_up_at = store.caught_up_at()
+    if store.offset() is None or caught_up_at is None:
+        return False
+    allowed_ms = tombstone_retention.total_seconds() * 1000 * _RETENTION_SHARE
+    return now_ms - caught_up_at > allowed_ms
 
 
 def recreated(topic: str, detail: str) -> ChangelogError:

@@ -25,6 +25,7 @@ from penstock.errors import (
 _NO_ROOM = (errno.ENOSPC, errno.EDQUOT)
 _NO_PERMISSION = (errno.EACCES, errno.EPERM, errno.EROFS)
 _NO_FILES = (errno.EMFILE, errno.ENFILE)
+_LOCKED = (errno.EAGAIN, errno.ENOLCK)
 _LEAST_ROOM_BYTES = 1024 * 1024
 
 
@@ -41,21 +42,36 @@ def directory_error(error: OSError, path: Path) -> StateDirectoryError:
 
 
 def store_error(error: Exception, *, store: str, path: Path, opening: bool) -> PenstockError:
-    """The typed error of a failed RocksDB operation."""
-    text = str(error)
+    """The typed error of a failed RocksDB operation.
+
+    Whoever gets `StoreDamagedError` wipes the store, so it is what remains when nothing else fits.
+    """
+    text = str(error).strip()
     where = {"store": store, "path": path}
-    if opening and not text.startswith("Corruption") and _is_locked(path / "LOCK"):
+    code = _errno_in(text)
+    if opening and (code in _LOCKED or _is_locked(path / "LOCK")):
         return StateLockedError(
-            "Another process has the store open",
+            "The store is open already, here or in another process",
             where=where,
             hint="Stop the other process; two may not share a state directory",
         )
-    known = _by_errno(_errno_in(text), path) or _by_room(path)
+    known = _by_errno(code, path) or _by_room(path)
     if known is not None:
         return known
+    if text.startswith("IO error") and code != errno.ENOENT:
+        return StateDirectoryError(
+            f"The disk does not do what the store needs: {text}",
+            where=where,
+            hint="Check the disk, or set state_dir to another one",
+        )
+    return damaged(text, store=store, path=path)
+
+
+def damaged(what: str, *, store: str, path: Path) -> StoreDamagedError:
+    """The error of a store whose bytes are not what was written."""
     return StoreDamagedError(
-        f"The store cannot be read: {text.strip()}",
-        where=where,
+        f"The store cannot be read: {what}",
+        where={"store": store, "path": path},
         hint="Wipe the store's directory; its changelog rebuilds it",
     )
 
@@ -98,8 +114,8 @@ def _disk_full(path: Path) -> StateDiskFullError:
 
 
 def _errno_in(text: str) -> int:
-    """The error number whose words RocksDB put at the end of its text; 0 if there are none."""
-    for code in (*_NO_ROOM, *_NO_PERMISSION, *_NO_FILES):
+    """The error number whose words are in RocksDB's text; 0 if there are none."""
+    for code in (*_NO_ROOM, *_NO_PERMISSION, *_NO_FILES, *_LOCKED, errno.ENOENT):
         if os.strerror(code) in text:
             return code
     return 0

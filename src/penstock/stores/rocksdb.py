@@ -35,7 +35,7 @@ from rocksdict import (
 
 from penstock.errors import StateLockedError, StoreDamagedError, TaskNotHereError
 from penstock.stores.contract import Change, StoreIdentity, pages
-from penstock.stores.failures import store_error
+from penstock.stores.failures import damaged, store_error
 
 BLOCK_CACHE_BYTES = 50 * 1024 * 1024
 WRITE_BUFFER_BYTES = 16 * 1024 * 1024
@@ -45,6 +45,7 @@ CHUNK_RECORDS = 2_000
 CHUNK_BYTES = 1024 * 1024
 GET_CHUNK_KEYS = 10_000
 _STALL_PAUSE_SECONDS = 0.002
+_STALL_SECONDS_MAX = 10.0
 
 _OWN = b"\x00"
 _USER = b"\x01"
@@ -114,8 +115,12 @@ class RocksDBStore:
 
     def _write(self, batch: WriteBatch) -> None:
         with self._native():
-            # A stalled write would wait for the disk with the GIL held.
+            # A stalled write would wait for the disk with the GIL held. Not for ever, though: where
+            # the disk is what failed, only the write itself says so.
+            give_up = time.monotonic() + _STALL_SECONDS_MAX
             while self._db.property_int_value("rocksdb.is-write-stopped"):
+                if time.monotonic() > give_up:
+                    break
                 time.sleep(_STALL_PAUSE_SECONDS)
             self._db.write(batch, self._write_options)
 
@@ -177,10 +182,10 @@ class RocksDBStore:
             return
         self._closed = True
         try:
+            # Flushes; where that fails, the database is closed all the same.
             with self._native():
-                self._db.flush()
+                self._db.close()
         finally:
-            self._db.close()
             _release(self._path)
 
     def _read(self, key: bytes) -> bytes | None:
@@ -203,11 +208,7 @@ class RocksDBStore:
         self._write(batch)
 
     def _damaged(self, what: str) -> StoreDamagedError:
-        return StoreDamagedError(
-            f"The store cannot be read: {what}",
-            where={"store": self._name, "path": self._path},
-            hint="Wipe the store's directory; its changelog rebuilds it",
-        )
+        return damaged(what, store=self._name, path=self._path)
 
     @contextlib.contextmanager
     def _native(self) -> Iterator[None]:
