@@ -1,7 +1,7 @@
 """The yardstick: Kafka Streams' processing, one record at a time and depth first, in plain Python.
 
-Written for clarity, from the semantics and not from the code under test: dictionaries, recursion, and a
-record cache that is a line-by-line account of what a cache does.
+Written for clarity, from the semantics and not from the code under test: dictionaries, recursion,
+and a record cache that is a line-by-line account of what a cache does.
 """
 
 from __future__ import annotations
@@ -123,7 +123,9 @@ class DepthFirst:
         if node.store in self.caches:
             self.write_cache(node, key, data, timestamp, row)
         else:
-            self.write_store(node.store, key, data, timestamp if data is not None else row.timestamp)
+            self.write_store(
+                node.store, key, data, timestamp if data is not None else row.timestamp
+            )
             self.forward(node, Row(row.offset, timestamp, row.key, new, row.headers))
 
     def read(self, node: t.AggregateNode, key: bytes) -> tuple[bytes, int] | None:

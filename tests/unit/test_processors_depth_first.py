@@ -1,11 +1,12 @@
-"""Goal: a slice computed by columns equals record-by-record processing, whatever the chunks and cache.
+"""Goal: a slice computed by columns equals record-by-record processing for all chunks and caches.
 
-Method: random records and state go through both, in chunks cut at random, joined in batches of random
-size, with the cache off, tight and ample.
+Method: random records and state go through both, in chunks cut at random, joined in batches of
+random size, with the cache off, tight and ample.
 """
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -22,11 +23,11 @@ def _forget_small(_: bytes, value: int, total: int) -> int | None:
 
 
 def _two_branches(stream: Any) -> None:
-    stream.filter(lambda k, v: v is not None and v % 2 == 0).to("even")
+    stream.filter(lambda _k, v: v is not None and v % 2 == 0).to("even")
     grouped = stream.group_by_key()
     table = grouped.count("counts").to_stream()
     table.to("out")
-    table.filter(lambda k, n: n > 1).to("many")
+    table.filter(lambda _k, n: n > 1).to("many")
     grouped.reduce(lambda a, v: a + v, "sums").to_stream().to("out")
     stream.to("copy")
 
@@ -41,23 +42,28 @@ TOPOLOGIES: dict[str, Any] = {
     "count": lambda s: s.group_by_key().count("counts").to_stream().to("out"),
     "uncached": lambda s: s.group_by_key().count("c", caching=False).to_stream().to("out"),
     "reduce": lambda s: s.group_by_key().reduce(lambda a, v: a + v, "sums").to_stream().to("out"),
-    "aggregate": lambda s: s.group_by_key()
-    .aggregate(int, _forget_small, "sums")
-    .to_stream()
-    .to("out"),
-    "text": lambda s: s.map_values(str, value=str)
-    .group_by_key()
-    .reduce(lambda a, v: (a + v)[-4:], "texts")
-    .to_stream()
-    .to("out"),
-    "json": lambda s: s.group_by_key()
-    .aggregate(list, lambda k, v, seen: [*seen, v][-3:], "lists", value=list[int])
-    .to_stream()
-    .map_values(len, value=int)
-    .to("out"),
-    "rekeyed": lambda s: s.map(lambda k, v: (v, k), key=int, value=bytes)
-    .group_by_key(name="by-value")
-    .count("counts"),
+    "aggregate": lambda s: (
+        s.group_by_key().aggregate(int, _forget_small, "sums").to_stream().to("out")
+    ),
+    "text": lambda s: (
+        s.map_values(str, value=str)
+        .group_by_key()
+        .reduce(lambda a, v: (a + v)[-4:], "texts")
+        .to_stream()
+        .to("out")
+    ),
+    "json": lambda s: (
+        s.group_by_key()
+        .aggregate(list, lambda _k, v, seen: [*seen, v][-3:], "lists", value=list[int])
+        .to_stream()
+        .map_values(len, value=int)
+        .to("out")
+    ),
+    "rekeyed": lambda s: (
+        s.map(lambda k, v: (v, k), key=int, value=bytes)
+        .group_by_key(name="by-value")
+        .count("counts")
+    ),
     "branches": _two_branches,
     "chain": _chain_of_stores,
 }
@@ -95,7 +101,7 @@ def test_columns_equal_depth_first_processing(
     reference.finish()
 
     edges = sorted({0, len(data), *(cut for cut in cuts if cut < len(data))})
-    chunks = [records(data[a:b]) for a, b in zip(edges, edges[1:], strict=False)]
+    chunks = [records(data[a:b]) for a, b in pairwise(edges)]
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(slice_run_module, "BATCH_ROWS", batch_rows)
         result = run(sub, chunks, state=DictState(stored), cache_max_bytes=cache)

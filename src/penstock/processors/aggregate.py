@@ -290,14 +290,15 @@ def _joined(carried: _Writes, writes: _Writes) -> _Writes:
 
 
 def _lengths(array: pa.BinaryArray) -> Int64s:
-    lengths = pc.binary_length(array).to_numpy(zero_copy_only=False)
-    return lengths.astype(np.int64)
+    lengths: Int64s = pc.binary_length(array).to_numpy(zero_copy_only=False).astype(np.int64)
+    return lengths
 
 
 def _value_bytes(values: pa.BinaryArray) -> Int64s:
     """What each value takes in a store, with its timestamp; -1 where there is none."""
-    lengths = pc.add(pc.binary_length(values), TIMESTAMP_BYTES)
-    return lengths.fill_null(-1).to_numpy(zero_copy_only=False).astype(np.int64)
+    lengths = pc.add(pc.binary_length(values), TIMESTAMP_BYTES).fill_null(-1)
+    sizes: Int64s = lengths.to_numpy(zero_copy_only=False).astype(np.int64)
+    return sizes
 
 
 def _header_bytes(headers: pa.ListArray | None, count: int) -> Int64s:

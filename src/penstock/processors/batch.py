@@ -19,7 +19,7 @@ Bools = npt.NDArray[np.bool_]
 class Column:
     """Keys or values: bytes, Python values, or both, each made when first asked for."""
 
-    __slots__ = ("_binary", "_objects", "_serde")
+    __slots__ = ("_binary", "_objects", "_serde", "_shown")
 
     def __init__(
         self,
@@ -31,24 +31,21 @@ class Column:
         self._binary = binary
         self._serde = serde
         self._objects = objects
-
-    def __len__(self) -> int:
-        if self._binary is not None:
-            return len(self._binary)
-        return len(self.objects())
+        # Values that a user's function has seen may have been changed in place.
+        self._shown = False
 
     def objects(self) -> list[Any]:
-        """The Python values, `None` for nulls."""
-        if self._objects is None:
-            assert self._serde is not None and self._binary is not None
-            self._objects = self._serde.deserialize_column(self._binary)
-        return self._objects
+        """The Python values, `None` for nulls, to be shown to a user's function."""
+        self._shown = True
+        return self._values()
 
     def binary(self, serde: Serde[Any]) -> pa.BinaryArray:
         """The bytes by this serde; bytes that came by the same serde are passed on untouched."""
         if self._binary is not None and self._serde == serde:
-            return self._binary
-        column = serde.serialize_column(self.objects())
+            if serde.immutable or not self._shown:
+                return self._binary
+            return serde.serialize_column(self._values())
+        column = serde.serialize_column(self._values())
         if self._binary is None:
             self._binary, self._serde = column, serde
         return column
@@ -60,8 +57,9 @@ class Column:
                 return None
             valid: Bools = self._binary.is_valid().to_numpy(zero_copy_only=False)
             return valid
-        objects = self.objects()
-        if None not in objects:
+        objects = self._values()
+        # `in` would call a value's own `__eq__`.
+        if not any(value is None for value in objects):
             return None
         return np.fromiter((value is not None for value in objects), np.bool_, len(objects))
 
@@ -71,15 +69,24 @@ class Column:
         objects = self._objects
         if objects is not None:
             objects = [objects[row] for row in rows.tolist()]
-        return Column(binary=binary, serde=self._serde, objects=objects)
+        taken = Column(binary=binary, serde=self._serde, objects=objects)
+        taken._shown = self._shown
+        return taken
+
+    def _values(self) -> list[Any]:
+        if self._objects is None:
+            assert self._serde is not None
+            self._objects = self._serde.deserialize_column(self._binary)
+        return self._objects
 
 
 @dataclass(frozen=True)
 class Batch:
     """Rows in processing order.
 
-    `offsets` are those of the records that caused the rows. `order` sorts rows of different branches
-    as depth-first processing would meet them: one array, or more where one record caused several rows.
+    `offsets` are those of the records that caused the rows. `order` sorts rows of different
+    branches as depth-first processing would meet them: one array, or more where one record caused
+    several rows.
     """
 
     topic: str

@@ -1,4 +1,4 @@
-"""Calling the user's functions: a bare loop in C, and a full account of the one call that failed."""
+"""Calls the user's functions: a bare loop in C, and a full account of the call that failed."""
 
 from __future__ import annotations
 

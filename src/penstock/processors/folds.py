@@ -1,7 +1,7 @@
 """How an aggregate's value develops: row by row for a user's functions, in C for a count.
 
-A fold knows nothing of caches or changelogs: it keeps each slot's present value and timestamp, and can
-say which value and timestamp every single row led to.
+A fold knows nothing of caches or changelogs: it keeps each slot's present value and timestamp, and
+can say which value and timestamp every single row led to.
 """
 
 from __future__ import annotations
@@ -168,15 +168,15 @@ class FunctionFold:
         # A key without a value (new, or deleted before) takes the record's own time.
         return running_max(sort_by_slot(slots), batch.timestamps, self.timestamps[slots], fresh)
 
-    def _run(
-        self, slots: list[int], batch: Batch, results: list[Any], restarts: list[int]
-    ) -> None:
+    def _run(self, slots: list[int], batch: Batch, results: list[Any], restarts: list[int]) -> None:
         node, values = self._node, batch.values.objects()
         function: Callable[..., Any] = node.aggregator or _refuse
         if node.kind == "aggregate":
             keys, start = batch.keys.objects(), node.initializer or _refuse
             if self._serde.immutable:
-                aggregate_values(self._state, slots, keys, values, start, function, results, restarts)
+                aggregate_values(
+                    self._state, slots, keys, values, start, function, results, restarts
+                )
             else:
                 self._aggregate_bytes(slots, keys, values, start, function, results, restarts)
         elif self._serde.immutable:

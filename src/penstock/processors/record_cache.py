@@ -1,8 +1,9 @@
 """The record cache: which writes reach the changelog and the next step, and when.
 
-Only sizes, recency and dirtiness matter here, so it works on slots and never sees a value. As in Kafka
-Streams a write makes an entry the most recent one; over the limit the least recent entry goes, and if
-that one is dirty the whole cache is flushed: it first, then all dirty entries in order of last write.
+Only sizes, recency and dirtiness matter here, so it works on slots and never sees a value. As in
+Kafka Streams a write makes an entry the most recent one; over the limit the least recent entry
+goes, and if that one is dirty the whole cache is flushed: it first, then all dirty entries in order
+of last write.
 """
 
 from __future__ import annotations

@@ -61,8 +61,8 @@ class Records:
 class Limits:
     """What bounds a slice.
 
-    `cache_max_bytes` is for the whole slice, shared equally by its cached stores; 0 turns the record
-    cache off. `partition_counts` has the number of partitions of every output topic.
+    `cache_max_bytes` is for the whole slice, shared equally by its cached stores; 0 turns the
+    record cache off. `partition_counts` has the number of partitions of every output topic.
     """
 
     cache_max_bytes: int
@@ -74,8 +74,8 @@ class Limits:
 class SliceResult:
     """What a slice wants written.
 
-    `changes` has a row per changelog record (store, key, bare value or null, timestamp), `outputs` a
-    row per output record (topic, partition or -1, key, value, timestamp, headers), both in order.
+    `changes` has a row per changelog record (store, key, bare value or null, timestamp), `outputs`
+    a row per output record (topic, partition or -1, key, value, timestamp, headers), in order.
     `dropped` counts records by the reason for which they went no further.
     """
 

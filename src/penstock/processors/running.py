@@ -38,9 +38,7 @@ def positions_within(groups: Groups) -> Int64s:
     return result
 
 
-def running_max(
-    groups: Groups, numbers: Int64s, start: Int64s, restart: Bools | None
-) -> Int64s:
+def running_max(groups: Groups, numbers: Int64s, start: Int64s, restart: Bools | None) -> Int64s:
     """For each row the largest number of its slot so far, from `start` on.
 
     Where `restart` is true the past is forgotten.
@@ -64,6 +62,7 @@ def _segmented_max(values: Int64s, begins: Bools) -> Int64s:
     if span * (int(segment[-1]) + 1) < _INT64_MAX:
         # Lifting each segment above all earlier ones makes one pass of `accumulate` enough.
         lift = segment * span
-        return np.maximum.accumulate(values - low + lift) - lift + low
+        lifted: Int64s = np.maximum.accumulate(values - low + lift)
+        return lifted - lift + low
     parts = np.split(values, np.flatnonzero(begins)[1:])
     return np.concatenate([np.maximum.accumulate(part) for part in parts])

@@ -18,7 +18,7 @@ from penstock.processors.stateless import transform
 from penstock.topology import AggregateNode, Node, SinkNode, SourceNode, SubTopology
 from penstock.topology.graph import full_topic
 
-# Small Arrow chunks are joined up to here: the cost of a batch is per distinct key, not only per row.
+# Small Arrow chunks are joined up to here: a batch costs something per distinct key, too.
 BATCH_ROWS = 500_000
 BATCH_BYTES = 128 * 1024 * 1024
 
@@ -26,7 +26,7 @@ BATCH_BYTES = 128 * 1024 * 1024
 class SliceRun:
     """One task, one slice: `process` its records in order, then `finish`.
 
-    Raises `UserFunctionError` or `DeserializationError`, and then nothing of the slice may be written.
+    Raises `UserFunctionError` or `DeserializationError`; then nothing of the slice may be written.
     """
 
     def __init__(

@@ -108,6 +108,6 @@ def _undecodable(
             "offset": int(records.offsets[row]),
             "step": source.name,
         },
-        hint='Name the right type in stream(...), or set deserialization_exception_handler="continue" '
-        "to skip and count such records",
+        hint="Name the right type in stream(...), or set "
+        'deserialization_exception_handler="continue" to skip and count such records',
     )

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable
-from functools import singledispatch
 from typing import Any
 
 import numpy as np
@@ -25,31 +24,35 @@ from penstock.topology import (
 )
 
 
-@singledispatch
 def transform(node: Node, batch: Batch, dropped: Counter[str]) -> Batch:
     """The rows that a stateless step passes on."""
+    match node:
+        case SourceNode() | ToStreamNode():
+            return batch
+        case FilterNode():
+            return _filter(node, batch)
+        case DropNullKeyNode():
+            return _drop_null_keys(batch, dropped)
+        case PeekNode():
+            _call_pairs(node.name, node.action, batch)
+            return batch
+        case MapValuesNode():
+            values = call_each(node.name, batch, node.mapper, batch.values.objects())
+            return batch.replace(values=Column(objects=values))
+        case SelectKeyNode():
+            return batch.replace(keys=Column(objects=_call_pairs(node.name, node.selector, batch)))
+        case MapNode():
+            return _map(node, batch)
     raise TypeError(f"{type(node).__name__} is not a stateless step")
 
 
-@transform.register
-def _(node: SourceNode, batch: Batch, dropped: Counter[str]) -> Batch:
-    return batch
-
-
-@transform.register
-def _(node: ToStreamNode, batch: Batch, dropped: Counter[str]) -> Batch:
-    return batch
-
-
-@transform.register
-def _(node: FilterNode, batch: Batch, dropped: Counter[str]) -> Batch:
+def _filter(node: FilterNode, batch: Batch) -> Batch:
     answers = _call_pairs(node.name, node.predicate, batch)
     mask = np.fromiter(map(bool, answers), np.bool_, len(answers))
     return batch.keep(~mask if node.negate else mask)
 
 
-@transform.register
-def _(node: DropNullKeyNode, batch: Batch, dropped: Counter[str]) -> Batch:
+def _drop_null_keys(batch: Batch, dropped: Counter[str]) -> Batch:
     present = batch.keys.present()
     if present is None:
         return batch
@@ -57,25 +60,7 @@ def _(node: DropNullKeyNode, batch: Batch, dropped: Counter[str]) -> Batch:
     return batch.keep(present)
 
 
-@transform.register
-def _(node: PeekNode, batch: Batch, dropped: Counter[str]) -> Batch:
-    _call_pairs(node.name, node.action, batch)
-    return batch
-
-
-@transform.register
-def _(node: MapValuesNode, batch: Batch, dropped: Counter[str]) -> Batch:
-    values = call_each(node.name, batch, node.mapper, batch.values.objects())
-    return batch.replace(values=Column(objects=values))
-
-
-@transform.register
-def _(node: SelectKeyNode, batch: Batch, dropped: Counter[str]) -> Batch:
-    return batch.replace(keys=Column(objects=_call_pairs(node.name, node.selector, batch)))
-
-
-@transform.register
-def _(node: MapNode, batch: Batch, dropped: Counter[str]) -> Batch:
+def _map(node: MapNode, batch: Batch) -> Batch:
     pairs = _call_pairs(node.name, node.mapper, batch)
     for row, pair in enumerate(pairs):
         if not isinstance(pair, tuple) or len(pair) != 2:

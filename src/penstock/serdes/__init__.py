@@ -1,7 +1,7 @@
 """Types to bytes and back, as Kafka's own serdes write them.
 
-`serde_of(str)`, `serde_of(int)`, `serde_of(MyDataclass)`: a type names its serde. A serde turns single
-values and, where it matters for speed, whole Arrow columns.
+`serde_of(str)`, `serde_of(int)`, `serde_of(MyDataclass)`: a type names its serde. A serde turns
+single values and, where it matters for speed, whole Arrow columns.
 """
 
 from penstock.serdes.choice import serde_of

@@ -5,13 +5,15 @@ from __future__ import annotations
 import struct
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any, ClassVar, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
 from penstock.serdes.contract import Serde, binary_objects
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -34,7 +36,7 @@ class BytesSerde(Serde[bytes]):
         return pa.array(values, type=pa.binary())
 
     def check_column(self, array: pa.BinaryArray) -> None:
-        return None
+        del array  # any bytes are bytes
 
 
 @dataclass(frozen=True)
@@ -176,7 +178,7 @@ class BoolSerde(Serde[bool]):
         return data == b"\x01"
 
 
-def _expect(value: Any, kind: type[Any]) -> Any:
+def _expect(value: Any, kind: type[T]) -> T:
     if not isinstance(value, kind):
         raise TypeError(f"expected {kind.__name__}, got {type(value).__name__}")
     return value

@@ -1,4 +1,4 @@
-"""What a user writes (`StreamsBuilder`, `KStream`, ...), compiled to a frozen graph (`Topology`)."""
+"""What a user writes (`StreamsBuilder`, `KStream`), compiled to a frozen graph (`Topology`)."""
 
 from penstock.topology.builder import StreamsBuilder
 from penstock.topology.graph import SubTopology, Topology

@@ -1,4 +1,4 @@
-"""The text of Kafka Streams' `Topology.describe()`, to the letter, so that texts can be compared."""
+"""The text of Kafka Streams' `Topology.describe()`, to the letter, so that it can be compared."""
 
 from __future__ import annotations
 

@@ -120,11 +120,13 @@ class Draft:
         sink, drop, source = (
             numbered if generated else [f"{base}-{part}" for part in ("sink", "filter", "source")]
         )
-        serdes = {"key_serde": key, "value_serde": value}
         self.add(DropNullKeyNode(name=drop), after=[parent])
-        self.add(SinkNode(name=sink, topic=base, repartition=True, **serdes), after=[drop])
+        write = SinkNode(name=sink, topic=base, key_serde=key, value_serde=value, repartition=True)
+        self.add(write, after=[drop])
         return self.add_source(
-            SourceNode(name=source, topics=(base,), repartition=True, **serdes)
+            SourceNode(
+                name=source, topics=(base,), key_serde=key, value_serde=value, repartition=True
+            )
         )
 
     def compile(self) -> Topology:

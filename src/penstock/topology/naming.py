@@ -1,4 +1,4 @@
-"""Names: what is allowed, and what internal topics are called. Everything durable hangs on these."""
+"""Names: what is allowed, and what internal topics are called. All durable things hang on these."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def check_name(name: str, what: str) -> str:
     >>> check_name("pulse-counts", "store")
     'pulse-counts'
     """
-    if not isinstance(name, str) or not _ALLOWED.fullmatch(name) or name in (".", ".."):
+    if not _ALLOWED.fullmatch(name) or name in (".", ".."):
         raise TopologyError(
             f"The {what} name {name!r} cannot be used",
             hint="Use letters, digits, '.', '_' and '-', as in Kafka's topic names",

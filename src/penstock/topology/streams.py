@@ -142,9 +142,7 @@ class KStream(Generic[K, V]):
         name: str | None = None,
     ) -> KGroupedStream[K2, V]:
         """Group by `selector(key, value)`, through a repartition topic."""
-        return KGroupedStream(
-            self._select_key(selector, key, name, "group_by"), _grouping(name)
-        )
+        return KGroupedStream(self._select_key(selector, key, name, "group_by"), _grouping(name))
 
     def to(
         self,

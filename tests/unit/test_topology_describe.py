@@ -1,0 +1,164 @@
+"""Goal: `describe()` prints what Kafka Streams prints, to the letter.
+
+Method: data/describe/ holds the texts of Kafka Streams 4.1.1 for the same programs in Java
+(data/Descriptions.java wrote them).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from penstock.topology import KStream, StreamsBuilder
+
+TEXTS = Path(__file__).parent / "data" / "describe"
+
+
+def _stream(
+    builder: StreamsBuilder, topic: str = "in", name: str | None = None
+) -> KStream[Any, Any]:
+    return builder.stream(topic, key=str, value=str, name=name)
+
+
+def _value(_key: str, value: str) -> str:
+    return value
+
+
+def _always(_key: str, _value: object) -> bool:
+    return True
+
+
+def _same(value: str) -> str:
+    return value
+
+
+def _latest(_old: str, new: str) -> str:
+    return new
+
+
+def count(b: StreamsBuilder) -> None:
+    _stream(b).group_by_key().count("counts").to_stream().to("out")
+
+
+def count_unnamed(b: StreamsBuilder) -> None:
+    _stream(b).group_by_key().count().to_stream().to("out")
+
+
+def select_key(b: StreamsBuilder) -> None:
+    stream = _stream(b).filter(_always).map_values(_same).select_key(_value)
+    stream.group_by_key().count("counts").to_stream().filter(_always).to("out")
+
+
+def group_by_reduce(b: StreamsBuilder) -> None:
+    table = _stream(b).group_by(_value).reduce(_latest, "sums")
+    table.to_stream().map_values(_same).to("out")
+
+
+def grouped_named(b: StreamsBuilder) -> None:
+    grouped = _stream(b).group_by(_value, name="by-word")
+    table = grouped.aggregate(str, lambda _k, v, g: g + v, "agg")
+    table.to_stream().map(lambda k, v: (k, v), key=str, value=str).to("out")
+
+
+def group_by_unnamed(b: StreamsBuilder) -> None:
+    _stream(b).group_by(_value).count().to_stream().to("out")
+
+
+def group_by_key_named_unnamed_store(b: StreamsBuilder) -> None:
+    _stream(b).select_key(_value).group_by_key(name="grouped").count().to_stream().to("out")
+
+
+def reduce_unnamed(b: StreamsBuilder) -> None:
+    _stream(b).group_by(_value).reduce(_latest).to_stream().to("out")
+
+
+def two_stores(b: StreamsBuilder) -> None:
+    stream = _stream(b)
+    stream.to("copy")
+    grouped = stream.group_by_key()
+    grouped.count("counts").to_stream().to("out")
+    grouped.reduce(_latest, "latest").to_stream().to("latest-out")
+
+
+def two_stores_repartitioned(b: StreamsBuilder) -> None:
+    grouped = _stream(b).group_by(_value, name="by-word")
+    grouped.count("counts").to_stream().to("out")
+    grouped.reduce(_latest, "latest").to_stream().to("latest-out")
+
+
+def two_stores_two_repartitions(b: StreamsBuilder) -> None:
+    grouped = _stream(b).group_by(_value)
+    grouped.count("counts").to_stream().to("out")
+    grouped.reduce(_latest, "latest").to_stream().to("latest-out")
+
+
+def chained(b: StreamsBuilder) -> None:
+    first = _stream(b).group_by(_value).count("first").to_stream()
+    first.group_by(lambda _k, n: str(n), key=str).count("second").to_stream().to("out")
+    _stream(b, "other").filter_not(_always).peek(_always).to("other-out")
+
+
+def named(b: StreamsBuilder) -> None:
+    stream = _stream(b, name="source").filter(_always, name="keep").map_values(_same, name="shape")
+    grouped = stream.select_key(_value, name="rekey").group_by_key(name="grouped")
+    grouped.count("counts").to_stream(name="stream").to("out", name="sink")
+
+
+def two_groupings(b: StreamsBuilder) -> None:
+    stream = _stream(b).select_key(_value).map_values(_same)
+    stream.group_by_key().count("counts").to_stream().to("out")
+    stream.group_by_key().reduce(_latest, "latest").to_stream().to("out2")
+
+
+def store_after_store(b: StreamsBuilder) -> None:
+    first = _stream(b).group_by_key().count("counts").to_stream()
+    first.group_by_key().count("twice").to_stream().to("out")
+
+
+def two_topics(b: StreamsBuilder) -> None:
+    b.stream(["b", "a"], key=str, value=str).to("out")
+
+
+def many_branches(b: StreamsBuilder) -> None:
+    stream = _stream(b)
+    for i in range(9):
+        each = stream.filter(_always)
+        for _ in range(i % 4):
+            each = each.map_values(_same)
+        each.to(f"out-{i}")
+
+
+PROGRAMS = [
+    count,
+    count_unnamed,
+    select_key,
+    group_by_reduce,
+    grouped_named,
+    group_by_unnamed,
+    group_by_key_named_unnamed_store,
+    reduce_unnamed,
+    two_stores,
+    two_stores_repartitioned,
+    two_stores_two_repartitions,
+    chained,
+    named,
+    two_groupings,
+    store_after_store,
+    two_topics,
+    many_branches,
+]
+
+
+@pytest.mark.parametrize("program", PROGRAMS)
+def test_text_is_kafka_streams(program: Callable[[StreamsBuilder], None]) -> None:
+    builder = StreamsBuilder(names="kafka_streams")
+    program(builder)
+    expected = (TEXTS / f"{program.__name__}.txt").read_text()
+    assert builder.build().describe() == expected
+
+
+def test_every_text_has_its_program() -> None:
+    assert {path.stem for path in TEXTS.iterdir()} == {each.__name__ for each in PROGRAMS}
