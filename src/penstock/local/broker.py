@@ -20,6 +20,7 @@ from dataclasses import dataclass, field
 from io import TextIOWrapper
 from pathlib import Path
 from types import MappingProxyType, TracebackType
+from typing import Self
 
 import msgspec
 from confluent_kafka import KafkaException
@@ -37,7 +38,7 @@ _START_ATTEMPTS = 3
 _LOCK_SECONDS_MAX = 10.0
 _STOP_SECONDS_MAX = 15.0
 _LOG_LINES_SHOWN = 12
-# Java's optimising compiler takes half of a node's work at start, and earns it back in minutes only.
+# Java's optimising compiler is half of a node's work at start, and pays only after minutes.
 _QUICK_START = ["-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC"]
 
 
@@ -45,8 +46,8 @@ _QUICK_START = ["-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC"]
 class KafkaOptions:
     """How an embedded Kafka is run.
 
-    `settings` are broker settings by Kafka's names; they win over the ones chosen here. `heap_mib` is
-    per node: 512 for one node, 384 for several, unless given.
+    `settings` are broker settings by Kafka's names; they win over the ones chosen here.
+    `heap_mib` is per node: 512 for one node, 384 for several, unless given.
     """
 
     directory: Path
@@ -60,9 +61,10 @@ class KafkaOptions:
 class EmbeddedKafka:
     """One to three Kafka nodes (broker and controller in one) as children of this process.
 
-    Data, ports and identity live in the directory: a second start on it goes on where the first one
-    ended, under the same addresses where they are free. The children end with this process, even when
-    it is killed, but not on Ctrl-C in its terminal: the application has things to write first.
+    Data, ports and identity live in the directory: a second start on it goes on where the first
+    one ended, under the same addresses where they are free. The children end with this process,
+    even when it is killed, but not on Ctrl-C in its terminal: the application has things to write
+    first.
     """
 
     def __init__(self, options: KafkaOptions) -> None:
@@ -78,7 +80,7 @@ class EmbeddedKafka:
         self._java = Path()
         self._classpath = ""
 
-    def __enter__(self) -> EmbeddedKafka:
+    def __enter__(self) -> Self:
         self.start()
         return self
 
@@ -128,6 +130,13 @@ class EmbeddedKafka:
         if self._lock is not None:
             self._lock.close()
             self._lock = None
+
+    def check(self) -> None:
+        """Raise `BrokerStartError`, with the end of its log, if a node has ended by itself."""
+        for node in self._running_cluster().nodes:
+            child = self._children.get(node.id)
+            if child is not None and child.poll() is not None:
+                raise self._failure(node, f"ended with status {child.returncode}")
 
     def kill(self, node: int) -> None:
         """Kill a node as a power cut would: no signal that it could catch, nothing flushed."""
@@ -208,7 +217,7 @@ class EmbeddedKafka:
             formats.append((node, self._run(node, command)))
         for node, child in formats:
             if child.wait() != 0:
-                raise self._failure(node, "its storage could not be formatted")
+                raise self._failure(node, "could not format its storage")
 
     def _spawn(self, node: Node) -> None:
         alone = self._options.nodes == 1
@@ -241,8 +250,8 @@ class EmbeddedKafka:
                 stdout=output,
                 stderr=subprocess.STDOUT,
                 cwd=self._home(node),
-                # The lock is held until the last node is gone, even when this process is killed: the
-                # next start on the directory then waits for that, not for luck.
+                # The lock is held until the last node is gone, even when this process is killed:
+                # the next start on the directory then waits for that, not for luck.
                 pass_fds=(lock,),
                 env=os.environ | {"PENSTOCK_LEASH_FDS": str(lock)},
                 # Ctrl-C in the terminal goes to the application, which stops the broker last.
@@ -262,17 +271,14 @@ class EmbeddedKafka:
         )
         deadline = time.monotonic() + self._options.ready_seconds_max
         while time.monotonic() < deadline:
-            for node in cluster.nodes:
-                child = self._children.get(node.id)
-                if child is not None and child.poll() is not None:
-                    raise self._failure(node, f"it ended with status {child.returncode}")
+            self.check()
             with contextlib.suppress(KafkaException):
                 seen = set(client.list_topics(timeout=0.5).brokers)
                 if seen >= set(self._children):
                     return
             time.sleep(0.05)
         raise self._failure(
-            cluster.nodes[0], f"no answer within {self._options.ready_seconds_max:g} s"
+            cluster.nodes[0], f"did not answer within {self._options.ready_seconds_max:g} s"
         )
 
     def _failure(self, node: Node, what: str) -> BrokerStartError:
@@ -280,7 +286,7 @@ class EmbeddedKafka:
         logs = (home / "kafka.log", home / "output.log")
         story = "\n".join(kraft.last_lines(logs, count=_LOG_LINES_SHOWN))
         return BrokerStartError(
-            f"the embedded Kafka's node {node.id} did not start: {what}\n{story}\n",
+            f"the embedded Kafka's node {node.id} {what}\n{story}\n",
             where={"log": home / "kafka.log"},
             hint="The lines above are the last of its log",
         )

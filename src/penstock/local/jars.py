@@ -1,11 +1,11 @@
-"""Get the JVM parts: pinned jars, downloaded once into the user's cache by the Ivy in the pyspark wheel.
+"""Get the JVM parts: pinned jars, downloaded once into the user's cache by pyspark's own Ivy.
 
     paths = ensure(SPARK_KAFKA)
     session = SparkSession.builder.config("spark.jars", ",".join(map(str, paths)))
 
-Ivy is there wherever Spark is, knows the public repository by itself and obeys Java's proxy settings
-(`JAVA_TOOL_OPTIONS`), so that neither Maven nor an address is needed. A machine without a network gets
-a directory with the jars in `PENSTOCK_JARS`.
+Ivy is there wherever Spark is, knows the public repository by itself and obeys Java's proxy
+settings (`JAVA_TOOL_OPTIONS`), so that neither Maven nor an address is needed. A machine without a
+network gets a directory with the jars in `PENSTOCK_JARS`.
 """
 
 from __future__ import annotations
@@ -146,7 +146,7 @@ def _locked(target: Path) -> Iterator[None]:
 
 
 def _fetch(jars: Sequence[Jar], target: Path) -> None:
-    """Download into a directory of its own, verify, and only then move to where jars are looked for.
+    """Download into a directory of its own, verify, and only then move to where jars are used.
 
     A kill at any moment leaves no half-written jar under a name that is trusted.
     """

@@ -31,8 +31,8 @@ class Java:
 def find_java(environment: Mapping[str, str] | None = None) -> Java:
     """Return the Java that this environment runs, at least version 17.
 
-    JAVA_HOME wins over PATH, as it does in Spark: two parts of one application on two Javas would be
-    a puzzle to debug. Raises `JavaMissingError`.
+    JAVA_HOME wins over PATH, as it does in Spark: two parts of one application on two Javas would
+    be a puzzle to debug. Raises `JavaMissingError`.
     """
     environment = os.environ if environment is None else environment
     program = _program(environment)

@@ -7,13 +7,14 @@ import random
 import socket
 import uuid
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 
 import msgspec
 
-# Below the range from which Linux takes ports for outgoing connections: a port found free there could
-# be taken by anybody's next connection before Kafka binds it.
+from penstock.errors import BrokerStartError
+
+# Below the range from which Linux takes ports for outgoing connections: a port found free there
+# could be taken by anybody's next connection before Kafka binds it.
 _PORTS = range(20_000, 32_000)
 _PORT_TRIES_MAX = 500
 HOST = "127.0.0.1"
@@ -42,13 +43,6 @@ class Cluster(msgspec.Struct, frozen=True):
         return ",".join(node.address for node in self.nodes)
 
 
-@dataclass(frozen=True)
-class PortInUse(Exception):
-    """No free port was found."""
-
-    tried: int
-
-
 def new_cluster(node_count: int) -> Cluster:
     """Return a cluster with a new identity on ports that are free now."""
     identity = base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
@@ -73,7 +67,7 @@ def with_free_ports(cluster: Cluster) -> Cluster:
 def is_free(port: int) -> bool:
     """Whether a server could listen on the loopback port now."""
     with socket.socket() as probe:
-        # As Java's server sockets do; without it a port whose last connection just ended looks taken.
+        # As Java does; without it a port whose last connection just ended looks taken.
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
             probe.bind((HOST, port))
@@ -86,12 +80,16 @@ def free_ports(count: int) -> list[int]:
     """Return that many different free loopback ports."""
     found: list[int] = []
     for _ in range(_PORT_TRIES_MAX):
-        port = random.choice(_PORTS)
+        port = random.choice(_PORTS)  # noqa: S311 - not a secret
         if port not in found and is_free(port):
             found.append(port)
             if len(found) == count:
                 return found
-    raise PortInUse(_PORT_TRIES_MAX)
+    raise BrokerStartError(
+        f"{_PORT_TRIES_MAX} loopback ports were tried, fewer than {count} are free",
+        where={"ports": f"{_PORTS.start}-{_PORTS.stop}"},
+        hint="End what listens there",
+    )
 
 
 def server_properties(
@@ -168,9 +166,13 @@ def _escaped(value: str) -> str:
 
 
 def last_lines(paths: Iterable[Path], *, count: int) -> list[str]:
-    """Return the last lines of each file that exists; what a broker said before it died."""
+    """Return the last lines of each file that exists: what a broker said before it died.
+
+    Java's stack frames are left out; they would push out the line that says what is wrong.
+    """
     lines: list[str] = []
     for path in paths:
         if path.exists():
-            lines += path.read_text(errors="replace").splitlines()[-count:]
+            text = path.read_text(errors="replace").splitlines()
+            lines += [line for line in text if not line.startswith(("\tat ", "\t... "))][-count:]
     return lines

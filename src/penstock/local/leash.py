@@ -1,10 +1,10 @@
-"""Run one program that ends when the process that asked for it ends: `python leash.py PROGRAM ARGS`.
+"""Run one program that ends when the process that asked for it ends: `leash.py PROGRAM ARGS`.
 
-The asker holds the other end of this process's standard input. When it goes away, however it goes, the
-kernel closes that pipe, and the program is killed. A death signal (PR_SET_PDEATHSIG) set by the asker
-would not do: it fires when the *thread* that started the child ends, so a broker started from a
-worker thread would die with that thread, and it exists on Linux alone. Here it is only the second
-line, from this single-threaded process to the program, for the case that the leash itself is killed.
+The asker holds the other end of this process's standard input. When it goes away, however it goes,
+the kernel closes that pipe, and the program is killed. A death signal (PR_SET_PDEATHSIG) set by the
+asker would not do: it fires when the *thread* that started the child ends, so a broker started from
+a worker thread would die with that thread, and it exists on Linux alone. Here it is only the second
+line, from this process to the program, for the case that the leash itself is killed.
 
 Run as a script with `-I -S`, so it imports the standard library alone and is there in 20 ms.
 """
@@ -31,7 +31,8 @@ def main(command: list[str]) -> int:
         command,
         stdin=subprocess.DEVNULL,
         pass_fds=inherited,
-        preexec_fn=(lambda: prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)) if prctl else None,
+        # Safe here: this process has one thread so far.
+        preexec_fn=(lambda: prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)) if prctl else None,  # noqa: PLW1509
     )
     signal.signal(signal.SIGTERM, lambda *_: program.terminate())
     threading.Thread(target=_kill_at_end_of_input, args=(program,), daemon=True).start()

@@ -329,7 +329,7 @@ _STREAMS: tuple[Jar, ...] = (
 )
 
 SPARK_KAFKA = JarSet("Spark's Kafka source", _SPARK_KAFKA)
-# The tools are in it for `kafka-consumer-groups`; of Kafka's declared dependencies it leaves out those
-# that only its OAuth and macro code loads.
+# The tools are in it for `kafka-consumer-groups`; of Kafka's declared dependencies it leaves out
+# those that only its OAuth and macro code loads.
 BROKER = JarSet("the embedded Kafka", _KAFKA_CLIENT + _BROKER)
 STREAMS = JarSet("Kafka Streams", _KAFKA_CLIENT + _STREAMS)

@@ -1,0 +1,51 @@
+# The doors of the project; `make help` lists them.
+
+SHELL := bash
+.SHELLFLAGS := -euo pipefail -c
+.DEFAULT_GOAL := help
+.DELETE_ON_ERROR:
+
+VENV := .venv
+PYTHON := $(VENV)/bin/python
+# Made last: a run that was interrupted is done again, one that was not is never repeated.
+READY := $(VENV)/.ready
+CHECKED := $(wildcard src tests bench examples)
+ROW ?=
+
+.PHONY: help demo test check bench lock clean java compiler
+
+help: ## Show this list
+	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+demo: java $(READY) ## Run an example on a real Kafka and Spark, and show its results
+	@$(VENV)/bin/penstock demo
+
+test: compiler $(READY) ## Run all tests
+	@$(PYTHON) -m pytest $(PYTEST)
+
+check: $(READY) ## Check style, types and the order of imports
+	@$(VENV)/bin/ruff check $(CHECKED)
+	@$(VENV)/bin/ruff format --check $(CHECKED)
+	@$(VENV)/bin/mypy
+	@$(PYTHON) -m pytest -q tests/unit/test_import_order.py
+
+bench: compiler $(READY) ## Measure against Kafka Streams and Quix Streams: make bench [ROW=count]
+	@PYTHONPATH=. $(PYTHON) -m bench $(ROW)
+
+lock: $(READY) ## Choose newer packages, within the ranges of pyproject.toml
+	@$(VENV)/bin/uv pip compile --quiet --upgrade --universal --python-version 3.11 \
+		--generate-hashes --no-emit-index-url --no-header --extra dev \
+		pyproject.toml --output-file requirements.lock
+
+clean: ## Remove what the commands above made here (not the cache of jars)
+	@rm -rf $(VENV) .venv-bench build dist .mypy_cache .pytest_cache .ruff_cache .hypothesis
+
+java:
+	@tools/ensure-java
+
+compiler:
+	@tools/ensure-java --compiler
+
+$(READY): requirements.lock pyproject.toml tools/make-venv tools/uv.lock tools/build.lock
+	@tools/make-venv $(VENV)
+	@touch $@

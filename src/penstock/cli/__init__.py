@@ -1,0 +1,54 @@
+"""The `penstock` command.
+
+One file per command, named as the command, with a function of the same name. Only the command
+that is called gets imported, so that `penstock --help` neither loads Spark nor waits.
+"""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from collections.abc import Callable, Sequence
+
+import typer
+
+from penstock.cli.answers import print_error
+from penstock.errors import PenstockError
+
+# name -> its line in the list of commands; the file is penstock/cli/<name>.py
+COMMANDS = {
+    "demo": "Run an example on a real Kafka and Spark, and show its results.",
+    "dev": "Start an Apache Kafka for development, until Ctrl-C.",
+    "instance": "Run a process that holds state for an application elsewhere.",
+    "run": "Run the application in a Python file.",
+}
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Run the command line and exit: 0 done, 1 refused or different, 2 usage, 3 unreachable."""
+    words = list(sys.argv[1:] if arguments is None else arguments)
+    try:
+        _program(words[:1])(words, prog_name="penstock")
+    except PenstockError as error:
+        sys.exit(print_error(error, as_json="--json" in words))
+
+
+def _program(called: list[str]) -> typer.Typer:
+    program = typer.Typer(
+        help="Kafka Streams' stateful processing for Python, run by Spark.",
+        no_args_is_help=True,
+        add_completion=False,
+        pretty_exceptions_enable=False,
+    )
+    for name, line in COMMANDS.items():
+        program.command(name, help=line)(_function(name) if called == [name] else _not_called)
+    return program
+
+
+def _function(name: str) -> Callable[..., object]:
+    function: Callable[..., object] = getattr(importlib.import_module(f"penstock.cli.{name}"), name)
+    return function
+
+
+def _not_called() -> None:
+    """Stand for a command in the list; the one that is called is imported in its place."""
