@@ -19,7 +19,6 @@ from penstock.processors.calls import user_error
 from penstock.processors.records import Int64s
 from penstock.processors.running import positions_within, running_max, sort_by_slot
 from penstock.serdes import LongSerde, Serde
-from penstock.serdes.contract import binary_objects
 from penstock.topology import AggregateNode
 
 ABSENT = -1
@@ -128,9 +127,7 @@ class FunctionFold:
     def grow(self, stored: Stored) -> None:
         values = stored.values
         self._state.extend(
-            self._serde.deserialize_column(values)
-            if self._serde.immutable
-            else binary_objects(values)
+            self._serde.deserialize_column(values) if self._serde.immutable else values.to_pylist()
         )
         self.timestamps = np.concatenate([self.timestamps, stored.timestamps])
 

@@ -6,7 +6,6 @@ import numpy as np
 import pyarrow as pa
 
 from penstock.processors.records import Int64s
-from penstock.serdes.contract import binary_objects
 
 
 class Slots:
@@ -30,7 +29,7 @@ class Slots:
             self._append(distinct)
             return local, distinct
         known = self._known()
-        names = binary_objects(distinct)
+        names = distinct.to_pylist()
         found = np.fromiter((known.get(name, -1) for name in names), np.int64, len(names))
         fresh = np.flatnonzero(found < 0)
         found[fresh] = np.arange(self._count, self._count + len(fresh))
@@ -51,7 +50,7 @@ class Slots:
 
     def _known(self) -> dict[bytes | None, int]:
         if self._slots is None:
-            names = [name for chunk in self._chunks for name in binary_objects(chunk)]
+            names = [name for chunk in self._chunks for name in chunk.to_pylist()]
             self._slots = dict(zip(names, range(self._count), strict=True))
         return self._slots
 

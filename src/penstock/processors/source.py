@@ -9,7 +9,8 @@ import numpy as np
 import pyarrow as pa
 
 from penstock.errors import DeserializationError
-from penstock.processors.batch import Batch, Bools, Column
+from penstock.processors.batch import Batch, Column
+from penstock.processors.calls import coordinates
 from penstock.processors.records import Records
 from penstock.serdes import Serde
 from penstock.topology import SourceNode
@@ -24,9 +25,8 @@ def read_source(
     dropped: Counter[str],
 ) -> Batch:
     """The rows of these records; `first` is the sequence number of the first one."""
-    count = len(records.offsets)
-    keys, good_keys = _column(source, records, "key", on_bad_record)
-    values, good_values = _column(source, records, "value", on_bad_record)
+    keys, bad_keys = _decoded(records.keys, source.key_serde)
+    values, bad_values = _decoded(records.values, source.value_serde)
     batch = Batch(
         topic=records.topic,
         partition=records.partition,
@@ -35,79 +35,56 @@ def read_source(
         keys=keys,
         values=values,
         headers=records.headers,
-        order=(np.arange(first, first + count, dtype=np.int64),),
+        order=(np.arange(first, first + len(records.offsets), dtype=np.int64),),
     )
-    decoded = _both(good_keys, good_values)
-    in_time = records.timestamps >= 0 if count and records.timestamps.min() < 0 else None
-    if decoded is not None:
-        dropped["undecodable"] += count - int(decoded.sum())
-    if in_time is not None:
-        before = in_time if decoded is None else in_time | ~decoded
-        dropped["negative_timestamp"] += count - int(before.sum())
-    keep = _both(decoded, in_time)
-    return batch if keep is None else batch.keep(keep)
+    if bad_keys or bad_values:
+        if on_bad_record == "fail":
+            raise _undecodable(source, batch, bad_keys, bad_values)
+        bad = list(bad_keys.keys() | bad_values.keys())
+        dropped["undecodable"] += len(bad)
+        good = np.ones(len(batch), dtype=np.bool_)
+        good[bad] = False
+        batch = batch.keep(good)
+    if len(batch) and batch.timestamps.min() < 0:
+        in_time = batch.timestamps >= 0
+        dropped["negative_timestamp"] += len(batch) - int(in_time.sum())
+        batch = batch.keep(in_time)
+    return batch
 
 
-def _both(one: Bools | None, other: Bools | None) -> Bools | None:
-    if one is None or other is None:
-        return other if one is None else one
-    return one & other
-
-
-def _column(
-    source: SourceNode,
-    records: Records,
-    what: Literal["key", "value"],
-    on_bad_record: Literal["fail", "continue"],
-) -> tuple[Column, Bools | None]:
-    array, serde = (
-        (records.keys, source.key_serde) if what == "key" else (records.values, source.value_serde)
-    )
+def _decoded(array: pa.BinaryArray, serde: Serde[Any]) -> tuple[Column, dict[int, ValueError]]:
+    """The column, and the rows that cannot be decoded with the reason."""
     try:
-        objects = serde.check_column(array)
+        return Column(binary=array, serde=serde, objects=serde.check_column(array)), {}
     except ValueError:
-        return _one_by_one(source, records, what, array, serde, on_bad_record)
-    return Column(binary=array, serde=serde, objects=objects), None
-
-
-def _one_by_one(
-    source: SourceNode,
-    records: Records,
-    what: str,
-    array: pa.BinaryArray,
-    serde: Serde[Any],
-    on_bad_record: Literal["fail", "continue"],
-) -> tuple[Column, Bools]:
-    """Find the records that cannot be decoded, and stop at the first or mark them."""
-    objects: list[Any] = []
-    good = np.ones(len(array), dtype=np.bool_)
+        # The fast way says only that some row is bad; the slow one finds out which.
+        objects: list[Any] = []
+        bad: dict[int, ValueError] = {}
     for row, data in enumerate(array.to_pylist()):
         try:
             objects.append(None if data is None else serde.deserialize(data))
         except ValueError as error:
-            if on_bad_record == "fail":
-                raise _undecodable(source, records, what, row, serde, error) from error
             objects.append(None)
-            good[row] = False
-    return Column(binary=array, serde=serde, objects=objects), good
+            bad[row] = error
+    return Column(binary=array, serde=serde, objects=objects), bad
 
 
 def _undecodable(
     source: SourceNode,
-    records: Records,
-    what: str,
-    row: int,
-    serde: Serde[Any],
-    error: ValueError,
+    batch: Batch,
+    bad_keys: dict[int, ValueError],
+    bad_values: dict[int, ValueError],
 ) -> DeserializationError:
+    """The error of the first bad record."""
+    row = min(bad_keys.keys() | bad_values.keys())
+    what, serde, bad = (
+        ("key", source.key_serde, bad_keys)
+        if row in bad_keys
+        else ("value", source.value_serde, bad_values)
+    )
     return DeserializationError(
-        f"The record's {what} cannot be decoded as {serde.name}: {error}",
-        where={
-            "topic": records.topic,
-            "partition": records.partition,
-            "offset": int(records.offsets[row]),
-            "step": source.name,
-        },
+        f"The record's {what} cannot be decoded as {serde.name}: {bad[row]}",
+        where=coordinates(source.name, batch, row),
         hint="Name the right type in stream(...), or set "
         'deserialization_exception_handler="continue" to skip and count such records',
     )

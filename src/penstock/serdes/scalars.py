@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from penstock.serdes.contract import Serde, binary_objects
+from penstock.serdes.contract import Serde
 
 T = TypeVar("T")
 
@@ -30,7 +30,8 @@ class BytesSerde(Serde[bytes]):
         return data
 
     def deserialize_column(self, array: pa.BinaryArray) -> list[bytes | None]:
-        return binary_objects(array)
+        values: list[bytes | None] = array.to_pylist()
+        return values
 
     def serialize_column(self, values: Sequence[bytes | None]) -> pa.BinaryArray:
         return pa.array(values, type=pa.binary())
@@ -53,7 +54,7 @@ class StringSerde(Serde[str]):
         return data.decode()
 
     def deserialize_column(self, array: pa.BinaryArray) -> list[str | None]:
-        texts: list[str | None] = array.cast(pa.string()).to_numpy(zero_copy_only=False).tolist()
+        texts: list[str | None] = array.cast(pa.string()).to_pylist()
         return texts
 
     def serialize_column(self, values: Sequence[str | None]) -> pa.BinaryArray:
