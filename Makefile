@@ -11,6 +11,8 @@ PYTHON := $(VENV)/bin/python
 READY := $(VENV)/.ready
 CHECKED := $(wildcard src tests bench examples)
 ROW ?=
+# Arguments for pytest: make test PYTEST='tests/unit -x'
+PYTEST ?=
 
 .PHONY: help demo test check bench lock clean java compiler
 
@@ -21,6 +23,7 @@ demo: java $(READY) ## Run an example on a real Kafka and Spark, and show its re
 	@$(VENV)/bin/penstock demo
 
 test: compiler $(READY) ## Run all tests
+	@$(PYTHON) -m penstock.local
 	@$(PYTHON) -m pytest $(PYTEST)
 
 check: $(READY) ## Check style, types and the order of imports
@@ -30,6 +33,7 @@ check: $(READY) ## Check style, types and the order of imports
 	@$(PYTHON) -m pytest -q tests/unit/test_import_order.py
 
 bench: compiler $(READY) ## Measure against Kafka Streams and Quix Streams: make bench [ROW=count]
+	@$(PYTHON) -m penstock.local
 	@PYTHONPATH=. $(PYTHON) -m bench $(ROW)
 
 lock: $(READY) ## Choose newer packages, within the ranges of pyproject.toml

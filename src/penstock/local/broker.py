@@ -54,7 +54,7 @@ class KafkaOptions:
     nodes: int = 1
     heap_mib: int | None = None
     settings: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
-    ready_seconds_max: float = 60.0
+    ready_seconds_max: float = 120.0
     report: Callable[[str], None] = jars.silent
 
 
