@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from datetime import timedelta
 
 from confluent_kafka import Consumer
 from confluent_kafka.admin import AdminClient
 
 from penstock.config import Config
+
+ASK_TIMEOUT = timedelta(seconds=10)
+"""How long a broker may take to answer one question."""
 
 
 @dataclass(frozen=True)
@@ -16,6 +20,7 @@ class LogClients:
 
     config: Config
     application_id: str
+    ask_timeout: timedelta = ASK_TIMEOUT
     admin: AdminClient = field(init=False)
 
     def __post_init__(self) -> None:

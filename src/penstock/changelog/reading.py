@@ -24,7 +24,6 @@ STABLE_TIMEOUT = timedelta(seconds=60)
 BATCH_RECORDS = 10_000
 _STABLE_PAUSE_SECONDS = 0.05
 _POLL_SECONDS = 0.02
-_ASK_SECONDS = 10.0
 # librdkafka's own codes have no public names.
 _EOF = confluent_kafka.KafkaError._PARTITION_EOF  # noqa: SLF001
 _OUT_OF_RANGE = confluent_kafka.KafkaError._AUTO_OFFSET_RESET  # noqa: SLF001
@@ -150,7 +149,9 @@ def _offsets(
     asked = {TopicPartition(topic, partition): spec for topic, partition in partitions}
     found: dict[tuple[str, int], int] = {}
     futures = clients.admin.list_offsets(
-        asked, isolation_level=isolation_level, request_timeout=_ASK_SECONDS
+        asked,
+        isolation_level=isolation_level,
+        request_timeout=clients.ask_timeout.total_seconds(),
     )
     for where, future in futures.items():
         try:

@@ -18,6 +18,7 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]  # the stubs d
     ResourceType,
 )
 
+from penstock.changelog.clients import ASK_TIMEOUT
 from penstock.changelog.kafka_failures import NO_SUCH_TOPIC, code_of, kafka_error
 from penstock.changelog.topics import (
     ExistingTopic,
@@ -30,7 +31,6 @@ from penstock.config import Config
 from penstock.errors import KafkaError
 
 VISIBLE_TIMEOUT = timedelta(seconds=30)
-_ASK_SECONDS = 10.0
 _VISIBLE_PAUSE_SECONDS = 0.05
 _ALREADY_THERE = confluent_kafka.KafkaError.TOPIC_ALREADY_EXISTS
 
@@ -38,14 +38,21 @@ _ALREADY_THERE = confluent_kafka.KafkaError.TOPIC_ALREADY_EXISTS
 class TopicAdmin:
     """Describes, creates, grows and purges topics. Raises `KafkaError` and its kinds."""
 
-    def __init__(self, config: Config, *, admin: AdminClient | None = None) -> None:
+    def __init__(
+        self,
+        config: Config,
+        *,
+        admin: AdminClient | None = None,
+        ask_timeout: timedelta = ASK_TIMEOUT,
+    ) -> None:
+        self._ask_seconds = ask_timeout.total_seconds()
         self._bootstrap_servers = config.bootstrap_servers
         self._admin = admin or AdminClient(config.client_properties())
 
     def names(self) -> set[str]:
         """Every topic that this client may see."""
         try:
-            return set(self._admin.list_topics(timeout=_ASK_SECONDS).topics)
+            return set(self._admin.list_topics(timeout=self._ask_seconds).topics)
         except confluent_kafka.KafkaException as error:
             raise self._error(error, "list topics", {}) from error
 
@@ -54,7 +61,9 @@ class TopicAdmin:
         wanted = sorted(set(names))
         if not wanted:
             return {}
-        asked = self._admin.describe_topics(TopicCollection(wanted), request_timeout=_ASK_SECONDS)
+        asked = self._admin.describe_topics(
+            TopicCollection(wanted), request_timeout=self._ask_seconds
+        )
         described: dict[str, Any] = {}
         for name, future in asked.items():
             try:
@@ -107,7 +116,7 @@ class TopicAdmin:
             )
             for spec in specs
         ]
-        futures = self._admin.create_topics(new, request_timeout=_ASK_SECONDS)
+        futures = self._admin.create_topics(new, request_timeout=self._ask_seconds)
         for name, future in futures.items():
             try:
                 future.result()
@@ -121,7 +130,7 @@ class TopicAdmin:
         if not specs:
             return
         new = [NewPartitions(spec.name, spec.partitions) for spec in specs]
-        futures = self._admin.create_partitions(new, request_timeout=_ASK_SECONDS)
+        futures = self._admin.create_partitions(new, request_timeout=self._ask_seconds)
         self._all(futures, "add partitions")
         self._wait_visible(specs, timeout)
 
@@ -130,14 +139,16 @@ class TopicAdmin:
         if not before:
             return
         asked = [TopicPartition(topic, part, offset) for (topic, part), offset in before.items()]
-        self._all(self._admin.delete_records(asked, request_timeout=_ASK_SECONDS), "purge a topic")
+        self._all(
+            self._admin.delete_records(asked, request_timeout=self._ask_seconds), "purge a topic"
+        )
 
     def _configs(self, names: Iterable[str]) -> dict[str, dict[str, str]]:
         resources = [ConfigResource(ResourceType.TOPIC, name) for name in names]
         if not resources:
             return {}
         configs: dict[str, dict[str, str]] = {}
-        asked = self._admin.describe_configs(resources, request_timeout=_ASK_SECONDS)
+        asked = self._admin.describe_configs(resources, request_timeout=self._ask_seconds)
         for resource, future in asked.items():
             try:
                 entries = future.result()

@@ -1,0 +1,332 @@
+"""From a changelog to a store, on a real broker: markers, aborts, kills, truncation, recreation."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+import uuid
+from collections.abc import Iterator
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+from confluent_kafka import Consumer, Producer
+
+from penstock.changelog.clients import LogClients
+from penstock.changelog.reading import read_last, wait_stable
+from penstock.changelog.restore import (
+    RestoreOutcome,
+    RestoreProgress,
+    RestoreResult,
+    check_identity,
+    restore,
+)
+from penstock.changelog.topic_admin import TopicAdmin
+from penstock.changelog.topics import TopicSpec, changelog_topic, commits_topic
+from penstock.config import Config
+from penstock.errors import (
+    BrokerUnreachableError,
+    ChangelogError,
+    KafkaError,
+    PartitionCountError,
+    StateForeignError,
+    StoreDamagedError,
+    TopicMissingError,
+)
+from penstock.stores.contract import KeyValueStore, StoreIdentity, stored_value
+from penstock.stores.memory import MemoryStore
+from penstock.stores.rocksdb import RocksDBStore
+
+SHORT = timedelta(seconds=2)
+
+
+class Log:
+    """A changelog of one partition and a transactional producer for it."""
+
+    def __init__(self, kafka: str) -> None:
+        self.config = Config(bootstrap_servers=kafka)
+        self.application = f"app-{uuid.uuid4().hex[:8]}"
+        self.admin = TopicAdmin(self.config)
+        spec = changelog_topic(self.application, "counts", partitions=1)
+        # Changelogs of windowed stores lose their oldest records like this.
+        self.topic = spec.name
+        wide = {**spec.config, "cleanup.policy": "compact,delete", "retention.ms": "-1"}
+        self.admin.create([TopicSpec(spec.name, 1, wide)])
+        self.clients = LogClients(self.config, self.application)
+        self.consumer: Consumer = self.clients.consumer()
+        self.producer = self.new_producer()
+
+    def new_producer(self) -> Producer:
+        properties = self.config.client_properties(transactional_id=self.application)
+        producer = Producer(properties)
+        producer.init_transactions(30)
+        return producer
+
+    def write(self, records: dict[bytes, bytes | None], *, timestamp: int = 5) -> None:
+        """One committed transaction."""
+        self.begin(records, timestamp=timestamp)
+        self.producer.commit_transaction(30)
+
+    def abort(self, records: dict[bytes, bytes | None]) -> None:
+        self.begin(records)
+        self.producer.abort_transaction(30)
+
+    def begin(self, records: dict[bytes, bytes | None], *, timestamp: int = 5) -> None:
+        self.producer.begin_transaction()
+        for key, value in records.items():
+            self.producer.produce(self.topic, value, key, partition=0, timestamp=timestamp)
+        self.producer.flush(30)
+
+    def end(self) -> int:
+        return wait_stable(self.clients, [(self.topic, 0)])[self.topic, 0].end
+
+    def restore(self, store: KeyValueStore, **options: object) -> RestoreResult:
+        wanted: dict[str, object] = {"until": self.end(), "silence_max": SHORT, **options}
+        return restore(
+            store,
+            topic=self.topic,
+            partition=0,
+            consumer=self.consumer,
+            **wanted,  # type: ignore[arg-type]
+        )
+
+
+@pytest.fixture
+def log(kafka: str) -> Iterator[Log]:
+    log = Log(kafka)
+    yield log
+    log.consumer.close()
+
+
+def test_committed_records_arrive_with_their_timestamps_and_aborted_ones_do_not(
+    log: Log, tmp_path: Path
+) -> None:
+    log.write({b"a": b"1", b"b": b"2"}, timestamp=10)
+    log.abort({b"a": b"never", b"c": b"never"})
+    log.write({b"b": None, b"d": b""}, timestamp=20)
+    log.abort({b"d": b"never"})
+    store = RocksDBStore("counts", tmp_path / "counts")
+    seen: list[RestoreProgress] = []
+    result = log.restore(store, on_progress=seen.append)
+    assert result.outcome is RestoreOutcome.COMPLETE
+    assert result.restored == 4
+    assert seen[-1].remaining == 0
+    assert list(store.all()) == [(b"a", stored_value(10, b"1")), (b"d", stored_value(20, b""))]
+    # Behind the last record lie markers and aborted records: the end is a position, not a record.
+    assert store.offset() is not None
+    assert store.offset() < log.end() - 1  # type: ignore[operator]
+    assert log.restore(store) == RestoreResult(RestoreOutcome.COMPLETE, 0, 0)
+    store.close()
+
+
+def test_a_restore_goes_on_from_the_stores_own_offset(log: Log, tmp_path: Path) -> None:
+    log.write({b"%d" % i: b"x" for i in range(100)})
+    store = RocksDBStore("counts", tmp_path / "counts")
+    assert log.restore(store).restored == 100
+    store.close()
+    log.write({b"%d" % i: b"y" for i in range(7)})
+    store = RocksDBStore("counts", tmp_path / "counts")
+    assert log.restore(store).restored == 7
+    assert log.restore(store).restored == 0
+    store.close()
+
+
+def test_an_empty_changelog_is_restored_at_once(log: Log) -> None:
+    store = MemoryStore("counts")
+    assert log.restore(store) == RestoreResult(RestoreOutcome.COMPLETE, 0, 0)
+    assert store.offset() is None
+
+
+def test_a_stopped_restore_keeps_what_it_has(log: Log) -> None:
+    for _ in range(3):
+        log.write({b"%d" % i: b"x" for i in range(6000)})
+    store = MemoryStore("counts")
+    result = log.restore(store, stop=lambda: True)
+    assert result.outcome is RestoreOutcome.STOPPED
+    assert log.restore(store).outcome is RestoreOutcome.COMPLETE
+    assert store.approximate_num_entries() == 6000
+
+
+def test_records_lost_below_the_stores_offset_are_told_not_skipped(log: Log) -> None:
+    log.write({b"%d" % i: b"x" for i in range(50)})
+    store = MemoryStore("counts")
+    store.apply([(b"0", b"old")], offset=3)
+    log.admin.delete_records({(log.topic, 0): 20})
+    assert log.restore(store).outcome is RestoreOutcome.TRUNCATED
+    assert store.get_many([b"0"]) == [b"old"]
+    # At the edge nothing is missing.
+    store.apply([], offset=19)
+    assert log.restore(store).restored == 30
+    # A store that holds nothing starts where the log does.
+    assert log.restore(MemoryStore("counts")).restored == 30
+
+
+def test_a_store_ahead_of_its_changelog_is_an_error(log: Log) -> None:
+    log.write({b"a": b"1"})
+    store = MemoryStore("counts")
+    store.apply([(b"a", b"1")], offset=1000)
+    with pytest.raises(ChangelogError, match="the store holds 1000") as caught:
+        log.restore(store)
+    assert caught.value.where["topic"] == log.topic
+
+
+def test_a_store_that_was_away_longer_than_tombstones_last_is_rebuilt(log: Log) -> None:
+    log.write({b"a": b"1"})
+    store = MemoryStore("counts")
+    day = 24 * 3600 * 1000
+    assert log.restore(store, now_ms=lambda: day).outcome is RestoreOutcome.COMPLETE
+    assert store.caught_up_at() == day
+    assert log.restore(store, now_ms=lambda: day + day // 2).outcome is RestoreOutcome.COMPLETE
+    assert log.restore(store, now_ms=lambda: 3 * day).outcome is RestoreOutcome.TRUNCATED
+
+
+def test_a_changelog_that_falls_silent_is_an_error_not_a_hang(log: Log) -> None:
+    log.write({b"a": b"1"})
+    with pytest.raises(KafkaError, match="gave nothing more"):
+        log.restore(MemoryStore("counts"), until=log.end() + 10)
+
+
+def test_a_changelog_that_is_gone_is_an_error(log: Log) -> None:
+    topic = log.topic + "-gone"
+    with pytest.raises(TopicMissingError):
+        restore(MemoryStore("counts"), topic=topic, partition=0, consumer=log.consumer, until=5)
+
+
+RESTORER = """
+import sys
+from pathlib import Path
+from penstock.changelog.clients import LogClients
+from penstock.changelog.restore import restore
+from penstock.config import Config
+from penstock.stores.rocksdb import RocksDBStore
+path, servers, topic, until = sys.argv[1:]
+clients = LogClients(Config(bootstrap_servers=servers), "crash")
+store = RocksDBStore("counts", Path(path))
+restore(store, topic=topic, partition=0, consumer=clients.consumer(), until=int(until))
+"""
+
+
+@pytest.mark.crash
+def test_a_restore_that_is_killed_ends_in_the_same_state(log: Log, tmp_path: Path) -> None:
+    for part in range(4):
+        log.write({b"%d" % i: b"%d" % part for i in range(part, 12_000)})
+    crashes = tmp_path / "crashes"
+    crashes.mkdir()
+    path = tmp_path / "counts"
+    arguments = [str(path), log.config.bootstrap_servers, log.topic, str(log.end())]
+    for hit in (1, 3, 2):
+        (crashes / "restore.mid_batch").write_text(str(hit))
+        done = subprocess.run(
+            [sys.executable, "-c", RESTORER, *arguments],
+            env={**os.environ, "PENSTOCK_CRASH_DIR": str(crashes)},
+        )
+        assert done.returncode == -signal.SIGKILL
+        assert not (crashes / "restore.mid_batch").exists()
+    store = RocksDBStore("counts", path)
+    expected = MemoryStore("counts")
+    assert log.restore(store).outcome is RestoreOutcome.COMPLETE
+    log.restore(expected)
+    assert list(store.all()) == list(expected.all())
+    store.close()
+
+
+def test_the_last_record_is_the_last_committed_one(log: Log) -> None:
+    assert read_last(log.clients, log.topic, 0) is None
+    log.write({b"k": b"first"})
+    log.write({b"k": b"second"})
+    log.abort({b"k": b"aborted"})
+    assert read_last(log.clients, log.topic, 0) == b"second"
+
+
+def test_reading_waits_for_a_transaction_that_is_open(log: Log) -> None:
+    log.write({b"k": b"first"})
+    log.begin({b"k": b"second"})
+    with pytest.raises(KafkaError, match="still open") as caught:
+        read_last(log.clients, log.topic, 0, timeout=timedelta(seconds=0.5))
+    assert caught.value.where["topic"] == log.topic
+    timer = threading.Timer(0.5, log.producer.commit_transaction)
+    began = time.monotonic()
+    timer.start()
+    assert read_last(log.clients, log.topic, 0) == b"second"
+    assert time.monotonic() - began >= 0.4
+    timer.join()
+
+
+def test_a_new_owner_ends_the_old_ones_transaction(log: Log) -> None:
+    log.write({b"k": b"first"})
+    log.begin({b"k": b"second"})
+    log.new_producer()
+    assert read_last(log.clients, log.topic, 0) == b"first"
+
+
+def test_an_identity_belongs_to_one_task_and_one_changelog() -> None:
+    store = MemoryStore("counts")
+    mine = StoreIdentity(
+        application_id="clinic",
+        task="0_3",
+        store="counts",
+        changelog_topic="clinic-counts-changelog",
+        changelog_topic_id="first",
+    )
+    check_identity(store, mine)
+    check_identity(store, mine)
+    cases: list[tuple[str, str, type[Exception]]] = [
+        ("application_id", "ward", StateForeignError),
+        ("task", "0_4", StoreDamagedError),
+        ("store", "sums", StoreDamagedError),
+        ("changelog_topic_id", "second", ChangelogError),
+    ]
+    for field, value, error in cases:
+        other = StoreIdentity(
+            **{**{f: getattr(mine, f) for f in mine.__struct_fields__}, field: value}
+        )
+        with pytest.raises(error):
+            check_identity(store, other)
+    nameless = MemoryStore("counts")
+    nameless.apply([(b"a", b"1")], offset=1)
+    with pytest.raises(StoreDamagedError):
+        check_identity(nameless, mine)
+
+
+def test_topics_are_made_grown_and_described(kafka: str) -> None:
+    admin = TopicAdmin(Config(bootstrap_servers=kafka))
+    application = f"app-{uuid.uuid4().hex[:8]}"
+    wanted = [
+        changelog_topic(application, "counts", partitions=2),
+        commits_topic(application, partitions=3),
+    ]
+    made = admin.ensure(wanted)
+    for spec in wanted:
+        found = made[spec.name]
+        assert found.partitions == spec.partitions
+        assert spec.config.items() <= found.config.items()
+        assert len(found.id) == 22
+    assert admin.ensure(wanted) == made
+    grown = admin.ensure([commits_topic(application, partitions=5)])
+    assert grown[f"{application}-commits"].partitions == 5
+    with pytest.raises(PartitionCountError):
+        admin.ensure([changelog_topic(application, "counts", partitions=3)])
+    with pytest.raises(TopicMissingError, match=f"'{application}-commits'"):
+        admin.require([f"{application}-commit"])
+    assert admin.describe([f"{application}-nothing"]) == {}
+
+
+def test_a_broker_that_does_not_answer_is_named() -> None:
+    config = Config(bootstrap_servers="localhost:1")
+    admin = TopicAdmin(config, ask_timeout=SHORT)
+    clients = LogClients(config, "nobody", ask_timeout=SHORT)
+    calls = (
+        lambda: admin.describe(["x"]),
+        admin.names,
+        lambda: wait_stable(clients, [("x", 0)]),
+    )
+    for call in calls:
+        with pytest.raises(
+            BrokerUnreachableError, match="Nothing answers at localhost:1"
+        ) as caught:
+            call()
+        assert "penstock dev" in caught.value.hint

@@ -1,0 +1,237 @@
+"""The state directory: one holder, one application, and no way out of it by a name."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import stat
+import subprocess
+import sys
+from collections.abc import Iterator
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from penstock.errors import (
+    StateDirectoryError,
+    StateForeignError,
+    StateLockedError,
+    TopologyError,
+)
+from penstock.stores.directory import FileLock, StateDirectory
+
+HOLD = """
+import sys
+from pathlib import Path
+from penstock.stores.directory import StateDirectory
+directory = StateDirectory.open(Path(sys.argv[1]), "clinic")
+print("held", flush=True)
+sys.stdin.read()
+"""
+
+AS_NOBODY = """
+import os, sys
+from pathlib import Path
+from penstock.errors import StatePermissionError
+from penstock.stores.directory import StateDirectory
+from penstock.stores.rocksdb import RocksDBStore
+if os.geteuid() == 0:
+    os.setuid(65534)
+for attempt in (
+    lambda path: StateDirectory.open(path, "clinic"),
+    lambda path: RocksDBStore("counts", path / "counts"),
+):
+    try:
+        attempt(Path(sys.argv[1]))
+    except StatePermissionError as error:
+        print(error.code)
+"""
+
+
+@pytest.fixture
+def holder(tmp_path: Path) -> Iterator[subprocess.Popen[str]]:
+    """Another process that holds the directory of the application `clinic`."""
+    child = subprocess.Popen(
+        [sys.executable, "-c", HOLD, str(tmp_path)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    assert child.stdout is not None
+    assert child.stdout.readline() == "held\n"
+    yield child
+    child.kill()
+    child.wait()
+
+
+def test_a_second_process_is_told_who_holds_the_directory(
+    tmp_path: Path, holder: subprocess.Popen[str]
+) -> None:
+    with pytest.raises(StateLockedError, match=f"process {holder.pid} on "):
+        StateDirectory.open(tmp_path, "clinic")
+
+
+def test_the_lock_of_a_killed_process_is_free(
+    tmp_path: Path, holder: subprocess.Popen[str]
+) -> None:
+    holder.kill()
+    StateDirectory.open(tmp_path, "clinic", wait=timedelta(seconds=5)).close()
+
+
+def test_waiting_for_a_lock_ends(tmp_path: Path) -> None:
+    first = FileLock.acquire(tmp_path / ".lock")
+    now = 0.0
+
+    def sleep(seconds: float) -> None:
+        nonlocal now
+        now += seconds
+
+    with pytest.raises(StateLockedError):
+        FileLock.acquire(
+            tmp_path / ".lock", wait=timedelta(seconds=2), clock=lambda: now, sleep=sleep
+        )
+    assert now == pytest.approx(2, abs=0.2)
+    first.release()
+    first.release()
+    FileLock.acquire(tmp_path / ".lock").release()
+
+
+def test_the_directory_is_private_and_keeps_its_process_id(tmp_path: Path) -> None:
+    with StateDirectory.open(tmp_path / "deep" / "state", "clinic") as first:
+        assert stat.S_IMODE(first.path.stat().st_mode) == 0o700
+        assert first.tasks() == []
+        for task in ("0_3", "1_0"):
+            first.lock_task(task).unlock()
+    with StateDirectory.open(tmp_path / "deep" / "state", "clinic") as second:
+        assert second.process_id == first.process_id
+        assert second.tasks() == ["0_3", "1_0"]
+
+
+def test_a_directory_of_another_application_is_refused(tmp_path: Path) -> None:
+    StateDirectory.open(tmp_path, "clinic").close()
+    (tmp_path / "clinic").rename(tmp_path / "ward")
+    with pytest.raises(StateForeignError, match="'clinic'"):
+        StateDirectory.open(tmp_path, "ward")
+    # The refusal holds nothing: the rightful owner can go on.
+    (tmp_path / "ward").rename(tmp_path / "clinic")
+    StateDirectory.open(tmp_path, "clinic").close()
+
+
+def test_a_directory_with_something_else_in_it_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "clinic").mkdir()
+    (tmp_path / "clinic" / "kafka-streams-process-metadata").write_text("{}")
+    with pytest.raises(StateForeignError, match="kafka-streams-process-metadata"):
+        StateDirectory.open(tmp_path, "clinic")
+
+
+def test_a_crash_before_the_metadata_does_no_harm(tmp_path: Path) -> None:
+    (tmp_path / "clinic").mkdir()
+    (tmp_path / "clinic" / ".lock").touch()
+    (tmp_path / "clinic" / "process-metadata.tmp").write_text('{"proc')
+    StateDirectory.open(tmp_path, "clinic").close()
+
+
+def test_unreadable_metadata_is_named(tmp_path: Path) -> None:
+    StateDirectory.open(tmp_path, "clinic").close()
+    (tmp_path / "clinic" / "process-metadata").write_text("not json")
+    with pytest.raises(StateDirectoryError, match="metadata"):
+        StateDirectory.open(tmp_path, "clinic")
+
+
+def test_a_directory_that_is_not_ours_is_a_permission_error(tmp_path: Path) -> None:
+    tmp_path.chmod(0o500)
+    done = subprocess.run(
+        [sys.executable, "-c", AS_NOBODY, str(tmp_path)], capture_output=True, text=True
+    )
+    tmp_path.chmod(0o700)
+    assert done.stdout.split() == ["state_permission", "state_permission"], done.stderr
+
+
+def test_a_file_in_the_way_is_a_directory_error(tmp_path: Path) -> None:
+    (tmp_path / "clinic").touch()
+    with pytest.raises(StateDirectoryError):
+        StateDirectory.open(tmp_path, "clinic")
+
+
+HOSTILE = ["..", ".", "", "a/b", "../x", "/etc", "a\0b", "a\\b", "é", "x" * 250, "a b", "a\n"]
+
+
+@pytest.mark.parametrize("name", HOSTILE)
+def test_hostile_names_are_refused(tmp_path: Path, name: str) -> None:
+    with pytest.raises(TopologyError):
+        StateDirectory.open(tmp_path, name)
+    with StateDirectory.open(tmp_path, "clinic") as state:
+        task = state.lock_task("0_0")
+        with pytest.raises(TopologyError):
+            task.store_path(name)
+        with pytest.raises(StateDirectoryError):
+            state.lock_task(name)
+        task.unlock()
+
+
+def test_a_store_lies_inside_its_task_or_is_refused(tmp_path: Path) -> None:
+    with StateDirectory.open(tmp_path, "clinic") as state:
+        task = state.lock_task("0_0")
+
+        @given(name=st.text(max_size=300))
+        def check(name: str) -> None:
+            with contextlib.suppress(TopologyError):
+                assert task.store_path(name).resolve().parent == task.path.resolve()
+
+        check()
+        task.unlock()
+
+
+def test_a_symbolic_link_does_not_lead_out(tmp_path: Path) -> None:
+    outside = tmp_path / "outside"
+    outside.mkdir()
+    with StateDirectory.open(tmp_path / "state", "clinic") as state:
+        task = state.lock_task("0_0")
+        (task.path / "counts").symlink_to(outside)
+        with pytest.raises(StateDirectoryError, match="leads out"):
+            task.store_path("counts")
+        (state.path / "0_1").symlink_to(outside)
+        with pytest.raises(StateDirectoryError, match="leads out"):
+            state.lock_task("0_1")
+        # Wiping removes the link, not what it points to.
+        (outside / "kept").touch()
+        task.wipe()
+        assert (outside / "kept").exists()
+        task.unlock()
+    (tmp_path / "state" / "ward").symlink_to(outside)
+    with pytest.raises(StateDirectoryError, match="leads out"):
+        StateDirectory.open(tmp_path / "state", "ward")
+
+
+def test_wiping_takes_stores_and_checkpoint_and_needs_the_lock(tmp_path: Path) -> None:
+    with StateDirectory.open(tmp_path, "clinic") as state:
+        task = state.lock_task("0_0")
+        for store in ("counts", "sums"):
+            task.store_path(store).mkdir()
+            (task.store_path(store) / "data").touch()
+        task.write_checkpoint({("clinic-counts-changelog", 0): 5})
+        task.wipe_store("counts")
+        assert task.stores() == ["sums"]
+        assert task.read_checkpoint() == {}
+        task.wipe()
+        assert [entry.name for entry in task.path.iterdir()] == [".lock"]
+        task.unlock()
+        for forbidden in (
+            task.wipe,
+            lambda: task.wipe_store("x"),
+            lambda: task.write_checkpoint({}),
+        ):
+            with pytest.raises(StateLockedError):
+                forbidden()
+
+
+def test_a_task_is_locked_once(tmp_path: Path) -> None:
+    with StateDirectory.open(tmp_path, "clinic") as state:
+        task = state.lock_task("0_0")
+        with pytest.raises(StateLockedError, match=f"process {os.getpid()} on "):
+            state.lock_task("0_0")
+        task.unlock()
+        state.lock_task("0_0").unlock()

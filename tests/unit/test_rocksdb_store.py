@@ -1,0 +1,364 @@
+"""Key-value stores: the contract against a model, kills, and each way in which a disk can fail."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import random
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
+
+from penstock.errors import (
+    StateDirectoryError,
+    StateDiskFullError,
+    StateLockedError,
+    StatePermissionError,
+    StoreDamagedError,
+    TaskNotHereError,
+)
+from penstock.stores.contract import (
+    KeyValueStore,
+    StoreIdentity,
+    split_stored_value,
+    stored_value,
+)
+from penstock.stores.failures import store_error
+from penstock.stores.memory import MemoryStore
+from penstock.stores.rocksdb import CHUNK_RECORDS, RocksDBStore
+
+KEYS = st.binary(max_size=3)
+CHANGES = st.lists(st.tuples(KEYS, st.none() | st.binary(max_size=4)), max_size=30)
+IDENTITY = StoreIdentity(
+    application_id="clinic",
+    task="0_3",
+    store="counts",
+    changelog_topic="clinic-counts-changelog",
+    changelog_topic_id="id",
+)
+
+
+class StoreAgainstModel(RuleBasedStateMachine):
+    """Every answer of a store equals a dictionary's."""
+
+    store: KeyValueStore
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.model: dict[bytes, bytes] = {}
+        self.offset: int | None = None
+        self.identity: StoreIdentity | None = None
+        self.caught_up_at: int | None = None
+
+    @rule(changes=CHANGES, moves=st.booleans())
+    def apply(self, changes: list[tuple[bytes, bytes | None]], moves: bool) -> None:
+        offset = (self.offset or 0) + len(changes) if moves else None
+        self.store.apply(iter(changes), offset=offset)
+        self.offset = self.offset if offset is None else offset
+        for key, value in changes:
+            if value is None:
+                self.model.pop(key, None)
+            else:
+                self.model[key] = value
+
+    @rule(keys=st.lists(KEYS, max_size=30))
+    def get_many(self, keys: list[bytes]) -> None:
+        assert self.store.get_many(keys) == [self.model.get(key) for key in keys]
+
+    @rule(lower=st.none() | KEYS, upper=st.none() | KEYS, limit=st.integers(0, 10))
+    def scan(self, lower: bytes | None, upper: bytes | None, limit: int) -> None:
+        inside = [
+            item
+            for item in sorted(self.model.items())
+            if (lower is None or item[0] >= lower) and (upper is None or item[0] < upper)
+        ]
+        assert self.store.range(lower, upper, limit=limit) == inside[:limit]
+
+    @rule(page_size=st.integers(1, 5))
+    def scan_all(self, page_size: int) -> None:
+        assert list(self.store.all(page_size=page_size)) == sorted(self.model.items())
+
+    @rule()
+    def identify(self) -> None:
+        self.store.set_identity(IDENTITY)
+        self.identity = IDENTITY
+
+    @rule(now=st.integers(0, 2**60))
+    def catch_up(self, now: int) -> None:
+        self.store.set_caught_up_at(now)
+        self.caught_up_at = now
+
+    @rule()
+    def flush(self) -> None:
+        self.store.flush()
+
+    @invariant()
+    def own_records_agree(self) -> None:
+        assert self.store.offset() == self.offset
+        assert self.store.identity() == self.identity
+        assert self.store.caught_up_at() == self.caught_up_at
+        assert self.store.approximate_num_entries() >= 0
+
+    def teardown(self) -> None:
+        self.store.close()
+
+
+class MemoryAgainstModel(StoreAgainstModel):
+    @initialize()
+    def open(self) -> None:
+        self.store = MemoryStore("counts")
+
+
+class RocksDBAgainstModel(StoreAgainstModel):
+    @initialize()
+    def open(self) -> None:
+        self.directory = Path(tempfile.mkdtemp(prefix="penstock-store-"))
+        self.store = RocksDBStore("counts", self.directory / "counts")
+
+    @rule()
+    def reopen(self) -> None:
+        self.store.close()
+        self.store = RocksDBStore("counts", self.directory / "counts")
+
+    def teardown(self) -> None:
+        super().teardown()
+        shutil.rmtree(self.directory)
+
+
+QUICK = settings(
+    max_examples=30,
+    stateful_step_count=25,
+    deadline=None,
+    suppress_health_check=[HealthCheck.too_slow],
+)
+TestMemoryAgainstModel = MemoryAgainstModel.TestCase
+TestMemoryAgainstModel.settings = QUICK
+TestRocksDBAgainstModel = RocksDBAgainstModel.TestCase
+TestRocksDBAgainstModel.settings = QUICK
+
+
+@pytest.mark.parametrize("size", [0, 1, CHUNK_RECORDS - 1, CHUNK_RECORDS, 2 * CHUNK_RECORDS + 1])
+def test_changes_of_any_number_arrive(tmp_path: Path, size: int) -> None:
+    store = RocksDBStore("counts", tmp_path / "counts")
+    store.apply(((b"%d" % i, b"v") for i in range(size)), offset=7)
+    assert (len(list(store.all())), store.offset()) == (size, 7)
+    store.close()
+
+
+def test_large_values_arrive(tmp_path: Path) -> None:
+    store = RocksDBStore("counts", tmp_path / "counts")
+    values = {b"%d" % i: os.urandom(700_000) for i in range(9)}
+    store.apply(values.items(), offset=7)
+    assert store.get_many(list(values)) == list(values.values())
+    assert store.offset() == 7
+    store.close()
+
+
+def test_changes_that_fail_halfway_do_not_move_the_offset(tmp_path: Path) -> None:
+    def changes() -> Iterator[tuple[bytes, bytes | None]]:
+        yield from ((b"%d" % i, b"v") for i in range(3 * CHUNK_RECORDS))
+        raise ConnectionError
+
+    store = RocksDBStore("counts", tmp_path / "counts")
+    with pytest.raises(ConnectionError):
+        store.apply(changes(), offset=7)
+    assert store.offset() is None
+    store.close()
+
+
+WRITER = """
+import os, sys
+from pathlib import Path
+from penstock.stores.rocksdb import RocksDBStore
+store = RocksDBStore("counts", Path(sys.argv[1]))
+number = (store.offset() or 0) + 1
+pad = os.urandom(800)
+print("started", flush=True)
+while True:
+    value = number.to_bytes(8, "big") + pad
+    store.apply(((b"%d" % key, value) for key in range(5000)), offset=number)
+    number += 1
+"""
+
+
+@pytest.mark.crash
+def test_after_a_kill_the_offset_is_never_ahead_of_the_data(tmp_path: Path) -> None:
+    """Each write replaces all 5,000 keys by its number: none may be below the store's offset."""
+    path = tmp_path / "counts"
+    choice = random.Random(7)
+    offsets: list[int] = []
+    for _ in range(6):
+        child = subprocess.Popen(
+            [sys.executable, "-c", WRITER, str(path)], stdout=subprocess.PIPE, text=True
+        )
+        assert child.stdout is not None
+        assert child.stdout.readline() == "started\n"
+        time.sleep(choice.uniform(0.2, 1.2))
+        child.kill()
+        child.wait()
+        store = RocksDBStore("counts", path)
+        offset = store.offset()
+        if offset is not None:
+            offsets.append(offset)
+            found = store.get_many([b"%d" % key for key in range(5000)])
+            assert all(value and int.from_bytes(value[:8], "big") >= offset for value in found)
+        store.close()
+    assert offsets, "no kill came after a flush: the test proved nothing"
+    assert offsets == sorted(offsets)
+
+
+def test_closing_twice_is_fine_and_reading_afterwards_is_told(tmp_path: Path) -> None:
+    for store in (RocksDBStore("counts", tmp_path / "counts"), MemoryStore("counts")):
+        store.close()
+        store.close()
+        for call in (store.offset, store.flush, lambda: store.get_many([b"a"])):  # noqa: B023
+            with pytest.raises(TaskNotHereError):
+                call()
+        with pytest.raises(TaskNotHereError):
+            store.apply([], offset=1)
+
+
+def test_a_mistake_of_the_caller_is_not_called_damage(tmp_path: Path) -> None:
+    store = RocksDBStore("counts", tmp_path / "counts")
+    with pytest.raises(TypeError):
+        store.get_many(["text"])  # type: ignore[list-item]
+    store.close()
+
+
+def filled(path: Path) -> None:
+    store = RocksDBStore("counts", path)
+    store.apply(((b"%d" % i, b"v" * 50) for i in range(1000)), offset=7)
+    store.close()
+
+
+def flip(path: Path) -> None:
+    data = bytearray(path.read_bytes())
+    data[len(data) // 3] ^= 0xFF
+    path.write_bytes(data)
+
+
+@pytest.mark.parametrize("pattern", ["*.sst", "MANIFEST-*", "CURRENT"])
+@pytest.mark.parametrize("damage", ["flip", "truncate", "delete"])
+def test_damage_is_reported_and_never_read_as_data(
+    tmp_path: Path, pattern: str, damage: str
+) -> None:
+    path = tmp_path / "counts"
+    filled(path)
+    for file in path.glob(pattern):
+        if damage == "flip":
+            flip(file)
+        elif damage == "truncate":
+            file.write_bytes(file.read_bytes()[:-30] if file.stat().st_size > 30 else b"")
+        else:
+            file.unlink()
+    with contextlib.suppress(StoreDamagedError):
+        store = RocksDBStore("counts", path)
+        try:
+            # Without CURRENT the store is a new one. That is safe: its offset is gone as well.
+            assert (list(store.all()), store.offset()) == ([], None)
+        finally:
+            store.close()
+
+
+def test_a_damaged_block_does_not_look_like_the_end_of_a_scan(tmp_path: Path) -> None:
+    path = tmp_path / "counts"
+    filled(path)
+    for file in path.glob("*.sst"):
+        data = bytearray(file.read_bytes())
+        data[20] ^= 0xFF
+        file.write_bytes(data)
+    store = RocksDBStore("counts", path)
+    with pytest.raises(StoreDamagedError):
+        list(store.all())
+    store.close()
+    # Nothing of the failed scan keeps the lock.
+    RocksDBStore("counts", path).close()
+
+
+def test_a_store_is_opened_once(tmp_path: Path) -> None:
+    path = tmp_path / "counts"
+    store = RocksDBStore("counts", path)
+    with pytest.raises(StateLockedError):
+        RocksDBStore("counts", path)
+    code = (
+        "import sys; from pathlib import Path; from penstock.errors import StateLockedError\n"
+        "from penstock.stores.rocksdb import RocksDBStore\n"
+        "try: RocksDBStore('counts', Path(sys.argv[1]))\n"
+        "except StateLockedError as error: print(error.code)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code, str(path)], capture_output=True, text=True)
+    assert done.stdout.strip() == "state_locked", done.stderr
+    store.apply([(b"a", b"1")], offset=1)
+    store.close()
+
+
+@pytest.mark.parametrize(
+    ("text", "kind"),
+    [
+        ("IO error: No space left on device: While appending to file", StateDiskFullError),
+        ("IO error: While open a file: x: Permission denied", StatePermissionError),
+        ("IO error: While open a file: x: Read-only file system", StatePermissionError),
+        ("Corruption: IO error: x: Too many open files", StateDirectoryError),
+        ("IO error: While pread: x: Input/output error", StateDirectoryError),
+        ("IO error: lock hold by current process: No locks available", StateLockedError),
+        ("IO error: No such file or directory: While opening MANIFEST", StoreDamagedError),
+        ("Corruption: block checksum mismatch", StoreDamagedError),
+        ("expected value at line 1 column 1", StoreDamagedError),
+    ],
+)
+def test_native_errors_become_the_error_that_says_what_to_do(
+    tmp_path: Path, text: str, kind: type[Exception]
+) -> None:
+    error = store_error(Exception(text), store="counts", path=tmp_path, opening=True)
+    assert type(error) is kind
+    assert error.where["path"] == tmp_path
+    assert error.hint
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Path]:
+    """A file system of 40 MiB; only root can have one."""
+    disk = tmp_path / "disk"
+    disk.mkdir()
+    mount = ["mount", "-t", "tmpfs", "-o", "size=40m", "tmpfs", str(disk)]
+    if shutil.which("mount") is None or subprocess.run(mount, capture_output=True).returncode:
+        pytest.skip("mounting a small file system needs root")
+    yield disk
+    subprocess.run(["umount", str(disk)], check=True)
+
+
+def test_a_full_disk_loses_nothing_that_the_offset_counts(small_disk: Path) -> None:
+    store = RocksDBStore("counts", small_disk / "counts")
+    value = os.urandom(1000)
+
+    def fill() -> None:
+        for number in range(1000):
+            changes = ((b"%d-%d" % (number, i), value) for i in range(1000))
+            store.apply(changes, offset=number)
+
+    with pytest.raises(StateDiskFullError):
+        fill()
+    with pytest.raises(StateDiskFullError):
+        store.close()
+    again = RocksDBStore("counts", small_disk / "counts")
+    offset = again.offset()
+    assert offset is not None
+    keys = [b"%d-%d" % (number, i) for number in range(offset + 1) for i in range(1000)]
+    assert all(found == value for found in again.get_many(keys))
+    with contextlib.suppress(StateDiskFullError):
+        again.close()
+
+
+def test_stored_values_carry_their_timestamp() -> None:
+    assert stored_value(258, b"x") == b"\x00\x00\x00\x00\x00\x00\x01\x02x"
+    for timestamp in (0, -1, 2**62):
+        assert split_stored_value(stored_value(timestamp, b"")) == (timestamp, b"")
