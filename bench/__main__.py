@@ -34,8 +34,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         records=options.records,
         seconds=options.seconds,
         systems=tuple(options.systems),
+        quix_processes=options.quix_processes,
     )
-    console = Console()
+    # A log file has no width of its own; a table that is cut off there says nothing.
+    console = Console() if sys.stdout.isatty() else Console(width=160)
     names = [options.row] if options.row else list(ROWS)
     failed = False
     with laboratory(options, settings, console) as lab:
@@ -45,7 +47,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             try:
                 made = [described(row, lab) for row in ROWS[name](lab)]
             except BenchError as error:
-                console.print(f"[bold red]{name}[/]: {error}", highlight=False)
+                lab.display.failure(name, str(error))
                 failed = True
                 continue
             rows += made
@@ -64,7 +66,7 @@ def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--records", type=int, default=full.records, help="measured, row count")
     parser.add_argument("--seconds", type=int, default=full.seconds, help="measured, row latency")
     parser.add_argument("--systems", nargs="+", default=list(full.systems), choices=full.systems)
-    parser.add_argument("--quix-processes", type=int, default=1)
+    parser.add_argument("--quix-processes", type=int, default=full.quix_processes)
     parser.add_argument("--bootstrap-servers", default="", help="a broker that runs already")
     options = parser.parse_args(arguments)
     if options.row and options.row not in ROWS:
@@ -81,7 +83,7 @@ def laboratory(options: argparse.Namespace, settings: Settings, console: Console
     ):
         directory = Path(name)
         display.status("getting the systems ready")
-        systems = prepared(settings.systems, directory, quix_processes=options.quix_processes)
+        systems = prepared(settings, directory)
         display.status("starting Kafka")
         with broker(options.bootstrap_servers, directory / "kafka") as bootstrap_servers:
             yield Lab(
@@ -93,8 +95,9 @@ def laboratory(options: argparse.Namespace, settings: Settings, console: Console
             )
 
 
-def prepared(names: Sequence[str], directory: Path, *, quix_processes: int) -> dict[str, System]:
+def prepared(settings: Settings, directory: Path) -> dict[str, System]:
     """Install and compile what the chosen systems need."""
+    names = settings.systems
     systems: dict[str, System] = {}
     if "penstock" in names:
         systems["penstock"] = penstock.system()
@@ -104,7 +107,7 @@ def prepared(names: Sequence[str], directory: Path, *, quix_processes: int) -> d
         )
     if "quix_streams" in names:
         systems["quix_streams"] = quix_streams.system(
-            REPOSITORY / ".venv-bench", processes=quix_processes
+            REPOSITORY / ".venv-bench", processes=settings.quix_processes
         )
     return systems
 

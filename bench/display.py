@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, Self
 
 from rich.console import Console
 from rich.table import Table
+from rich.text import Text
 
 TITLES = {"penstock": "Penstock", "kafka_streams": "Kafka Streams", "quix_streams": "Quix Streams"}
 
@@ -18,7 +19,7 @@ class Terminal:
         self._console = console
         self._status = console.status("starting")
 
-    def __enter__(self) -> Terminal:
+    def __enter__(self) -> Self:
         self._status.start()
         return self
 
@@ -28,8 +29,19 @@ class Terminal:
     def status(self, text: str) -> None:
         self._status.update(text)
 
+    def warning(self, text: str) -> None:
+        self._print("yellow", "", text)
+
     def figure(self, row: str, system: str, guarantee: str, text: str) -> None:
-        self._console.print(f"[bold]{row}[/] {system}, {guarantee}: {text}", highlight=False)
+        self._print("bold", row, f" {system}, {guarantee}: {text}")
+
+    def failure(self, row: str, text: str) -> None:
+        self._print("bold red", row, f": {text}")
+
+    def _print(self, style: str, name: str, text: str) -> None:
+        # As styled text, not markup: a command line in brackets would be taken for a style.
+        line = Text.assemble((name, style), text) if name else Text(text, style)
+        self._console.print(line, soft_wrap=True)
 
 
 def results_table(rows: Sequence[Mapping[str, Any]]) -> Table:

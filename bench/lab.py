@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import os
 import shutil
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -13,8 +14,13 @@ from typing import Protocol
 
 from confluent_kafka.admin import AdminClient
 
+from bench import clients
 from bench.load import create_topic, delete_topics
+from bench.machine import busy_share
 from bench.systems import Guarantee, Job, System
+
+QUIET_SHARE = 0.1
+QUIET_WAIT_SECONDS = 10.0
 
 
 class Display(Protocol):
@@ -22,6 +28,12 @@ class Display(Protocol):
 
     def status(self, text: str) -> None:
         """Say what goes on at this moment."""
+
+    def warning(self, text: str) -> None:
+        """Say what makes a figure doubtful."""
+
+    def failure(self, row: str, text: str) -> None:
+        """Say why a row has no figure."""
 
     def figure(self, row: str, system: str, guarantee: str, text: str) -> None:
         """Say what one run gave."""
@@ -35,6 +47,7 @@ class Settings:
     records: int = 4_000_000
     seconds: int = 30
     systems: tuple[str, ...] = ("penstock", "kafka_streams", "quix_streams")
+    quix_processes: int = 1
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -49,7 +62,7 @@ class Lab:
     _numbers: Iterator[int] = field(default_factory=lambda: itertools.count(1))
 
     def admin(self) -> AdminClient:
-        return AdminClient({"bootstrap.servers": self.bootstrap_servers})
+        return clients.admin(self.bootstrap_servers)
 
     @contextmanager
     def job(self, system: System, *, input: str, guarantee: Guarantee, row: str) -> Iterator[Job]:
@@ -77,6 +90,17 @@ class Lab:
         return [
             name for name in names if job.application_id in name or name == system.changelog(job)
         ]
+
+    def wait_for_quiet(self, label: str) -> None:
+        """Let the work of the last run (deleted topics, compiled code) end before the next one."""
+        deadline = time.monotonic() + QUIET_WAIT_SECONDS
+        self.display.status(f"{label}: waiting for a quiet machine")
+        while (share := busy_share()) > QUIET_SHARE:
+            if time.monotonic() > deadline:
+                self.display.warning(
+                    f"{label}: something else uses {share:.0%} of this machine; figures will be low"
+                )
+                return
 
     def log(self, job: Job) -> Path:
         return self.directory / f"{job.application_id}.log"

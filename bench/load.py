@@ -8,10 +8,11 @@ from functools import cached_property
 
 import numpy as np
 import numpy.typing as npt
-from confluent_kafka import Consumer, Producer, TopicPartition
+from confluent_kafka import TopicPartition
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
+from bench import clients
 from bench.errors import BenchError
 
 PARTITIONS = 4
@@ -80,7 +81,7 @@ def delete_topics(admin: AdminClient, topics: list[str]) -> None:
 
 def ensure_loaded(bootstrap_servers: str, spec: CountInput) -> None:
     """Load the input unless the broker has it; raise if the topic holds anything else."""
-    admin = AdminClient({"bootstrap.servers": bootstrap_servers})
+    admin = clients.admin(bootstrap_servers)
     if spec.topic not in admin.list_topics(timeout=30).topics:
         create_topic(admin, spec.topic)
         produce(bootstrap_servers, spec)
@@ -94,18 +95,16 @@ def ensure_loaded(bootstrap_servers: str, spec: CountInput) -> None:
 
 def produce(bootstrap_servers: str, spec: CountInput) -> None:
     """Write the records in order, by a producer that neither repeats nor loses any."""
-    producer = Producer(
-        {
-            "bootstrap.servers": bootstrap_servers,
-            # Not transactional: markers would take offsets, and offsets are what we measure by.
-            "enable.idempotence": True,
-            "partitioner": "murmur2_random",
-            "linger.ms": 50,
-            "batch.size": 1 << 20,
-            "batch.num.messages": CHUNK,
-            "queue.buffering.max.messages": 2 * IN_FLIGHT_MAX,
-            "queue.buffering.max.kbytes": 1 << 20,
-        }
+    producer = clients.producer(
+        bootstrap_servers,
+        # Not transactional: markers would take offsets, and offsets are what we measure by.
+        enable_idempotence=True,
+        partitioner="murmur2_random",
+        linger_ms=50,
+        batch_size=1 << 20,
+        batch_num_messages=CHUNK,
+        queue_buffering_max_messages=2 * IN_FLIGHT_MAX,
+        queue_buffering_max_kbytes=1 << 20,
     )
     for messages in chunks(spec):
         # A full queue refuses single records out of the middle of a batch: never let it fill.
@@ -127,7 +126,7 @@ def chunks(spec: CountInput) -> Iterator[list[dict[str, bytes]]]:
 
 def records_held(bootstrap_servers: str, topic: str) -> int:
     """How many offsets the topic's partitions span."""
-    consumer = Consumer({"bootstrap.servers": bootstrap_servers, "group.id": "bench-watermarks"})
+    consumer = clients.consumer(bootstrap_servers, group="bench-watermarks")
     try:
         count = 0
         for partition in range(PARTITIONS):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import platform
 import subprocess
+import time
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
@@ -30,6 +31,24 @@ def cpu_model() -> str:
             if line.startswith("model name"):
                 return line.split(":", 1)[1].strip()
     return platform.processor() or platform.machine()
+
+
+def busy_share(seconds: float = 1.0, statistics: Path = Path("/proc/stat")) -> float:
+    """How much of all cores something uses now, 0 to 1; 0 where the system does not say."""
+    if not statistics.exists():
+        return 0.0
+    before = core_ticks(statistics.read_text())
+    time.sleep(seconds)
+    after = core_ticks(statistics.read_text())
+    total = after[1] - before[1]
+    return (after[0] - before[0]) / total if total else 0.0
+
+
+def core_ticks(text: str) -> tuple[int, int]:
+    """(busy, all) from the first line of Linux's /proc/stat."""
+    ticks = [int(field) for field in text.splitlines()[0].split()[1:9]]
+    idle = ticks[3] + ticks[4]
+    return sum(ticks) - idle, sum(ticks)
 
 
 def versions(systems: dict[str, System]) -> dict[str, str]:

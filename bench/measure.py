@@ -7,8 +7,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol
 
-from confluent_kafka import Consumer, KafkaException, TopicPartition
+from confluent_kafka import KafkaException, TopicPartition
 
+from bench import clients
 from bench.errors import BenchError
 from bench.load import PARTITIONS
 
@@ -56,14 +57,11 @@ class CommittedOffsets:
     """The committed offsets of a group on one topic, over one connection, joining nothing."""
 
     def __init__(self, bootstrap_servers: str, *, group: str, topic: str) -> None:
-        self._consumer = Consumer(
-            {
-                "bootstrap.servers": bootstrap_servers,
-                "group.id": group,
-                "enable.auto.commit": False,
-                # read_committed would wait for a pending transaction instead of answering.
-                "isolation.level": "read_uncommitted",
-            }
+        self._consumer = clients.consumer(
+            bootstrap_servers,
+            group=group,
+            # read_committed would wait for a pending transaction instead of answering.
+            isolation_level="read_uncommitted",
         )
         self._partitions = [TopicPartition(topic, number) for number in range(PARTITIONS)]
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import resource
 import signal
 import subprocess
 import time
@@ -66,6 +67,12 @@ class Running:
 
     def log_tail(self) -> str:
         return self._log.read_text(errors="replace")[-LOG_TAIL_CHARS:]
+
+
+def children_cpu_seconds() -> float:
+    """Processor time of all processes that this one, or its children, started and saw end."""
+    usage = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return usage.ru_utime + usage.ru_stime
 
 
 @contextmanager

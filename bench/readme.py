@@ -14,6 +14,14 @@ from bench.results import LATEST, read
 README = Path(__file__).parent.parent / "README.md"
 START = "<!-- bench:start -->"
 END = "<!-- bench:end -->"
+LEGEND = (
+    "Medians over interleaved rounds; in brackets Penstock's ratio to the peer, and its target. "
+    "`exact`: every count of every run was compared with the input's."
+)
+AGAIN = (
+    "To make them again: `make bench`, or one row with `make bench ROW=count`. "
+    "How it is measured: [bench/README.md](bench/README.md)."
+)
 
 
 def section(document: Mapping[str, Any]) -> str:
@@ -24,20 +32,13 @@ def section(document: Mapping[str, Any]) -> str:
     versions = ", ".join(f"{name} {version}" for name, version in document["versions"].items())
     dates = sorted({row["date"] for row in document["rows"] if "date" in row})
     period = dates[0] if len(dates) < 2 else f"{dates[0]} to {dates[-1]}"
+    measured = (
+        f"Measured {period} on {machine['cores']} cores ({machine['cpu']}), "
+        f"{machine['memory_gib']:g} GiB, {machine['os']}, the broker {machine['broker']}; "
+        f"commit {document['commit']}; {versions}."
+    )
     return "\n".join(
-        [
-            *("| " + " | ".join(cells) + " |" for cells in table),
-            "",
-            "Medians over interleaved rounds; in brackets Penstock's ratio to the peer, and its "
-            "target. `exact`: every count of every run was compared with the input's.",
-            "",
-            f"Measured {period} on {machine['cores']} cores ({machine['cpu']}), "
-            f"{machine['memory_gib']:g} GiB, {machine['os']}, the broker {machine['broker']}; "
-            f"commit {document['commit']}; {versions}.",
-            "",
-            "To make them again: `make bench`, or one row with `make bench ROW=count`. "
-            "How it is measured: [bench/README.md](bench/README.md).",
-        ]
+        [*("| " + " | ".join(cells) + " |" for cells in table), "", LEGEND, "", measured, "", AGAIN]
     )
 
 

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
+from bench import clients
 from bench.errors import BenchError
 
 FETCH = 50_000
 QUIET_SECONDS = 30.0
+PARTITION_EOF = KafkaError._PARTITION_EOF  # noqa: SLF001  (public in all but its name)
 
 Decode = Callable[[bytes], int]
 
@@ -25,19 +28,15 @@ class Content:
 
 def read_all(bootstrap_servers: str, topic: str) -> Content:
     """Read a topic from its start to its present end, committed records only."""
-    consumer = Consumer(
-        {
-            "bootstrap.servers": bootstrap_servers,
-            "group.id": "bench-verify",
-            "enable.auto.commit": False,
-            "auto.offset.reset": "earliest",
-            "isolation.level": "read_committed",
-            # The end is told by the consumer: markers and aborted records take offsets, so
-            # comparing positions with watermarks would wait for records that never come.
-            "enable.partition.eof": True,
-            "fetch.message.max.bytes": 8 << 20,
-            "queued.max.messages.kbytes": 256 << 10,
-        }
+    consumer = clients.consumer(
+        bootstrap_servers,
+        group="bench-verify",
+        isolation_level="read_committed",
+        # The end is told by the consumer: markers and aborted records take offsets, so comparing
+        # positions with watermarks would wait for records that never come.
+        enable_partition_eof=True,
+        fetch_message_max_bytes=8 << 20,
+        queued_max_messages_kbytes=256 << 10,
     )
     try:
         found = consumer.list_topics(topic, timeout=30).topics[topic]
@@ -53,16 +52,19 @@ def drain(consumer: Consumer, topic: str, *, open_partitions: set[int]) -> Conte
     """Consume until every partition has reported its end."""
     records = 0
     last: dict[bytes, bytes] = {}
+    quiet_since = time.monotonic()
     while open_partitions:
-        messages = consumer.consume(FETCH, timeout=QUIET_SECONDS)
-        if not messages:
+        # A short wait: consume() holds what it has until it is full or the time is over.
+        messages = consumer.consume(FETCH, timeout=0.2)
+        quiet_since = time.monotonic() if messages else quiet_since
+        if time.monotonic() - quiet_since > QUIET_SECONDS:
             raise BenchError(f"{topic}: no answer for {QUIET_SECONDS:.0f} s before its end")
         for message in messages:
             error = message.error()
             if error is None:
                 records += 1
                 last[message.key() or b""] = message.value() or b""
-            elif error.code() == KafkaError._PARTITION_EOF:
+            elif error.code() == PARTITION_EOF:
                 open_partitions.discard(message.partition())
             else:
                 raise KafkaException(error)

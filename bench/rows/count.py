@@ -9,7 +9,7 @@ from functools import cache
 from bench.lab import Lab, rotated
 from bench.load import CountInput, ensure_loaded
 from bench.measure import CommittedOffsets, rate, sample_until
-from bench.processes import running
+from bench.processes import children_cpu_seconds, running
 from bench.results import Row
 from bench.systems import COMMIT_INTERVAL_MS, Guarantee, Job, System
 from bench.verify import differences, long_value, read_all, same_key
@@ -23,6 +23,7 @@ class Run:
     """What one run gave: its rate, what it wrote, and what was wrong with that."""
 
     records_per_second: float
+    cpu_seconds: float
     output_records: int
     changelog_records: int
     problems: tuple[str, ...]
@@ -57,20 +58,27 @@ def run_once(lab: Lab, system: System, guarantee: Guarantee, number: int) -> Run
     spec = input_for(system.name, lab.settings.records)
     label = f"{system.title}, {guarantee}, round {number + 1} of {lab.settings.rounds}"
     with lab.job(system, input=spec.topic, guarantee=guarantee, row="count") as job:
-        per_second = measure(lab, system, job, spec, label)
+        lab.wait_for_quiet(label)
+        per_second, cpu_seconds = measure(lab, system, job, spec, label)
         lab.display.status(f"{label}: reading back")
-        result = read_back(lab, system, job, spec, per_second)
+        output, changelog, problems = read_back(lab, system, job, spec)
+    result = Run(per_second, cpu_seconds, output, changelog, problems)
     verdict = "exact" if not result.problems else f"WRONG: {result.problems[0]}"
     text = (
-        f"{per_second:,.0f} records/s, {result.changelog_records:,} changelog records, "
+        f"{per_second:,.0f} records/s, {cpu_seconds:.0f} s of CPU, "
+        f"{result.changelog_records:,} changelog records, "
         f"{result.output_records:,} output records, {verdict}"
     )
     lab.display.figure("count", system.title, guarantee, text)
     return result
 
 
-def measure(lab: Lab, system: System, job: Job, spec: CountInput, label: str) -> float:
+def measure(
+    lab: Lab, system: System, job: Job, spec: CountInput, label: str
+) -> tuple[float, float]:
+    """The rate, and the processor time of the whole run, from start to end of the processes."""
     offsets = CommittedOffsets(lab.bootstrap_servers, group=job.application_id, topic=job.input)
+    cpu_before = children_cpu_seconds()
     try:
         with running(system.commands(job), lab.log(job)) as processes:
             samples = sample_until(
@@ -83,7 +91,8 @@ def measure(lab: Lab, system: System, job: Job, spec: CountInput, label: str) ->
             processes.stop()
     finally:
         offsets.close()
-    return rate(samples, warmup=spec.warmup, measured=spec.measured)
+    per_second = rate(samples, warmup=spec.warmup, measured=spec.measured)
+    return per_second, children_cpu_seconds() - cpu_before
 
 
 @cache
@@ -91,7 +100,10 @@ def expected_counts(spec: CountInput) -> dict[bytes, int]:
     return spec.expected()
 
 
-def read_back(lab: Lab, system: System, job: Job, spec: CountInput, per_second: float) -> Run:
+def read_back(
+    lab: Lab, system: System, job: Job, spec: CountInput
+) -> tuple[int, int, tuple[str, ...]]:
+    """How many records output and changelog hold, and where their last values are wrong."""
     expected = expected_counts(spec)
     output = read_all(lab.bootstrap_servers, job.output)
     changelog = read_all(lab.bootstrap_servers, system.changelog(job))
@@ -100,7 +112,7 @@ def read_back(lab: Lab, system: System, job: Job, spec: CountInput, per_second: 
         changelog, expected, key=system.changelog_key, value=system.changelog_value
     )
     problems = [f"output {text}" for text in wrong] + [f"changelog {text}" for text in wrong_state]
-    return Run(per_second, output.records, changelog.records, tuple(problems))
+    return output.records, changelog.records, tuple(problems)
 
 
 def row(lab: Lab, guarantee: Guarantee, runs: dict[str, list[Run]]) -> Row:
@@ -115,6 +127,7 @@ def row(lab: Lab, guarantee: Guarantee, runs: dict[str, list[Run]]) -> Row:
         details={
             "commit_interval_ms": COMMIT_INTERVAL_MS[guarantee],
             "inputs": {name: asdict(input_for(name, lab.settings.records)) for name in runs},
+            "cpu_seconds": {n: [round(r.cpu_seconds, 1) for r in each] for n, each in runs.items()},
             "changelog_records": {
                 n: [r.changelog_records for r in each] for n, each in runs.items()
             },

@@ -10,8 +10,9 @@ from collections import defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
-from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
+from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
 
+from bench import clients
 from bench.errors import BenchError
 from bench.lab import Lab, rotated
 from bench.load import PARTITIONS, VALUE_BYTES, create_topic, delete_topics
@@ -83,6 +84,7 @@ def run_once(lab: Lab, system: System, number: int) -> Run:
     create_topic(lab.admin(), topic)
     try:
         with lab.job(system, input=topic, guarantee=GUARANTEE, row="latency") as job:
+            lab.wait_for_quiet(label)
             trace = measure(lab, system, job, label)
     finally:
         delete_topics(lab.admin(), [topic])
@@ -98,7 +100,7 @@ def measure(lab: Lab, system: System, job: Job, label: str) -> Trace:
     """Start the system, wait for a first result, then send at a steady rate and watch."""
     trace = Trace()
     consumer = output_consumer(lab.bootstrap_servers, job.output)
-    producer = Producer({"bootstrap.servers": lab.bootstrap_servers, "linger.ms": 0})
+    producer = clients.producer(lab.bootstrap_servers, linger_ms=0)
     try:
         with running(system.commands(job), lab.log(job)) as processes:
             lab.display.status(f"{label}: starting")
@@ -167,19 +169,13 @@ def receive_while(
         error = message.error()
         if error is None:
             trace.arrival(message.key() or b"", long_value(message.value() or b""), now)
-        elif error.code() != KafkaError._PARTITION_EOF:
+        else:
             raise KafkaException(error)
 
 
 def output_consumer(bootstrap_servers: str, topic: str) -> Consumer:
-    consumer = Consumer(
-        {
-            "bootstrap.servers": bootstrap_servers,
-            "group.id": "bench-latency-reader",
-            "enable.auto.commit": False,
-            "auto.offset.reset": "earliest",
-            "isolation.level": "read_committed",
-        }
+    consumer = clients.consumer(
+        bootstrap_servers, group="bench-latency-reader", isolation_level="read_committed"
     )
     consumer.assign([TopicPartition(topic, number, 0) for number in range(PARTITIONS)])
     return consumer

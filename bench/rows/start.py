@@ -35,7 +35,9 @@ def run(lab: Lab) -> list[Row]:
     runs: dict[str, list[Run]] = defaultdict(list)
     for number in range(lab.settings.rounds):
         for system in rotated(systems, number):
-            lab.display.status(f"{system.title}, start, round {number + 1}")
+            label = f"{system.title}, start, round {number + 1} of {lab.settings.rounds}"
+            lab.wait_for_quiet(label)
+            lab.display.status(label)
             runs[system.name].append(run_once(lab, system))
     return [row(runs)] if runs else []
 
@@ -68,7 +70,7 @@ def measure(lab: Lab, system: System, job: Job) -> float:
                 INPUT.total,
                 alive=processes,
                 stall_seconds=FIRST_OUTPUT_SECONDS,
-                on_progress=lambda records: None,
+                on_progress=lambda _: None,
             )
             processes.stop()
     finally:
