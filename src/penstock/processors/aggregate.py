@@ -20,7 +20,6 @@ from penstock.processors.record_cache import (
     TIMESTAMP_BYTES,
     CacheState,
     EvictingCache,
-    Write,
 )
 from penstock.processors.records import HEADERS_TYPE, Int64s, StateReader
 from penstock.topology import AggregateNode, StoreSpec
@@ -127,11 +126,10 @@ class AggregateRun:
             return None
         carried_slots = cache.dirty_slots()
         carried = self._pending(before, carried_slots)
-        evicting = EvictingCache(cache, carried_slots.tolist())
-        evicting.carried_values(_value_bytes(carried.values).tolist())
-        flushed, causes = _evictions(
-            evicting, len(carried_slots), slots, sizes.tolist(), value_bytes.tolist()
+        evicting = EvictingCache(
+            cache, carried_slots.tolist(), _value_bytes(carried.values).tolist()
         )
+        flushed, causes = evicting.write(slots.tolist(), sizes.tolist(), value_bytes.tolist())
         evicting.leave(slots, contexts.written)
         contexts.note_context(slots, batch)
         return self._evicted(_joined(carried, writes), flushed, causes, batch)
@@ -243,21 +241,6 @@ def _accepted(batch: Batch, dropped: Counter[str]) -> Batch:
             dropped[reason] += len(batch) - int(present.sum())
             return _accepted(batch.keep(present), dropped)
     return batch
-
-
-def _evictions(
-    cache: EvictingCache, first: int, slots: Int64s, sizes: list[int], value_bytes: list[int]
-) -> tuple[list[int], list[int]]:
-    """The numbers of the flushed writes, and for each the row that caused it."""
-    flushed: list[int] = []
-    causes: list[int] = []
-    for row, (slot, size, length) in enumerate(
-        zip(slots.tolist(), sizes, value_bytes, strict=True)
-    ):
-        out = cache.write(first + row, Write(slot, size, length))
-        flushed.extend(out)
-        causes.extend([row] * len(out))
-    return flushed, causes
 
 
 def _joined(carried: _Writes, writes: _Writes) -> _Writes:

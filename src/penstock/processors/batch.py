@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
+import operator
 from dataclasses import dataclass
+from itertools import repeat
 from typing import Any
 
 import numpy as np
@@ -58,10 +60,10 @@ class Column:
             valid: Bools = self._binary.is_valid().to_numpy(zero_copy_only=False)
             return valid
         objects = self._values()
-        # `in` would call a value's own `__eq__`.
-        if not any(value is None for value in objects):
+        # Not `None in objects`: that would call a value's own `__eq__`.
+        if not any(map(operator.is_, objects, repeat(None))):
             return None
-        return np.fromiter((value is not None for value in objects), np.bool_, len(objects))
+        return np.fromiter(map(operator.is_not, objects, repeat(None)), np.bool_, len(objects))
 
     def take(self, rows: Int64s) -> Column:
         """The column of these rows."""

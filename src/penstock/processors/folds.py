@@ -14,7 +14,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from penstock.processors.batch import Batch, Bools, Column
+from penstock.processors.batch import Batch, Column
 from penstock.processors.calls import user_error
 from penstock.processors.records import Int64s
 from penstock.processors.running import positions_within, running_max, sort_by_slot
@@ -132,20 +132,32 @@ class FunctionFold:
         self.timestamps = np.concatenate([self.timestamps, stored.timestamps])
 
     def each(self, slots: Int64s, batch: Batch) -> Each:
+        results, restarts = self._call(slots, batch)
+        fresh = np.zeros(len(slots), dtype=np.bool_)
+        fresh[restarts] = True
+        groups = sort_by_slot(slots)
+        timestamps = running_max(groups, batch.timestamps, self.timestamps[slots], fresh)
+        self.timestamps[slots] = timestamps
+        return Each(self._column(results), timestamps)
+
+    def last(self, slots: Int64s, batch: Batch) -> None:
+        _, restarts = self._call(slots, batch)
+        begin = np.full(len(self.timestamps), -1, dtype=np.int64)
+        begin[slots[restarts]] = restarts
+        self.timestamps[begin >= 0] = ABSENT
+        rows = np.flatnonzero(np.arange(len(slots)) >= begin[slots])
+        np.maximum.at(self.timestamps, slots[rows], batch.timestamps[rows])
+
+    def _call(self, slots: Int64s, batch: Batch) -> tuple[list[Any], list[int]]:
+        """Each row's result, and the rows that began anew: a key without a value (new, or deleted
+        before) takes the record's own time."""
         results: list[Any] = []
         restarts: list[int] = []
         try:
             self._run(slots.tolist(), batch, results, restarts)
         except Exception as error:
             raise user_error(self._node.name, batch, len(results), error) from error
-        fresh = np.zeros(len(slots), dtype=np.bool_)
-        fresh[restarts] = True
-        timestamps = self._running_timestamps(slots, batch, fresh)
-        self.timestamps[slots] = timestamps
-        return Each(self._column(results), timestamps)
-
-    def last(self, slots: Int64s, batch: Batch) -> None:
-        self.each(slots, batch)
+        return results, restarts
 
     def values(self, slots: Int64s) -> Column:
         state = self._state
@@ -160,10 +172,6 @@ class FunctionFold:
         if self._serde.immutable:
             return Column(objects=results)
         return Column(binary=pa.array(results, type=pa.binary()), serde=self._serde)
-
-    def _running_timestamps(self, slots: Int64s, batch: Batch, fresh: Bools) -> Int64s:
-        # A key without a value (new, or deleted before) takes the record's own time.
-        return running_max(sort_by_slot(slots), batch.timestamps, self.timestamps[slots], fresh)
 
     def _run(self, slots: list[int], batch: Batch, results: list[Any], restarts: list[int]) -> None:
         node, values = self._node, batch.values.objects()

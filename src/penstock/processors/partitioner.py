@@ -93,8 +93,6 @@ def _mix_tail(
 
 
 def _word(data: npt.NDArray[np.uint8], positions: npt.NDArray[np.int64]) -> npt.NDArray[np.uint32]:
-    """The little-endian words that begin at these positions."""
-    words = data[positions].astype(np.uint32)
-    for byte in (1, 2, 3):
-        words |= data[positions + byte].astype(np.uint32) << np.uint32(8 * byte)
-    return words
+    """The little-endian words that begin at these positions, aligned or not."""
+    words = np.ndarray(len(data) - 3, dtype="<u4", buffer=data, strides=(1,))
+    return words[positions].astype(np.uint32, copy=False)

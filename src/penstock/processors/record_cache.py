@@ -8,7 +8,7 @@ of last write.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections import OrderedDict
 
 import numpy as np
 
@@ -19,23 +19,6 @@ from penstock.processors.records import Int64s
 ENTRY_BYTES = 25
 CONTEXT_BYTES = 20
 TIMESTAMP_BYTES = 8
-
-
-@dataclass(frozen=True)
-class Write:
-    """One write as the cache sees it: entry sizes with and without a context, and if it deletes."""
-
-    slot: int
-    size: int
-    value_bytes: int  # -1: a delete
-
-
-@dataclass(frozen=True)
-class Flush:
-    """While the write `at` was made, these writes (by number, in order) went through."""
-
-    at: int
-    writes: list[int]
 
 
 class CacheState:
@@ -85,39 +68,53 @@ class CacheState:
 
 
 class EvictingCache:
-    """Takes writes one by one, where the limit may be reached."""
+    """Takes writes one by one, where the limit may be reached.
 
-    def __init__(self, state: CacheState, carried: list[int]) -> None:
-        """`carried[i]` is the slot of the dirty write number i that was made before."""
-        self._state = state
+    Writes are numbered: first those that were dirty before, in order, then the new ones.
+    """
+
+    def __init__(self, state: CacheState, slots: list[int], value_bytes: list[int]) -> None:
+        """Go on from a state whose dirty slots are `slots`, with values of these sizes."""
         cached = np.flatnonzero(state.size)
-        recent = cached[np.argsort(state.last_write[cached], kind="stable")].tolist()
-        self._sizes = {slot: int(state.size[slot]) for slot in recent}
-        self._dirty = {slot: number for number, slot in enumerate(carried)}
-        self._pending: dict[int, int] = {}
-        self._stored = state.stored.tolist()
-        self._key_bytes = state.key_bytes.tolist()
+        recent = cached[np.argsort(state.last_write[cached], kind="stable")]
+        self._state = state
         self._total = state.total
+        # Least recent first. Not a dict: taking its first item again and again is quadratic.
+        self._sizes = OrderedDict(zip(recent.tolist(), state.size[recent].tolist(), strict=True))
+        self._dirty = {slot: number for number, slot in enumerate(slots)}
+        self._value_bytes = value_bytes
+        self._stored: list[int] = state.stored.tolist()
+        self._flushed: list[int] = []
 
-    def write(self, number: int, write: Write) -> list[int]:
-        """Make a write; returns the numbers of the writes that it flushes, in order."""
-        flushed: list[int] = []
-        slot = write.slot
-        if slot in self._sizes:
-            self._sizes[slot] = self._sizes.pop(slot)
-        elif self._stored[slot] >= 0:
-            # Reading the old value leaves a clean entry, which can already push others out.
-            self._put(slot, self._key_bytes[slot] + ENTRY_BYTES + self._stored[slot])
-            self._evict(flushed)
-        self._dirty.pop(slot, None)
-        self._dirty[slot] = number
-        self._pending[number] = write.value_bytes
-        self._put(slot, write.size)
-        self._evict(flushed)
-        return flushed
+    def write(
+        self, slots: list[int], sizes: list[int], value_bytes: list[int]
+    ) -> tuple[list[int], list[int]]:
+        """Make writes; returns the numbers of those that went through, and what caused each."""
+        first = len(self._value_bytes)
+        self._value_bytes = self._value_bytes + value_bytes
+        cached, dirty, stored, flushed = self._sizes, self._dirty, self._stored, self._flushed
+        key_bytes, limit = self._state.key_bytes.tolist(), self._state.max_bytes
+        causes: list[int] = []
+        for row, (slot, size) in enumerate(zip(slots, sizes, strict=True)):
+            if slot not in cached and stored[slot] >= 0:
+                # Reading the old value leaves a clean entry, which can already push others out.
+                cached[slot] = key_bytes[slot] + ENTRY_BYTES + stored[slot]
+                self._total += cached[slot]
+                if self._total > limit:
+                    self._evict()
+            self._total += size - cached.get(slot, 0)
+            cached[slot] = size
+            cached.move_to_end(slot)
+            dirty.pop(slot, None)
+            dirty[slot] = first + row
+            if self._total > limit:
+                self._evict()
+            if len(flushed) > len(causes):
+                causes.extend([row] * (len(flushed) - len(causes)))
+        return flushed, causes
 
     def leave(self, slots: Int64s, first: int) -> None:
-        """Hand the outcome back; `first` is the number of the first of the writes to `slots`."""
+        """Hand the outcome back; `first` is the number of the first write to `slots`."""
         state = self._state
         state.size[:] = 0
         state.size[list(self._sizes)] = list(self._sizes.values())
@@ -127,29 +124,21 @@ class EvictingCache:
         state.dirty[list(self._dirty)] = True
         state.stored = np.array(self._stored, dtype=np.int64)
 
-    def carried_values(self, value_bytes: list[int]) -> None:
-        """Name the value sizes of the writes that were carried over."""
-        self._pending.update(enumerate(value_bytes))
-
-    def _put(self, slot: int, size: int) -> None:
-        self._total += size - self._sizes.pop(slot, 0)
-        self._sizes[slot] = size
-
-    def _evict(self, flushed: list[int]) -> None:
+    def _evict(self) -> None:
         while self._total > self._state.max_bytes and self._sizes:
-            eldest = next(iter(self._sizes))
-            self._total -= self._sizes.pop(eldest)
+            eldest, size = self._sizes.popitem(last=False)
+            self._total -= size
             if eldest in self._dirty:
-                self._flush(eldest, flushed)
+                self._flush(eldest)
 
-    def _flush(self, eldest: int, flushed: list[int]) -> None:
+    def _flush(self, eldest: int) -> None:
         first = self._dirty.pop(eldest)
-        for slot, number in [(eldest, first), *self._dirty.items()]:
-            value_bytes = self._pending.pop(number)
+        for slot, number in ((eldest, first), *self._dirty.items()):
+            length = self._value_bytes[number]
             # A key that was made and deleted within the cache was never seen by anyone.
-            if value_bytes >= 0 or self._stored[slot] >= 0:
-                flushed.append(number)
-            self._stored[slot] = value_bytes
-            if value_bytes < 0:
+            if length >= 0 or self._stored[slot] >= 0:
+                self._flushed.append(number)
+            self._stored[slot] = length
+            if length < 0:
                 self._total -= self._sizes.pop(slot, 0)
         self._dirty.clear()
