@@ -17,6 +17,7 @@ from typing import Any
 
 import msgspec
 from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
+from confluent_kafka import KafkaError as NativeError
 from confluent_kafka.admin import AdminClient
 
 from penstock.changelog.clients import LogClients
@@ -32,6 +33,12 @@ from penstock.errors import AnotherDriverError, FencedError, GroupInUseError, Ka
 _log = logging.getLogger("penstock.driver")
 
 _BEATS_WITHOUT_SIGN = 3
+_COORDINATOR_ON_ITS_WAY = {
+    NativeError.NOT_COORDINATOR,
+    NativeError.COORDINATOR_NOT_AVAILABLE,
+    NativeError.COORDINATOR_LOAD_IN_PROGRESS,
+}
+"""What a broker that has just started, or is taking a group over, answers for a moment."""
 
 
 class DriverLease:
@@ -127,11 +134,18 @@ class DriverLease:
 
     def _group_members(self) -> list[Any]:
         admin: AdminClient = self._logs.admin
-        future = admin.describe_consumer_groups([self._application_id])[self._application_id]
-        try:
-            return list(future.result().members)
-        except KafkaException as error:
-            raise KafkaError(f"The consumer group cannot be looked at: {error}") from error
+        deadline = time.monotonic() + self._timeout
+        while True:
+            future = admin.describe_consumer_groups([self._application_id])[self._application_id]
+            try:
+                return list(future.result().members)
+            except KafkaException as error:
+                code = error.args[0].code()
+                if code == NativeError.GROUP_ID_NOT_FOUND:
+                    return []
+                if code not in _COORDINATOR_ON_ITS_WAY or time.monotonic() > deadline:
+                    raise KafkaError(f"The consumer group cannot be looked at: {error}") from error
+            time.sleep(0.1)
 
     def _check_driver_dead(self) -> None:
         data = read_last(self._logs, self._topic, DRIVER_PARTITION)

@@ -5,6 +5,7 @@ Steps are numbered as in docs/architecture.md.
 
 from __future__ import annotations
 
+import logging
 import threading
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
@@ -20,6 +21,7 @@ from penstock.coordination.commits import judge, settle
 from penstock.coordination.ids import TaskId
 from penstock.errors import (
     FencedError,
+    InstanceError,
     PartitionCountError,
     PenstockError,
     TaskNotHereError,
@@ -42,6 +44,8 @@ from penstock.instance.writer import WriteAbortedError, Writer, WriteUnknownErro
 from penstock.observability.crash_points import crash_point
 from penstock.stores.contract import Change, stored_value
 from penstock.stores.directory import StateDirectory
+
+_log = logging.getLogger("penstock.instance")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -225,6 +229,10 @@ class OpenTask:
         except pa.ArrowException as error:
             # The stream broke: its worker is gone, and nothing of its slice may become visible.
             return self._aborted(writer, f"The worker went away: {error}")
+        except Exception as error:
+            # Whatever it is, a transaction must not stay open behind it.
+            _log.exception("Task %s: a commit failed", self.order.task)
+            return self._lost(InstanceError(f"{type(error).__name__}: {error}"))
         crash_point("commit.after_txn_before_store")
         # c. The stores, and how much of the changelog they hold now.
         try:

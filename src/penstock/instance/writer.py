@@ -120,7 +120,7 @@ class Writer:
         if not self._transactional:
             return
         offsets = [
-            TopicPartition(topic, partition, offset, metadata=metadata.get((topic, partition)))
+            TopicPartition(topic, partition, offset, metadata=metadata.get((topic, partition), ""))
             for topic, partitions in end.items()
             for partition, offset in partitions.items()
         ]

@@ -4,10 +4,12 @@ Importing takes about a second a worker otherwise. Only imports happen here: a t
 a gRPC channel made before the fork would be broken in every worker.
 """
 
+import pandas
 import penstock.pipeline.worker
 import pyspark.daemon
+import pyspark.worker
 
-__all__ = ["penstock"]
+__all__ = ["pandas", "penstock", "pyspark"]
 
 if __name__ == "__main__":
     pyspark.daemon.manager()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import partial
@@ -42,7 +43,7 @@ class Jobs:
 
     def warm_up(self) -> None:
         """Run what a batch runs, once, so that the first one does not wait for JIT and imports."""
-        frame = self._spark.range(1).selectExpr("CAST(id AS BINARY) AS outcome")
+        frame = self._spark.range(1).selectExpr("X'' AS outcome")
         frame.mapInArrow(_echo, SPARK_OUTCOME).collect()
 
     def run(
@@ -86,6 +87,11 @@ def pickle_sub_topology(sub_topology: SubTopology) -> bytes:
     """The sub-topology as Spark's own pickler writes it: it knows lambdas and closures."""
     pickled: bytes = cloudpickle.dumps(sub_topology)
     return pickled
+
+
+def send_module_by_value(name: str) -> None:
+    """Have a module's functions travel whole: workers cannot import the file they are from."""
+    cloudpickle.register_pickle_by_value(sys.modules[name])
 
 
 def _source_options(config: Config, application_id: str) -> dict[str, str]:

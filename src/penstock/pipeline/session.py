@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
+import logging
 import os
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -86,7 +88,9 @@ def open_session(application_id: str, config: Config, jars: Sequence[Path]) -> S
     if not submitted:
         builder = builder.master(config.master)
     existing = SparkSession.getActiveSession()
-    spark = builder.getOrCreate()
+    logging.getLogger("py4j").setLevel(logging.WARNING)
+    with contextlib.nullcontext() if _wants_log(config.spark) else _quiet_stderr():
+        spark = builder.getOrCreate()
     spark.sparkContext.setLogLevel("OFF" if not _wants_log(config.spark) else "WARN")
     if submitted:
         # spark-submit made the driver's class loader before our jars were known.
@@ -101,6 +105,21 @@ def _use_this_python() -> None:
     own = str(Path(sys.executable).parent)
     if own not in os.environ.get("PATH", "").split(os.pathsep):
         os.environ["PATH"] = own + os.pathsep + os.environ.get("PATH", "")
+
+
+@contextlib.contextmanager
+def _quiet_stderr() -> Iterator[None]:
+    """Start the JVM without our standard error: it greets before any setting can silence it."""
+    sys.stderr.flush()
+    kept = os.dup(2)
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    try:
+        os.dup2(nowhere, 2)
+        yield
+    finally:
+        os.dup2(kept, 2)
+        os.close(kept)
+        os.close(nowhere)
 
 
 def _wants_log(spark: Mapping[str, str]) -> bool:

@@ -1,0 +1,33 @@
+"""`penstock instance`: a process that holds state for an application elsewhere."""
+
+from __future__ import annotations
+
+import os
+import socket
+import sys
+from typing import Annotated
+
+import typer
+
+from penstock.errors import ConfigError
+from penstock.instance.process import TOKEN_VARIABLE, InstanceOptions, run_instance
+
+
+def instance(
+    coordinator: Annotated[str, typer.Option(help="The driver's coordinator, HOST:PORT.")],
+    name: Annotated[str, typer.Option(help="A name that stays; the host's unless given.")] = "",
+    slot: Annotated[str, typer.Option(help="A directory for one of several on a host.")] = "",
+) -> None:
+    token = os.environ.pop(TOKEN_VARIABLE, "")
+    if not token:
+        raise ConfigError(
+            f"{TOKEN_VARIABLE} is not set", hint="Set it to the run's token; the driver prints none"
+        )
+    location = coordinator if "://" in coordinator else f"grpc+tcp://{coordinator}"
+    options = InstanceOptions(
+        name=name or f"{socket.gethostname()}-{os.getpid()}",
+        coordinator=location,
+        token=token,
+        slot=slot,
+    )
+    sys.exit(run_instance(options))

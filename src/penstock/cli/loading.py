@@ -1,0 +1,54 @@
+"""Finding the application that a command is about: `file.py[:name]`."""
+
+from __future__ import annotations
+
+import importlib.util
+import sys
+from pathlib import Path
+
+from penstock.application import Application
+from penstock.errors import ConfigError
+
+
+def load_application(place: str) -> Application:
+    """The application in a Python file; importing the file must not run it.
+
+    Raises `ConfigError` when the file or the application is not there, or when there are several.
+    """
+    path_text, _, name = place.partition(":")
+    path = Path(path_text)
+    if not path.is_file():
+        raise ConfigError(f"There is no file {path_text}", hint="Give a file as `app.py[:name]`")
+    spec = importlib.util.spec_from_file_location(path.stem, path)
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    # Spark's pickler refers to functions of modules by name where it can; workers have not loaded
+    # this file, so its functions must travel by value, as those of `__main__` do.
+    sys.modules.setdefault(path.stem, module)
+    sys.path.insert(0, str(path.parent.resolve()))
+    spec.loader.exec_module(module)
+    _travel_by_value(path.stem)
+    if name:
+        found = getattr(module, name, None)
+        if not isinstance(found, Application):
+            raise ConfigError(f"{path_text} has no application {name!r}")
+        return found
+    return _only_application(module.__dict__, path_text)
+
+
+def _only_application(names: dict[str, object], path: str) -> Application:
+    found = {id(v): (k, v) for k, v in names.items() if isinstance(v, Application)}
+    if len(found) != 1:
+        known = ", ".join(sorted(name for name, _ in found.values())) or "none"
+        raise ConfigError(
+            f"{path} must have one application at the top of the file; it has {known}",
+            hint=f"Name it: {path}:app",
+        )
+    [(_, application)] = found.values()
+    return application
+
+
+def _travel_by_value(module_name: str) -> None:
+    from penstock.pipeline.jobs import send_module_by_value
+
+    send_module_by_value(module_name)

@@ -1,0 +1,24 @@
+"""`penstock run`: the application in a file, until Ctrl-C."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from penstock.cli.answers import print_progress
+from penstock.cli.loading import load_application
+from penstock.driver.events import Event, StateChanged
+
+
+def run(
+    application: Annotated[str, typer.Argument(help="A Python file, and a name: app.py[:app]")],
+) -> None:
+    app = load_application(application)
+    app.on_event(_show)
+    app.run()
+
+
+def _show(event: Event) -> None:
+    if isinstance(event, StateChanged):
+        print_progress(event.new)
