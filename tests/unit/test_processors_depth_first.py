@@ -91,7 +91,13 @@ def test_columns_equal_depth_first_processing(
     sub = build(TOPOLOGIES[name], value=int).sub_topologies[0]
     data = [Row(i + 7, ts, k, v, h) for i, (ts, k, v, h) in enumerate(rows)]
     stored = {
-        spec.name: {b"a": (spec.value_serde.serialize(_sample(spec.value_serde.name)), 9)}
+        spec.name: {
+            spec.key_serde.serialize(key): (
+                spec.value_serde.serialize(_sample(spec.value_serde.name)),
+                9,
+            )
+            for key in ([1, 2] if spec.key_serde.name == "long" else [b"a", b"bb"])
+        }
         for spec in sub.stores
         if known
     }

@@ -12,8 +12,8 @@ from typing import Any, Protocol
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
+from penstock.errors import StoreDamagedError
 from penstock.processors.batch import Batch, Column
 from penstock.processors.calls import user_error
 from penstock.processors.records import Int64s
@@ -67,11 +67,31 @@ def split_stored(stored: pa.BinaryArray) -> Stored:
     if stored.null_count == len(stored):
         return Stored(pa.nulls(len(stored), pa.binary()), timestamps)
     valid = stored.is_valid().to_numpy(zero_copy_only=False)
-    # Arrow's `binary_slice` fails on columns with nulls, so the present ones are cut alone.
-    present = stored.drop_null()
-    timestamps[valid] = LongSerde().read(pc.binary_slice(present, 0, 8))
+    timestamps[valid], values = _cut(stored.drop_null())
     places = pa.array(np.cumsum(valid) - 1, mask=~valid)
-    return Stored(pc.binary_slice(present, 8).take(places), timestamps)
+    return Stored(values.take(places), timestamps)
+
+
+def _cut(stored: pa.BinaryArray) -> tuple[Int64s, pa.BinaryArray]:
+    """Timestamps and bare values. (Arrow's `binary_slice` fails where it cuts to the end.)"""
+    raw = np.frombuffer(stored.buffers()[1], dtype=np.int32)
+    offsets = raw[stored.offset : stored.offset + len(stored) + 1]
+    if int(np.diff(offsets).min()) < 8:
+        raise StoreDamagedError(
+            "A stored value is too short to hold its timestamp",
+            hint="Delete the store's directory while the application is stopped: its changelog "
+            "rebuilds it",
+        )
+    data = np.frombuffer(stored.buffers()[2], dtype=np.uint8)
+    prefixes = offsets[:-1, np.newaxis] + np.arange(8)
+    timestamps = data[prefixes].view(">i8").ravel().astype(np.int64)
+    keep = np.ones(len(data), dtype=np.bool_)
+    keep[prefixes] = False
+    keep[: offsets[0]] = False
+    keep[offsets[-1] :] = False
+    begins = offsets - offsets[0] - 8 * np.arange(len(offsets), dtype=np.int32)
+    buffers = [None, pa.py_buffer(begins.astype(np.int32)), pa.py_buffer(data[keep])]
+    return timestamps, pa.Array.from_buffers(pa.binary(), len(stored), buffers)
 
 
 class CountFold:
