@@ -80,7 +80,7 @@ def free_ports(count: int) -> list[int]:
     """Return that many different free loopback ports."""
     found: list[int] = []
     for _ in range(_PORT_TRIES_MAX):
-        port = random.choice(_PORTS)  # noqa: S311 - not a secret
+        port = random.choice(_PORTS)
         if port not in found and is_free(port):
             found.append(port)
             if len(found) == count:
@@ -124,7 +124,7 @@ def server_properties(
         "log.cleaner.dedupe.buffer.size": "16777216",
         # A node that was killed is let in again only when its old session is over; by default that
         # takes 9 s of every start after a crash.
-        "broker.session.timeout.ms": "4000",
+        "broker.session.timeout.ms": "6000",
         "broker.heartbeat.interval.ms": "500",
     }
     return settings | dict(overrides)
