@@ -137,7 +137,8 @@ class DepthFirst:
             entry = cache[key] = cache.pop(key)
             return None if entry.value is None else (entry.value, entry.timestamp)
         if below is not None:
-            size = len(key) + 24 + 1 + 8 + len(below[0])
+            # A context as any other, with an empty topic.
+            size = len(key) + 24 + 1 + 8 + len(below[0]) + 8 + 8 + 0 + 4
             cache[key] = Entry(below[0], below[1], size, None)
             self.evict(node)
         return below

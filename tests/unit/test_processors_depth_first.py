@@ -122,7 +122,7 @@ def test_columns_equal_depth_first_processing(
 
 
 def _sample(serde: str) -> Any:
-    return {"long": 3, "string": "xy", "json": [1, 2]}[serde]
+    return {"long": 3, "string": "x" * 60, "json": [1, 2]}[serde]
 
 
 def _plain(row: tuple[Any, ...]) -> tuple[Any, ...]:

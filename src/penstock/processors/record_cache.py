@@ -44,9 +44,12 @@ class CacheState:
         self.key_bytes = np.concatenate([self.key_bytes, key_bytes])
 
     def fits(self, slots: Int64s, sizes: Int64s) -> bool:
-        """Whether these writes certainly cause no eviction; if so, they are taken in."""
+        """Whether these writes certainly cause no eviction, the reads before them included."""
         largest = self.size.copy()
         np.maximum.at(largest, slots, sizes)
+        read = (largest > 0) & (self.size == 0) & (self.stored >= 0)
+        clean = self.key_bytes + ENTRY_BYTES + CONTEXT_BYTES + self.stored
+        np.maximum(largest, clean, out=largest, where=read)
         return self.total + int((largest - self.size).sum()) <= self.max_bytes
 
     def take_in(self, slots: Int64s, sizes: Int64s, first: int) -> None:
@@ -98,7 +101,7 @@ class EvictingCache:
         for row, (slot, size) in enumerate(zip(slots, sizes, strict=True)):
             if slot not in cached and stored[slot] >= 0:
                 # Reading the old value leaves a clean entry, which can already push others out.
-                cached[slot] = key_bytes[slot] + ENTRY_BYTES + stored[slot]
+                cached[slot] = key_bytes[slot] + ENTRY_BYTES + CONTEXT_BYTES + stored[slot]
                 self._total += cached[slot]
                 if self._total > limit:
                     self._evict()
