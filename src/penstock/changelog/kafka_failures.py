@@ -20,6 +20,13 @@ NO_SUCH_TOPIC = (
     _Code._UNKNOWN_TOPIC,  # noqa: SLF001
     _Code._UNKNOWN_PARTITION,  # noqa: SLF001
 )
+LEADER_ON_ITS_WAY = (
+    _Code.NOT_LEADER_FOR_PARTITION,
+    _Code.LEADER_NOT_AVAILABLE,
+    _Code.UNKNOWN_TOPIC_OR_PART,
+    _Code.OFFSET_NOT_AVAILABLE,
+)
+"""What a new topic's partition, or one whose leader left, answers for a moment."""
 _FORBIDDEN = (
     _Code.TOPIC_AUTHORIZATION_FAILED,
     _Code.GROUP_AUTHORIZATION_FAILED,

@@ -16,7 +16,7 @@ from confluent_kafka import IsolationLevel, Message, TopicPartition
 from confluent_kafka.admin import OffsetSpec  # type: ignore[attr-defined]  # not re-exported
 
 from penstock.changelog.clients import LogClients
-from penstock.changelog.kafka_failures import kafka_error
+from penstock.changelog.kafka_failures import LEADER_ON_ITS_WAY, code_of, kafka_error
 from penstock.errors import KafkaError
 
 STABLE_TIMEOUT = timedelta(seconds=60)
@@ -58,11 +58,11 @@ def wait_stable(
     deadline = time.monotonic() + timeout.total_seconds()
     latest = OffsetSpec.latest()  # type: ignore[no-untyped-call]
     earliest = OffsetSpec.earliest()  # type: ignore[no-untyped-call]
-    starts = _offsets(clients, wanted, earliest, IsolationLevel.READ_UNCOMMITTED)
-    ends = _offsets(clients, wanted, latest, IsolationLevel.READ_UNCOMMITTED)
+    starts = log_offsets(clients, wanted, earliest, IsolationLevel.READ_UNCOMMITTED)
+    ends = log_offsets(clients, wanted, latest, IsolationLevel.READ_UNCOMMITTED)
     pending = wanted
     while True:
-        stable = _offsets(clients, pending, latest, IsolationLevel.READ_COMMITTED)
+        stable = log_offsets(clients, pending, latest, IsolationLevel.READ_COMMITTED)
         pending = [one for one in pending if stable[one] < ends[one]]
         if not pending:
             return {one: LogRange(starts[one], ends[one]) for one in wanted}
@@ -140,16 +140,46 @@ def read_timeout(topic: str, partition: int, position: int, end: int) -> KafkaEr
     )
 
 
-def _offsets(
+def log_offsets(
+    clients: LogClients,
+    partitions: Iterable[tuple[str, int]],
+    spec: OffsetSpec,
+    isolation_level: IsolationLevel,
+) -> dict[tuple[str, int], int]:
+    """One offset of each of these logs: its start, or its end as seen at that isolation level.
+
+    A partition whose leader is on its way (a new topic, a broker that left) is asked again for as
+    long as one question may take. Raises `KafkaError`.
+    """
+    pending = list(partitions)
+    found: dict[tuple[str, int], int] = {}
+    deadline = time.monotonic() + clients.ask_timeout.total_seconds()
+    while True:
+        failed = _ask_offsets(clients, pending, spec, isolation_level, found)
+        pending = list(failed)
+        for (topic, partition), error in failed.items():
+            if code_of(error) not in LEADER_ON_ITS_WAY or time.monotonic() > deadline:
+                raise kafka_error(
+                    error,
+                    bootstrap_servers=clients.config.bootstrap_servers,
+                    doing="say where a log ends",
+                    where={"topic": topic, "partition": partition},
+                ) from error
+        if not pending:
+            return found
+        time.sleep(_STABLE_PAUSE_SECONDS)
+
+
+def _ask_offsets(
     clients: LogClients,
     partitions: list[tuple[str, int]],
     spec: OffsetSpec,
     isolation_level: IsolationLevel,
-) -> dict[tuple[str, int], int]:
-    asked = {TopicPartition(topic, partition): spec for topic, partition in partitions}
-    found: dict[tuple[str, int], int] = {}
+    found: dict[tuple[str, int], int],
+) -> dict[tuple[str, int], confluent_kafka.KafkaException]:
+    failed: dict[tuple[str, int], confluent_kafka.KafkaException] = {}
     futures = clients.admin.list_offsets(
-        asked,
+        {TopicPartition(topic, partition): spec for topic, partition in partitions},
         isolation_level=isolation_level,
         request_timeout=clients.ask_timeout.total_seconds(),
     )
@@ -157,10 +187,5 @@ def _offsets(
         try:
             found[where.topic, where.partition] = future.result().offset
         except confluent_kafka.KafkaException as error:
-            raise kafka_error(
-                error,
-                bootstrap_servers=clients.config.bootstrap_servers,
-                doing="say where a log ends",
-                where={"topic": where.topic, "partition": where.partition},
-            ) from error
-    return found
+            failed[where.topic, where.partition] = error
+    return failed

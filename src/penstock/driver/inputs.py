@@ -4,24 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from confluent_kafka import IsolationLevel, KafkaException, TopicPartition
-from confluent_kafka.admin import AdminClient, OffsetSpec
+from confluent_kafka import IsolationLevel
+from confluent_kafka.admin import OffsetSpec  # type: ignore[attr-defined]
 
-from penstock.changelog.kafka_failures import kafka_error
-from penstock.config import Config
-
-_ASK_SECONDS = 10.0
+from penstock.changelog.clients import LogClients
+from penstock.changelog.reading import log_offsets
 
 
 class InputLogs:
     """The starts and ends of the input partitions."""
 
-    def __init__(
-        self, config: Config, admin: AdminClient, inputs: Iterable[tuple[str, int]]
-    ) -> None:
-        self._bootstrap_servers = config.bootstrap_servers
-        self._admin = admin
-        self._partitions = [TopicPartition(topic, partition) for topic, partition in inputs]
+    def __init__(self, logs: LogClients, inputs: Iterable[tuple[str, int]]) -> None:
+        self._logs = logs
+        self._partitions = list(inputs)
 
     def ends(self) -> dict[tuple[str, int], int]:
         """The last stable offset of each: what committed readers may read up to."""
@@ -32,20 +27,4 @@ class InputLogs:
         return self._ask(OffsetSpec.earliest())
 
     def _ask(self, spec: OffsetSpec) -> dict[tuple[str, int], int]:
-        futures = self._admin.list_offsets(
-            {partition: spec for partition in self._partitions},
-            isolation_level=IsolationLevel.READ_COMMITTED,
-            request_timeout=_ASK_SECONDS,
-        )
-        result: dict[tuple[str, int], int] = {}
-        for where, future in futures.items():
-            try:
-                result[where.topic, where.partition] = future.result().offset
-            except KafkaException as error:
-                raise kafka_error(
-                    error,
-                    doing="say where a log ends",
-                    bootstrap_servers=self._bootstrap_servers,
-                    where={"topic": where.topic, "partition": where.partition},
-                ) from error
-        return result
+        return log_offsets(self._logs, self._partitions, spec, IsolationLevel.READ_COMMITTED)

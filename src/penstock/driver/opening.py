@@ -67,7 +67,7 @@ def open_driver(order: OpeningOrder, *, stack: contextlib.ExitStack) -> Driver:
     session = opening.result()
     jobs = Jobs(session.spark, config, application_id)
     warm = pool.submit(jobs.warm_up)
-    inputs = InputLogs(config, logs.admin, prepared.inputs)
+    inputs = InputLogs(logs, prepared.inputs)
     parts = DriverParts(
         prepared=prepared,
         lease=lease,
