@@ -96,24 +96,32 @@ class EvictingCache:
         first = len(self._value_bytes)
         self._value_bytes = self._value_bytes + value_bytes
         cached, dirty, stored, flushed = self._sizes, self._dirty, self._stored, self._flushed
-        key_bytes, limit = self._state.key_bytes.tolist(), self._state.max_bytes
+        clean = (self._state.key_bytes + (ENTRY_BYTES + CONTEXT_BYTES)).tolist()
+        limit, total = self._state.max_bytes, self._total
         causes: list[int] = []
         for row, (slot, size) in enumerate(zip(slots, sizes, strict=True)):
-            if slot not in cached and stored[slot] >= 0:
-                # Reading the old value leaves a clean entry, which can already push others out.
-                cached[slot] = key_bytes[slot] + ENTRY_BYTES + CONTEXT_BYTES + stored[slot]
-                self._total += cached[slot]
-                if self._total > limit:
-                    self._evict()
-            self._total += size - cached.get(slot, 0)
+            old = cached.get(slot)
+            if old is None:
+                old = 0
+                if stored[slot] >= 0:
+                    # Reading leaves a clean entry, which can already push others out.
+                    old = cached[slot] = clean[slot] + stored[slot]
+                    total += old
+                    if total > limit:
+                        total = self._evict(total)
+                        old = cached.get(slot, 0)
+            else:
+                cached.move_to_end(slot)
+            total += size - old
             cached[slot] = size
-            cached.move_to_end(slot)
-            dirty.pop(slot, None)
+            if slot in dirty:
+                del dirty[slot]
             dirty[slot] = first + row
-            if self._total > limit:
-                self._evict()
+            if total > limit:
+                total = self._evict(total)
             if len(flushed) > len(causes):
                 causes.extend([row] * (len(flushed) - len(causes)))
+        self._total = total
         return flushed, causes
 
     def leave(self, slots: Int64s, first: int) -> None:
@@ -127,14 +135,19 @@ class EvictingCache:
         state.dirty[list(self._dirty)] = True
         state.stored = np.array(self._stored, dtype=np.int64)
 
-    def _evict(self) -> None:
-        while self._total > self._state.max_bytes and self._sizes:
-            eldest, size = self._sizes.popitem(last=False)
-            self._total -= size
-            if eldest in self._dirty:
-                self._flush(eldest)
+    def _evict(self, total: int) -> int:
+        """Let the least recent entries go until the rest fits; returns what the rest takes."""
+        cached, dirty, limit = self._sizes, self._dirty, self._state.max_bytes
+        while total > limit and cached:
+            eldest, size = cached.popitem(last=False)
+            total -= size
+            if eldest in dirty:
+                total -= self._flush(eldest)
+        return total
 
-    def _flush(self, eldest: int) -> None:
+    def _flush(self, eldest: int) -> int:
+        """Let all dirty entries through, this one first; returns what deleted keys took."""
+        freed = 0
         first = self._dirty.pop(eldest)
         for slot, number in ((eldest, first), *self._dirty.items()):
             length = self._value_bytes[number]
@@ -143,5 +156,6 @@ class EvictingCache:
                 self._flushed.append(number)
             self._stored[slot] = length
             if length < 0:
-                self._total -= self._sizes.pop(slot, 0)
+                freed += self._sizes.pop(slot, 0)
         self._dirty.clear()
+        return freed
