@@ -24,6 +24,7 @@ class Members:
         self._session_timeout = session_timeout_seconds
         self._silence_max = 2 * heartbeat_seconds
         self._members: dict[str, Member] = {}
+        self._given_up: set[str] = set()
 
     def join(self, member: Member) -> None:
         """An instance registered; the same name again replaces the old one."""
@@ -40,20 +41,24 @@ class Members:
     def leave(self, name: str) -> None:
         """An instance is gone for sure."""
         self._members.pop(name, None)
+        self._given_up.discard(name)
 
-    def silent(self, now: float) -> list[str]:
-        """Those that have not beaten for the session timeout: they have lost their tasks."""
-        return sorted(
-            name for name, m in self._members.items() if now - m.last_beat > self._session_timeout
-        )
+    def doubt(self, name: str, now: float) -> None:
+        """A member did not answer a call; if it missed two beats as well, it is given up.
 
-    def is_doubtful(self, name: str, now: float) -> bool:
-        """Whether a member that did not answer a call has missed two beats as well.
-
-        Then its tasks need not wait for the session timeout: whatever it still does is fenced.
+        Its tasks need not wait for the session timeout: whatever it still does is fenced.
         """
         member = self._members.get(name)
-        return member is None or now - member.last_beat > self._silence_max
+        if member is not None and now - member.last_beat > self._silence_max:
+            self._given_up.add(name)
+
+    def lost(self, now: float) -> list[str]:
+        """Those that have not beaten for the session timeout, or were given up."""
+        return sorted(
+            name
+            for name, member in self._members.items()
+            if name in self._given_up or now - member.last_beat > self._session_timeout
+        )
 
     def get(self, name: str) -> Member | None:
         """The member of that name."""

@@ -18,8 +18,8 @@ from penstock.coordination.planning import TaskView
 
 State = Literal["unowned", "taking", "ready", "running"]
 
-FIRST_BYTES_PER_RECORD = 100.0
-_SMOOTHING = 0.5
+FIRST_BYTES_PER_RECORD = 4096.0
+"""A guess on the large side: the first slice of a task is small, and measures its records."""
 
 
 @dataclass
@@ -81,8 +81,7 @@ class TaskBook:
         entry.state, entry.position, entry.n = "ready", position, n
         entry.due, entry.alone = due, False
         if bytes_per_record:
-            old = entry.bytes_per_record
-            entry.bytes_per_record = old + _SMOOTHING * (bytes_per_record - old)
+            entry.bytes_per_record = bytes_per_record
 
     def doubt(self, task: TaskId, *, due: float) -> None:
         """The job did not say that it committed: the owner must be asked where the task stands."""

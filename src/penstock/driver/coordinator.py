@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 import os
 import subprocess
-import sys
 import tempfile
 import threading
 import time
@@ -16,7 +15,7 @@ from penstock.coordination.members import Member, Members
 from penstock.errors import InstanceError, PenstockError
 from penstock.instance import protocol
 from penstock.instance.client import Client, ClientCache
-from penstock.instance.process import TOKEN_VARIABLE
+from penstock.instance.process import TOKEN_VARIABLE, instance_command
 from penstock.instance.protocol import (
     Beat,
     BeatReply,
@@ -75,7 +74,7 @@ class Coordinator:
         self._started += 1
         name = f"{slot or 'instance'}.{self._started}"
         process = subprocess.Popen(
-            [sys.executable, "-m", "penstock.instance.process", name, self.location, slot],
+            instance_command(name, self.location, slot=slot, watch_stdin=True),
             # The pipe is never written to: that it closes with this process is the message.
             stdin=subprocess.PIPE,
             env={**os.environ, TOKEN_VARIABLE: self.token},
@@ -110,7 +109,7 @@ class Coordinator:
                     del self._children[name]
                     self._members.leave(name)
                     gone.append((name, child.slot))
-            for name in self._members.silent(time.monotonic()):
+            for name in self._members.lost(time.monotonic()):
                 self._members.leave(name)
                 gone.append((name, self._discard_child(name)))
             return gone
@@ -121,9 +120,8 @@ class Coordinator:
             member = self._members.get(name)
             if member is not None:
                 self._clients.drop(member.tcp_location or member.unix_location)
-            if name not in self._children and self._members.is_doubtful(name, time.monotonic()):
-                # `lost` reports it: a beat this old is past any timeout.
-                self._members.beat(name, float("-inf"))
+            if name not in self._children:
+                self._members.doubt(name, time.monotonic())
 
     def call(self, name: str, action: str, message: Message, reply: type[M]) -> M:
         """Ask an instance something. Raises `InstanceUnreachableError`, `InstanceError`."""

@@ -63,6 +63,8 @@ class DriverParts:
     inputs: InputLogs
     watch: InputWatch
     cores: int
+    visit_executors: Callable[[], object]
+    """Start instances on executors that have none; on one machine there are none to visit."""
 
 
 class Driver:
@@ -133,6 +135,8 @@ class Driver:
             self._notice(f"Instance {name} is lost, and with it {tasks}; others take over")
             if slot is not None:
                 self._parts.coordinator.start_child(slot)
+            else:
+                self._parts.visit_executors()
 
     def _assign(self) -> None:
         if all(entry.owner for entry in self._book.entries.values()):

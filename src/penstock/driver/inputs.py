@@ -20,11 +20,11 @@ class InputLogs:
 
     def ends(self) -> dict[tuple[str, int], int]:
         """The last stable offset of each: what committed readers may read up to."""
-        return self._ask(OffsetSpec.latest())
+        return self._ask(OffsetSpec.latest())  # type: ignore[no-untyped-call]
 
     def starts(self) -> dict[tuple[str, int], int]:
         """The first offset that each still holds."""
-        return self._ask(OffsetSpec.earliest())
+        return self._ask(OffsetSpec.earliest())  # type: ignore[no-untyped-call]
 
     def _ask(self, spec: OffsetSpec) -> dict[tuple[str, int], int]:
         return log_offsets(self._logs, self._partitions, spec, IsolationLevel.READ_COMMITTED)

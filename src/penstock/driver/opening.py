@@ -76,6 +76,9 @@ def open_driver(order: OpeningOrder, *, stack: contextlib.ExitStack) -> Driver:
         inputs=inputs,
         watch=InputWatch(prepared, admin, inputs),
         cores=session.cores,
+        visit_executors=lambda: pool.submit(
+            start_on_executors, session, coordinator.location, order.token
+        ),
     )
     driver = Driver(parts, dict(commits), order.listener)
     stack.callback(driver.drain, _DRAIN_SECONDS)

@@ -6,6 +6,7 @@ died), or when the coordinator has not answered a beat for `session_timeout`.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import socket
@@ -13,11 +14,18 @@ import sys
 import tempfile
 import threading
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import timedelta
 from pathlib import Path
 
-from penstock.errors import InstanceError, InstanceUnreachableError, PenstockError
+import msgspec
+
+from penstock.errors import (
+    InstanceError,
+    InstanceUnreachableError,
+    PenstockError,
+    StateLockedError,
+)
 from penstock.instance import protocol
 from penstock.instance.client import Client
 from penstock.instance.clients import SharedClients
@@ -35,6 +43,8 @@ from penstock.instance.task import TaskEnvironment
 from penstock.stores.directory import StateDirectory
 
 TOKEN_VARIABLE = "PENSTOCK_TOKEN"
+_LOCK_WAIT = timedelta(seconds=5)
+_SLOTS_MAX = 64
 FLUSH_INTERVAL_SECONDS = 120.0
 """How much of a store's newest data a crash can send back to its changelog."""
 
@@ -63,7 +73,8 @@ class InstanceOptions:
     coordinator: str
     token: str
     slot: str = ""
-    """A directory of its own below the state directory, for several instances on one host."""
+    """A directory of its own below the state directory, for several instances on one host;
+    `*` is the first that no other process holds."""
     watch_stdin: bool = False
 
 
@@ -88,11 +99,8 @@ def _serve(
     options: InstanceOptions, settings: Settings, coordinator: Client, stop: threading.Event
 ) -> int:
     config = settings.config()
-    state_dir = config.state_dir / options.slot if options.slot else config.state_dir
-    # A predecessor that was killed may take a moment to let go of the lock.
-    wait = timedelta(seconds=5)
     lease = Lease(config.session_timeout.total_seconds())
-    with StateDirectory.open(state_dir, settings.application_id, wait=wait) as directory:
+    with _open_directory(config.state_dir, settings.application_id, options.slot) as directory:
         clients = SharedClients(config, settings.application_id)
         holder = Holder(
             TaskEnvironment(
@@ -114,6 +122,16 @@ def _serve(
                 for server in servers:
                     server.shutdown()
                 clients.close()
+
+
+def _open_directory(state_dir: Path, application_id: str, slot: str) -> StateDirectory:
+    if slot != "*":
+        # A predecessor that was killed may take a moment to let go of the lock.
+        return StateDirectory.open(state_dir / slot, application_id, wait=_LOCK_WAIT)
+    for number in range(_SLOTS_MAX):
+        with contextlib.suppress(StateLockedError):
+            return StateDirectory.open(state_dir / f"instance-{number}", application_id)
+    return StateDirectory.open(state_dir / "instance-0", application_id, wait=_LOCK_WAIT)
 
 
 def _listen(
@@ -184,17 +202,22 @@ def _watch_stdin(stop: threading.Event) -> None:
     stop.set()
 
 
+def instance_command(name: str, coordinator: str, *, slot: str, watch_stdin: bool) -> list[str]:
+    """The command line of an instance; its token goes into the environment, not here."""
+    options = InstanceOptions(
+        name=name, coordinator=coordinator, token="", slot=slot, watch_stdin=watch_stdin
+    )
+    encoded = msgspec.json.encode(options).decode()
+    return [sys.executable, "-m", "penstock.instance.process", encoded]
+
+
 def main(arguments: list[str]) -> int:
-    """`python -m penstock.instance.process NAME COORDINATOR [SLOT]`, the token in the environment."""
+    """`python -m penstock.instance.process OPTIONS`, as `instance_command` gives it."""
     token = os.environ.pop(TOKEN_VARIABLE, "")
     if not token:
         raise InstanceError(f"{TOKEN_VARIABLE} is not set", hint="The driver sets it")
-    name, coordinator, slot = [*arguments, ""][:3]
-    return run_instance(
-        InstanceOptions(
-            name=name, coordinator=coordinator, token=token, slot=slot, watch_stdin=True
-        )
-    )
+    options = msgspec.json.decode(arguments[0], type=InstanceOptions)
+    return run_instance(replace(options, token=token))
 
 
 if __name__ == "__main__":

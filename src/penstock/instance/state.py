@@ -22,8 +22,6 @@ from penstock.stores.contract import Change, KeyValueStore, StoreIdentity
 from penstock.stores.directory import StateDirectory, TaskDirectory
 from penstock.stores.rocksdb import RocksDBStore
 
-_WRITE_CHUNK = 2000
-
 
 class TaskStores:
     """What a task keeps on disk. One owner calls the methods that write, one after the other."""
@@ -87,11 +85,10 @@ class TaskStores:
     def apply(self, name: str, changes: list[Change], offset: int) -> None:
         """Write changes and the changelog offset that they end at."""
         store = self.get(name)
-        for start in range(0, len(changes) - _WRITE_CHUNK, _WRITE_CHUNK):
-            store.apply(changes[start : start + _WRITE_CHUNK], offset=None)
-            crash_point("commit.mid_store_write")
-        rest = (max(len(changes) - 1, 0) // _WRITE_CHUNK) * _WRITE_CHUNK
-        store.apply(changes[rest:], offset=offset)
+        half = len(changes) // 2
+        store.apply(changes[:half], offset=None)
+        crash_point("commit.mid_store_write")
+        store.apply(changes[half:], offset=offset)
 
     @property
     def progress(self) -> tuple[int, int]:

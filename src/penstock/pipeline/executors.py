@@ -2,29 +2,30 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import socket
 import subprocess
-import sys
+import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable
+from pathlib import Path
 
+from penstock.instance.process import TOKEN_VARIABLE, instance_command
 from penstock.pipeline.session import Session
 
 _VISIT_SECONDS = 1.0
-_TOKEN_VARIABLE = "PENSTOCK_TOKEN"
 
 
 def start_on_executors(session: Session, coordinator: str, token: str) -> None:
-    """Start an instance on every executor that has none of this run's yet.
+    """Start an instance on every executor that has none of this run's alive.
 
-    A visit holds its slot for a moment, so that Spark gives the others to other executors. Each
-    executor's Python daemon is the parent of its workers: its process id names the executor.
+    A visit holds its slot for a moment, so that Spark gives the other slots to other executors.
     """
     context = session.spark.sparkContext
-    slots = max(context.defaultParallelism, 1)
+    slots = max(session.cores, 1)
 
-    def visit(_: Iterator[int]) -> Iterator[str]:
+    def visit(_: Iterable[int]) -> Iterable[str]:
         yield _start_here(coordinator, token)
         time.sleep(_VISIT_SECONDS)
 
@@ -33,15 +34,28 @@ def start_on_executors(session: Session, coordinator: str, token: str) -> None:
 
 
 def _start_here(coordinator: str, token: str) -> str:
-    name = f"{socket.gethostname()}-{os.getppid()}"
-    environment = {**os.environ, _TOKEN_VARIABLE: token}
-    subprocess.Popen(
-        [sys.executable, "-m", "penstock.instance.process", name, coordinator, "*"],
+    """Start an instance for this executor: its Python daemon is the parent of all its workers."""
+    executor = os.getppid()
+    run = hashlib.sha256(token.encode()).hexdigest()[:12]
+    marker = Path(tempfile.gettempdir()) / f"penstock-{os.getuid()}-{run}-{executor}.pid"
+    if _is_running(marker):
+        return ""
+    name = f"{socket.gethostname()}-{executor}-{time.monotonic_ns() // 1_000_000}"
+    process = subprocess.Popen(
+        instance_command(name, coordinator, slot="*", watch_stdin=False),
         stdin=subprocess.DEVNULL,
         stdout=subprocess.DEVNULL,
-        env=environment,
-        # The daemon's whole process group is killed with the executor; the instance must outlive
-        # neither its lease nor, by accident, its worker.
+        env={**os.environ, TOKEN_VARIABLE: token},
+        # Spark kills a worker with its whole process group; the instance ends by its lease instead.
         start_new_session=True,
     )
+    marker.write_text(str(process.pid))
     return name
+
+
+def _is_running(marker: Path) -> bool:
+    try:
+        os.kill(int(marker.read_text()), 0)
+    except (FileNotFoundError, ValueError, ProcessLookupError):
+        return False
+    return True

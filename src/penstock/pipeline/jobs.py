@@ -85,13 +85,13 @@ class Jobs:
 
 def pickle_sub_topology(sub_topology: SubTopology) -> bytes:
     """The sub-topology as Spark's own pickler writes it: it knows lambdas and closures."""
-    pickled: bytes = cloudpickle.dumps(sub_topology)
+    pickled: bytes = cloudpickle.dumps(sub_topology)  # type: ignore[no-untyped-call]
     return pickled
 
 
 def send_module_by_value(name: str) -> None:
     """Have a module's functions travel whole: workers cannot import the file they are from."""
-    cloudpickle.register_pickle_by_value(sys.modules[name])
+    cloudpickle.register_pickle_by_value(sys.modules[name])  # type: ignore[no-untyped-call]
 
 
 def _source_options(config: Config, application_id: str) -> dict[str, str]:
