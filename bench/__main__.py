@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import signal
 import sys
 import tempfile
 from collections.abc import Iterator, Sequence
@@ -40,6 +41,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     console = Console() if sys.stdout.isatty() else Console(width=160)
     names = [options.row] if options.row else list(ROWS)
     failed = False
+    # As on Ctrl-C: the systems, the broker and their files are cleared up on the way out.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     with laboratory(options, settings, console) as lab:
         document = results.read(results.LATEST)
         rows: list[dict[str, Any]] = []

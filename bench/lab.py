@@ -68,7 +68,7 @@ class Lab:
     def job(self, system: System, *, input: str, guarantee: Guarantee, row: str) -> Iterator[Job]:
         """A run that shares nothing with any other: own id, own output topic, own state."""
         # The process id keeps runs apart that share a broker given by --bootstrap-servers.
-        name = f"bench-{row}-{system.name}-{os.getpid()}-{next(self._numbers)}".replace("_", "-")
+        name = f"bench-{row}-{system.name}-{os.getpid()}-{next(self._numbers):03}".replace("_", "-")
         job = Job(
             bootstrap_servers=self.bootstrap_servers,
             application_id=name,
@@ -98,7 +98,7 @@ class Lab:
         while (share := busy_share()) > QUIET_SHARE:
             if time.monotonic() > deadline:
                 self.display.warning(
-                    f"{label}: something else uses {share:.0%} of this machine; figures will be low"
+                    f"{label}: others use {share:.0%} of this machine, so this run says little"
                 )
                 return
 

@@ -6,12 +6,14 @@ import os
 import resource
 import signal
 import subprocess
+import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from bench.errors import BenchError
+from penstock.local import leash
 
 STOP_SECONDS = 90.0
 LOG_TAIL_CHARS = 4_000
@@ -26,8 +28,9 @@ class Running:
         with log.open("wb") as sink:
             for command in commands:
                 child = subprocess.Popen(
-                    command,
-                    stdin=subprocess.DEVNULL,
+                    # On a leash: it ends with the harness even when that is killed.
+                    [sys.executable, "-I", "-S", leash.__file__, *command],
+                    stdin=subprocess.PIPE,
                     stdout=sink,
                     stderr=subprocess.STDOUT,
                     start_new_session=True,
@@ -64,6 +67,8 @@ class Running:
             with suppress(ProcessLookupError, PermissionError):
                 os.killpg(child.pid, signal.SIGKILL)
             child.wait()
+            if child.stdin is not None:
+                child.stdin.close()
 
     def log_tail(self) -> str:
         return self._log.read_text(errors="replace")[-LOG_TAIL_CHARS:]
