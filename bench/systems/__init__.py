@@ -11,7 +11,9 @@ from bench.verify import Decode, long_value, same_key
 
 Guarantee = Literal["exactly_once", "at_least_once"]
 COMMIT_INTERVAL_MS: dict[Guarantee, int] = {"exactly_once": 100, "at_least_once": 1000}
-PROGRAMS = Path(__file__).parent
+# Not in this folder: a program's own folder is where its imports are looked for first, and here
+# `import penstock` would find the module of that name.
+PROGRAMS = Path(__file__).parent.parent / "programs"
 
 
 @dataclass(frozen=True, kw_only=True)
