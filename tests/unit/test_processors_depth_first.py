@@ -13,6 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from penstock.processors import full_cache as full_cache_module
 from penstock.processors import slice_run as slice_run_module
 from tests.unit.depth_first import DepthFirst, Row
 from tests.unit.slices import DictState, build, changes, outputs, records, run
@@ -73,7 +74,13 @@ values = st.one_of(st.none(), st.integers(-3, 3).map(lambda n: n.to_bytes(8, "bi
 headers = st.one_of(
     st.none(), st.lists(st.tuples(st.sampled_from("hi"), st.binary(max_size=3)), max_size=2)
 )
-rows = st.lists(st.tuples(st.integers(-1, 20), keys, values, headers), max_size=30)
+
+
+def _rows(headers: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
+    return st.lists(st.tuples(st.integers(-1, 20), keys, values, headers), max_size=40)
+
+
+rows = st.one_of(_rows(st.none()), _rows(headers))
 
 
 @pytest.mark.parametrize("name", TOPOLOGIES)
@@ -84,9 +91,16 @@ rows = st.lists(st.tuples(st.integers(-1, 20), keys, values, headers), max_size=
     batch_rows=st.sampled_from([1, 3, 1000]),
     cache=st.sampled_from([0, 1, 120, 200, 300, 500, 1_000_000]),
     known=st.booleans(),
+    entries_min=st.sampled_from([1, 64]),
 )
 def test_columns_equal_depth_first_processing(
-    name: str, rows: Any, cuts: list[int], batch_rows: int, cache: int, known: bool
+    name: str,
+    rows: Any,
+    cuts: list[int],
+    batch_rows: int,
+    cache: int,
+    known: bool,
+    entries_min: int,
 ) -> None:
     sub = build(TOPOLOGIES[name], value=int).sub_topologies[0]
     data = [Row(i + 7, ts, k, v, h) for i, (ts, k, v, h) in enumerate(rows)]
@@ -110,6 +124,7 @@ def test_columns_equal_depth_first_processing(
     chunks = [records(data[a:b]) for a, b in pairwise(edges)]
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(slice_run_module, "BATCH_ROWS", batch_rows)
+        patch.setattr(full_cache_module, "ENTRIES_MIN", entries_min)
         result = run(sub, chunks, state=DictState(stored), cache_max_bytes=cache)
 
     for spec in sub.stores:

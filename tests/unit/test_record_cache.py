@@ -11,7 +11,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
+from penstock.processors.full_cache import FullCache
 from penstock.processors.record_cache import CONTEXT_BYTES, ENTRY_BYTES, CacheState, EvictingCache
 
 DATA = Path(__file__).parent / "data" / "thread_cache.txt"
@@ -63,3 +66,37 @@ def test_writes_that_fit_are_told_apart_from_those_that_may_not() -> None:
     assert not state.fits(slot, np.array([101, 60]))
     # Reading the long old value of the second key would push the first one out.
     assert not state.fits(np.array([1]), np.array([50]))
+
+
+@pytest.mark.parametrize("known", [False, True])
+@settings(max_examples=200, deadline=None)
+@given(
+    slots=st.lists(st.integers(0, 9), min_size=1, max_size=120),
+    keys=st.lists(st.integers(1, 3), min_size=10, max_size=10),
+    limit=st.integers(80, 500),
+    cut=st.integers(0, 120),
+)
+def test_even_sizes_need_no_step_per_write(
+    slots: list[int], keys: list[int], limit: int, cut: int, known: bool
+) -> None:
+    value_bytes, topic = 16, 2
+    stored = np.where(np.arange(10) % 2 == 0, value_bytes, -1) if known else np.full(10, -1)
+    key_bytes = np.array(keys)
+    one, two = CacheState(limit), CacheState(limit)
+    for state in (one, two):
+        state.grow(key_bytes, stored.copy())
+    cut = min(cut, len(slots))
+    for begin, end in ((0, cut), (cut, len(slots))):
+        if begin == end:
+            continue
+        part = np.array(slots[begin:end], dtype=np.int64)
+        sizes = key_bytes[part] + ENTRY_BYTES + CONTEXT_BYTES + topic + value_bytes
+        carried = one.dirty_slots().tolist()
+        slow = EvictingCache(one, carried, [value_bytes] * len(carried))
+        expected = slow.write(part.tolist(), sizes.tolist(), [value_bytes] * len(part))
+        slow.leave(part, begin)
+        fast = FullCache(two, part, sizes, first=begin, value_bytes=value_bytes)
+        assert fast.flushes(topic) == expected
+        assert two.total == one.total
+        for name in ("size", "dirty", "stored", "last_write"):
+            assert getattr(two, name).tolist() == getattr(one, name).tolist(), name

@@ -181,10 +181,10 @@ from pathlib import Path
 from penstock.stores.rocksdb import RocksDBStore
 store = RocksDBStore("counts", Path(sys.argv[1]))
 number = (store.offset() or 0) + 1
-pad = os.urandom(800)
 print("started", flush=True)
 while True:
-    value = number.to_bytes(8, "big") + pad
+    # Sizes differ, or RocksDB's buffers would always be full at the same place of a write.
+    value = number.to_bytes(8, "big") + os.urandom(300 + number * 97 % 900)
     store.apply(((b"%d" % key, value) for key in range(5000)), offset=number)
     number += 1
 """

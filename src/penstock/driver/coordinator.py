@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import os
 import subprocess
@@ -144,13 +145,17 @@ class Coordinator:
             child.process.terminate()
         deadline = time.monotonic() + timeout_seconds
         for name, child in self._children.items():
+            self._members.leave(name)
             try:
                 child.process.wait(max(deadline - time.monotonic(), 0.1))
             except subprocess.TimeoutExpired:
                 _log.warning("Instance %s did not stop in time; killed", name)
                 child.process.kill()
                 child.process.wait()
-        # Others learn from their next beat that nobody counts on them, and end.
+        for name in self.names():
+            # Not our child, so there is no signal to send; one that cannot be told ends by its lease.
+            with contextlib.suppress(InstanceError):
+                self.call(name, "stop", Beat(instance=name), BeatReply)
         self._server.shutdown()
         self._directory.cleanup()
 

@@ -112,7 +112,7 @@ def _serve(
             )
         )
         with tempfile.TemporaryDirectory(prefix="penstock-") as sockets:
-            servers = _listen(holder, settings, options, Path(sockets))
+            servers = _listen(holder, stop, settings, options, Path(sockets))
             try:
                 registration = _registration(options, servers)
                 coordinator.call("register", registration, BeatReply)
@@ -135,16 +135,26 @@ def _open_directory(state_dir: Path, application_id: str, slot: str) -> StateDir
 
 
 def _listen(
-    holder: Holder, settings: Settings, options: InstanceOptions, sockets: Path
+    holder: Holder,
+    stop: threading.Event,
+    settings: Settings,
+    options: InstanceOptions,
+    sockets: Path,
 ) -> list[Server]:
     """A socket that only this user can open, and TCP if there are other hosts."""
+
+    def on_stop(body: bytes) -> BeatReply:
+        stop.set()
+        return BeatReply(known=False)
+
+    actions = {**holder.actions, "stop": on_stop}
     locations = [f"grpc+unix://{sockets}/instance.sock"]
     if settings.listen_host:
         locations.append(f"grpc+tcp://{settings.listen_host}:0")
     previous = os.umask(0o177)
     try:
         return [
-            Server(location, token=options.token, actions=holder.actions, rows=holder)
+            Server(location, token=options.token, actions=actions, rows=holder)
             for location in locations
         ]
     finally:

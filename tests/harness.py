@@ -1,0 +1,245 @@
+"""What tests of the whole path share: topics, records, an application in a process of its own."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+import uuid
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from confluent_kafka import Consumer, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient, NewTopic
+
+ROOT = Path(__file__).parent
+
+
+@dataclass(frozen=True)
+class Row:
+    """A record as a committed reader sees it."""
+
+    partition: int
+    offset: int
+    key: bytes | None
+    value: bytes | None
+    timestamp: int
+    headers: tuple[tuple[str, bytes], ...] = ()
+
+
+@dataclass
+class Scene:
+    """Topics of one test on a shared broker, with names that no other test has."""
+
+    bootstrap: str
+    directory: Path
+    partitions: int = 4
+    id: str = field(default_factory=lambda: f"t{uuid.uuid4().hex[:8]}")
+
+    @property
+    def source(self) -> str:
+        return f"{self.id}-in"
+
+    @property
+    def results(self) -> str:
+        return f"{self.id}-out"
+
+    @property
+    def application_id(self) -> str:
+        return f"{self.id}-app"
+
+    @property
+    def state_dir(self) -> Path:
+        return self.directory / "state"
+
+    @property
+    def changelog(self) -> str:
+        return f"{self.application_id}-counts-changelog"
+
+    @property
+    def admin(self) -> AdminClient:
+        return AdminClient({"bootstrap.servers": self.bootstrap})
+
+    def create_topics(self, *names: str) -> Scene:
+        wanted = names or (self.source, self.results)
+        topics = [NewTopic(name, self.partitions, 1) for name in wanted]
+        admin = self.admin  # Kept alive until the futures are done: they die with their client.
+        for future in admin.create_topics(topics).values():
+            future.result()
+        return self
+
+    def produce(self, records: Iterable[tuple[Any, Any]], topic: str = "") -> int:
+        """Write records with Java's partitioner; returns how many."""
+        producer = Producer(
+            {"bootstrap.servers": self.bootstrap, "partitioner": "murmur2_random", "linger.ms": 5}
+        )
+        count = 0
+        for key, value in records:
+            producer.produce(topic or self.source, value, key)
+            count += 1
+            producer.poll(0)
+        assert producer.flush(30) == 0
+        return count
+
+    def read(self, topic: str, *, isolation: str = "read_committed") -> list[Row]:
+        """Everything in a topic, partition by partition in order of offsets."""
+        properties = {
+            "bootstrap.servers": self.bootstrap,
+            "group.id": f"{self.id}-reader",
+            "isolation.level": isolation,
+            "enable.partition.eof": True,
+            "enable.auto.commit": False,
+        }
+        consumer = Consumer(properties)
+        count = len(consumer.list_topics(topic).topics[topic].partitions)
+        consumer.assign([TopicPartition(topic, p, 0) for p in range(count)])
+        rows: list[Row] = []
+        ended: set[int] = set()
+        while len(ended) < count:
+            for message in consumer.consume(10_000, 0.5):
+                if message.error() is not None:
+                    ended.add(message.partition())
+                    continue
+                headers = tuple((k, v) for k, v in message.headers() or ())
+                where = (message.partition(), message.offset())
+                what = (message.key(), message.value(), message.timestamp()[1])
+                rows.append(Row(*where, *what, headers))
+        consumer.close()
+        return rows
+
+    def counts(self, topic: str = "") -> dict[bytes, int]:
+        """The last count of each key in a topic of Kafka longs."""
+        return {
+            row.key: int.from_bytes(row.value, "big", signed=True)
+            for row in self.read(topic or self.results)
+            if row.key is not None and row.value is not None
+        }
+
+    def expected(self) -> Counter[bytes]:
+        """How often each key is in the source."""
+        return Counter(row.key for row in self.read(self.source) if row.key is not None)
+
+    def sequences(self, topic: str = "") -> dict[bytes, list[int]]:
+        """Every count of each key, in order."""
+        result: dict[bytes, list[int]] = defaultdict(list)
+        for row in self.read(topic or self.results):
+            assert row.key is not None and row.value is not None
+            result[row.key].append(int.from_bytes(row.value, "big", signed=True))
+        return dict(result)
+
+    def committed(self) -> int:
+        """The sum of the group's offsets on the source topic."""
+        consumer = Consumer(
+            {
+                "bootstrap.servers": self.bootstrap,
+                "group.id": self.application_id,
+                "isolation.level": "read_committed",
+            }
+        )
+        wanted = [TopicPartition(self.source, p) for p in range(self.partitions)]
+        found = consumer.committed(wanted, timeout=30)
+        consumer.close()
+        return sum(max(each.offset, 0) for each in found)
+
+
+class AppProcess:
+    """An application in a process of its own, which a test may kill."""
+
+    def __init__(self, scene: Scene, *, topology: str = "count", **options: Any) -> None:
+        self.scene = scene
+        self.crash_dir = scene.directory / "crash"
+        self.crash_dir.mkdir(exist_ok=True)
+        self.log = scene.directory / f"app-{uuid.uuid4().hex[:6]}.log"
+        order = {
+            "topology": topology,
+            "application_id": scene.application_id,
+            "source": scene.source,
+            "results": scene.results,
+            "options": {
+                "bootstrap_servers": scene.bootstrap,
+                "state_dir": str(scene.state_dir),
+                **options,
+            },
+        }
+        with self.log.open("wb") as log:
+            self.process = subprocess.Popen(
+                [sys.executable, str(ROOT / "application_process.py"), json.dumps(order)],
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                env={**os.environ, "PENSTOCK_CRASH_DIR": str(self.crash_dir)},
+                start_new_session=True,
+            )
+
+    def text(self) -> str:
+        """What the application printed so far."""
+        return self.log.read_text(errors="replace")
+
+    def wait_for(self, condition: Callable[[], bool], *, what: str, seconds: float = 90) -> None:
+        """Wait until something is so; fail with the log when it does not come or the process ends."""
+        deadline = time.monotonic() + seconds
+        while not condition():
+            ended = self.process.poll() is not None
+            if ended or time.monotonic() > deadline:
+                raise AssertionError(
+                    f"{'The application ended' if ended else 'Time is over'} before {what}:\n"
+                    + self.text()[-6000:]
+                )
+            time.sleep(0.05)
+
+    def wait_running(self) -> AppProcess:
+        self.wait_for(lambda: "state running" in self.text(), what="it was running")
+        return self
+
+    def wait_committed(self, total: int) -> AppProcess:
+        """Wait until the group's offsets on the source add up to this."""
+        self.wait_for(lambda: self.scene.committed() >= total, what=f"{total} were committed")
+        return self
+
+    def arm(self, point: str, *, hit: int = 1) -> None:
+        """Have the process that comes by this point for the n-th time die there."""
+        (self.crash_dir / point).write_text(str(hit))
+
+    def fired(self, point: str) -> bool:
+        return not (self.crash_dir / point).exists()
+
+    def stop(self) -> int:
+        """Stop in order and return the exit code."""
+        self.process.send_signal(signal.SIGTERM)
+        return self.process.wait(60)
+
+    def kill(self) -> None:
+        """Kill the driver, as the kernel would: no goodbye to anyone."""
+        self.process.kill()
+        self.process.wait()
+
+
+@contextlib.contextmanager
+def running(scene: Scene, *, topology: str = "count", **options: Any) -> Iterator[AppProcess]:
+    """An application that is running when the block begins and has ended when it ends."""
+    app = AppProcess(scene, topology=topology, **options)
+    try:
+        yield app.wait_running()
+    finally:
+        if app.process.poll() is None:
+            app.process.terminate()
+            try:
+                app.process.wait(60)
+            except subprocess.TimeoutExpired:
+                app.kill()
+                raise
+
+
+def wait_until(condition: Callable[[], bool], *, what: str, seconds: float = 60) -> None:
+    """Wait until something is so, or fail."""
+    deadline = time.monotonic() + seconds
+    while not condition():
+        if time.monotonic() > deadline:
+            raise AssertionError(f"Time is over before {what}")
+        time.sleep(0.05)
