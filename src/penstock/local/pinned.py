@@ -329,7 +329,8 @@ _STREAMS: tuple[Jar, ...] = (
 )
 
 SPARK_KAFKA = JarSet("Spark's Kafka source", _SPARK_KAFKA)
-# The tools are in it for `kafka-consumer-groups`; of Kafka's declared dependencies it leaves out
-# those that only its OAuth and macro code loads.
+# The tools are in it for `kafka-consumer-groups`. Of Kafka's declared dependencies it leaves
+# out some that no class was loaded from while a broker served transactions, groups and all codecs:
+# jose4j (OAuth), scala-reflect, jspecify, and what commons-validator itself depends on.
 BROKER = JarSet("the embedded Kafka", _KAFKA_CLIENT + _BROKER)
 STREAMS = JarSet("Kafka Streams", _KAFKA_CLIENT + _STREAMS)
