@@ -12,6 +12,7 @@ import pyarrow.compute as pc
 from penstock.processors.batch import Batch, Column
 from penstock.processors.calls import encode
 from penstock.processors.folds import CountFold, Each, Fold, FunctionFold, split_stored
+from penstock.processors.full_cache import FullCache, sizes_are_even
 from penstock.processors.keyed import Slots
 from penstock.processors.outputs import Changes
 from penstock.processors.record_cache import (
@@ -113,7 +114,9 @@ class AggregateRun:
         if fixed is not None:
             sizes = base + TIMESTAMP_BYTES + fixed
             if cache.fits(slots, sizes):
-                self._fold.last(slots, batch)
+                present = self._fold.last(slots, batch)
+                if present is not None:
+                    sizes = np.where(present, sizes, base)
                 self._contexts.note(cache, slots, sizes, batch)
                 return None
         before, contexts = self._fold.snapshot(), self._contexts
@@ -124,13 +127,20 @@ class AggregateRun:
         if cache.fits(slots, sizes):
             contexts.note(cache, slots, sizes, batch)
             return None
-        carried_slots = cache.dirty_slots()
-        carried = self._pending(before, carried_slots)
-        evicting = EvictingCache(
-            cache, carried_slots.tolist(), _value_bytes(carried.values).tolist()
-        )
-        flushed, causes = evicting.write(slots.tolist(), sizes.tolist(), value_bytes.tolist())
-        evicting.leave(slots, contexts.written)
+        carried = self._pending(before, cache.dirty_slots())
+        deletes = writes.values.null_count + carried.values.null_count
+        even = fixed is not None and not deletes
+        if even and sizes_are_even(cache, slots, sizes):
+            full = FullCache(
+                cache, slots, sizes, first=contexts.written, value_bytes=int(value_bytes[0])
+            )
+            flushed, causes = full.flushes(len(batch.topic))
+        else:
+            evicting = EvictingCache(
+                cache, cache.dirty_slots().tolist(), _value_bytes(carried.values).tolist()
+            )
+            flushed, causes = evicting.write(slots.tolist(), sizes.tolist(), value_bytes.tolist())
+            evicting.leave(slots, contexts.written)
         contexts.note_context(slots, batch)
         return self._evicted(_joined(carried, writes), flushed, causes, batch)
 

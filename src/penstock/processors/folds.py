@@ -14,7 +14,7 @@ import numpy as np
 import pyarrow as pa
 
 from penstock.errors import StoreDamagedError
-from penstock.processors.batch import Batch, Column
+from penstock.processors.batch import Batch, Bools, Column
 from penstock.processors.calls import user_error
 from penstock.processors.records import Int64s
 from penstock.processors.running import positions_within, running_max, sort_by_slot
@@ -51,8 +51,9 @@ class Fold(Protocol):
     def each(self, slots: Int64s, batch: Batch) -> Each:
         """Take the rows in and say what each led to."""
 
-    def last(self, slots: Int64s, batch: Batch) -> None:
-        """Take the rows in; only the outcome matters."""
+    def last(self, slots: Int64s, batch: Batch) -> Bools | None:
+        """Take the rows in; only the outcome matters. Returns which rows have a value left, or
+        `None` if all have."""
 
     def values(self, slots: Int64s) -> Column:
         """The present values of these slots."""
@@ -160,13 +161,14 @@ class FunctionFold:
         self.timestamps[slots] = timestamps
         return Each(self._column(results), timestamps)
 
-    def last(self, slots: Int64s, batch: Batch) -> None:
-        _, restarts = self._call(slots, batch)
+    def last(self, slots: Int64s, batch: Batch) -> Bools | None:
+        results, restarts = self._call(slots, batch)
         begin = np.full(len(self.timestamps), -1, dtype=np.int64)
         begin[slots[restarts]] = restarts
         self.timestamps[begin >= 0] = ABSENT
         rows = np.flatnonzero(np.arange(len(slots)) >= begin[slots])
         np.maximum.at(self.timestamps, slots[rows], batch.timestamps[rows])
+        return self._column(results).present()
 
     def _call(self, slots: Int64s, batch: Batch) -> tuple[list[Any], list[int]]:
         """Each row's result, and the rows that began anew: a key without a value (new, or deleted
