@@ -308,6 +308,7 @@ def test_a_store_is_opened_once(tmp_path: Path) -> None:
         ("IO error: While open a file: x: Permission denied", StatePermissionError),
         ("IO error: While open a file: x: Read-only file system", StatePermissionError),
         ("Corruption: IO error: x: Too many open files", StateDirectoryError),
+        ("Result incomplete: Write stall", StateDirectoryError),
         ("IO error: While pread: x: Input/output error", StateDirectoryError),
         ("IO error: lock hold by current process: No locks available", StateLockedError),
         ("IO error: No such file or directory: While opening MANIFEST", StoreDamagedError),

@@ -27,6 +27,7 @@ _NO_PERMISSION = (errno.EACCES, errno.EPERM, errno.EROFS)
 _NO_FILES = (errno.EMFILE, errno.ENFILE)
 _LOCKED = (errno.EAGAIN, errno.ENOLCK)
 _LEAST_ROOM_BYTES = 1024 * 1024
+_STALL_ROOM_BYTES = 48 * 1024 * 1024
 
 
 def directory_error(error: OSError, path: Path) -> StateDirectoryError:
@@ -55,16 +56,23 @@ def store_error(error: Exception, *, store: str, path: Path, opening: bool) -> P
             where=where,
             hint="Stop the other process; two may not share a state directory",
         )
-    known = _by_errno(code, path) or _by_room(path)
+    # What stalls is the writing of a whole buffer, which needs more room than a small file.
+    room_needed = _STALL_ROOM_BYTES if is_stall(error) else _LEAST_ROOM_BYTES
+    known = _by_errno(code, path) or _by_room(path, room_needed)
     if known is not None:
         return known
-    if text.startswith("IO error") and code != errno.ENOENT:
+    if is_stall(error) or (text.startswith("IO error") and code != errno.ENOENT):
         return StateDirectoryError(
             f"The disk does not do what the store needs: {text}",
             where=where,
             hint="Check the disk, or set state_dir to another one",
         )
     return damaged(text, store=store, path=path)
+
+
+def is_stall(error: Exception) -> bool:
+    """Whether RocksDB refused a write because its buffers wait for the disk."""
+    return str(error).startswith("Result incomplete")
 
 
 def damaged(what: str, *, store: str, path: Path) -> StoreDamagedError:
@@ -95,12 +103,12 @@ def _by_errno(code: int, path: Path) -> StateDirectoryError | None:
     return None
 
 
-def _by_room(path: Path) -> StateDirectoryError | None:
+def _by_room(path: Path, needed_bytes: int) -> StateDirectoryError | None:
     try:
         room = os.statvfs(path)
     except OSError:
         return None
-    if room.f_bavail * room.f_frsize >= _LEAST_ROOM_BYTES:
+    if room.f_bavail * room.f_frsize >= needed_bytes:
         return None
     return _disk_full(path)
 

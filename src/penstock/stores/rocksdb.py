@@ -35,7 +35,7 @@ from rocksdict import (
 
 from penstock.errors import StateLockedError, StoreDamagedError, TaskNotHereError
 from penstock.stores.contract import Change, StoreIdentity, pages
-from penstock.stores.failures import damaged, store_error
+from penstock.stores.failures import damaged, is_stall, store_error
 
 BLOCK_CACHE_BYTES = 50 * 1024 * 1024
 WRITE_BUFFER_BYTES = 16 * 1024 * 1024
@@ -45,7 +45,7 @@ CHUNK_RECORDS = 2_000
 CHUNK_BYTES = 1024 * 1024
 GET_CHUNK_KEYS = 10_000
 _STALL_PAUSE_SECONDS = 0.002
-_STALL_SECONDS_MAX = 10.0
+_STALL_SECONDS_MAX = 15.0
 
 _OWN = b"\x00"
 _USER = b"\x01"
@@ -86,6 +86,9 @@ class RocksDBStore:
         self._write_options = WriteOptions()
         # The stub calls it a method; it is a property.
         self._write_options.disable_wal = True  # type: ignore[method-assign,assignment]
+        # Else a write that must wait for the disk waits with the GIL held: for ever, once the disk
+        # is full, and with every heartbeat of the process.
+        self._write_options.no_slowdown = True
 
     @property
     def name(self) -> str:
@@ -114,15 +117,17 @@ class RocksDBStore:
             self._write(batch)
 
     def _write(self, batch: WriteBatch) -> None:
-        with self._native():
-            # A stalled write would wait for the disk with the GIL held. Not for ever, though: where
-            # the disk is what failed, only the write itself says so.
-            give_up = time.monotonic() + _STALL_SECONDS_MAX
-            while self._db.property_int_value("rocksdb.is-write-stopped"):
-                if time.monotonic() > give_up:
-                    break
-                time.sleep(_STALL_PAUSE_SECONDS)
-            self._db.write(batch, self._write_options)
+        give_up = time.monotonic() + _STALL_SECONDS_MAX
+        while True:
+            try:
+                self._db.write(batch, self._write_options)
+            except Exception as error:
+                if not is_stall(error) or time.monotonic() > give_up:
+                    with self._native():
+                        raise
+            else:
+                return
+            time.sleep(_STALL_PAUSE_SECONDS)
 
     def offset(self) -> int | None:
         return self._read_long(_OFFSET)
