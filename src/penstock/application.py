@@ -14,7 +14,7 @@ from typing import Any, Self, TypeVar
 
 from penstock.config import Config
 from penstock.driver.events import DriverState, Event, Listener, StateChanged, Totals
-from penstock.errors import ConfigError, PenstockError
+from penstock.errors import ConfigError
 from penstock.serdes import Serde
 from penstock.topology import KStream, StreamsBuilder, Topology
 from penstock.topology.naming import check_name
@@ -87,11 +87,14 @@ class Application:
 
     def run(self) -> None:
         """Run until Ctrl-C, SIGTERM or `stop()`; raises what ends it otherwise."""
+        self._stop.clear()
         with _signals_stop(self._stop):
             self._run()
 
     def start(self) -> None:
         """Run in the background; returns once records are being processed."""
+        self._stop.clear()
+        self._running.clear()
         self._thread = threading.Thread(target=self._run_in_background, name="penstock-driver")
         self._thread.start()
         while self._thread.is_alive() and not self._running.wait(0.05):
@@ -136,7 +139,7 @@ class Application:
         self._change("starting")
         try:
             _run_driver(self, topology)
-        except PenstockError:
+        except BaseException:
             self._change("failed")
             raise
         self._change("stopped")
@@ -161,16 +164,19 @@ def _run_driver(app: Application, topology: Topology) -> None:
     # Spark takes a second to import; those who only describe a topology need not wait for it.
     from penstock.driver.opening import OpeningOrder, open_driver
 
+    should_stop = app._stop.is_set
     order = OpeningOrder(
         application_id=app.application_id,
         config=app.config,
         topology=topology,
         listener=app._tell,
         token=secrets.token_hex(32),
+        should_stop=should_stop,
     )
-    should_stop = app._stop.is_set
     with contextlib.ExitStack() as stack:
         driver = open_driver(order, stack=stack)
+        if driver is None:
+            return
         app.totals = driver.totals
         app._change("restoring")
         driver.run(lambda: should_stop() or driver.all_serving())

@@ -7,6 +7,7 @@ applications that would move the group meanwhile.
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import os
 import socket
@@ -33,6 +34,7 @@ from penstock.errors import AnotherDriverError, FencedError, GroupInUseError, Ka
 _log = logging.getLogger("penstock.driver")
 
 _BEATS_WITHOUT_SIGN = 3
+_GOODBYE_SECONDS = 5.0
 _COORDINATOR_ON_ITS_WAY = {
     NativeError.NOT_COORDINATOR,
     NativeError.COORDINATOR_NOT_AVAILABLE,
@@ -79,8 +81,7 @@ class DriverLease:
                 f"The consumer group {self._application_id!r} has live members: {names}",
                 hint="Stop them, or use another application id",
             )
-        if members:
-            self._check_driver_dead()
+        self._check_driver_dead(was_member=bool(members))
 
     def acquire(self) -> None:
         """Fence any older driver and write the next generation."""
@@ -125,10 +126,15 @@ class DriverLease:
             _log.info("The group's offsets were not written: %s", error)
 
     def release(self) -> None:
-        """Stop beating and leave the group."""
+        """Stop beating, say that nobody is at work now, and leave the group."""
         self._stop.set()
         for thread in self._threads:
             thread.join(self._timeout)
+        if self._threads and self.lost is None:
+            self.record = msgspec.structs.replace(self.record, host="", pid=0, process_start=0.0)
+            # Whoever comes next waits for our beats then, and takes over all the same.
+            with contextlib.suppress(KafkaError):
+                self._write_beat(_GOODBYE_SECONDS)
         self._member.close()
         self._producer.flush(1)
 
@@ -147,11 +153,11 @@ class DriverLease:
                     raise KafkaError(f"The consumer group cannot be looked at: {error}") from error
             time.sleep(0.1)
 
-    def _check_driver_dead(self) -> None:
+    def _check_driver_dead(self, *, was_member: bool) -> None:
         data = read_last(self._logs, self._topic, DRIVER_PARTITION)
-        if data is None:
+        record = None if data is None else DriverRecord.decode(data)
+        if record is None or not record.pid:
             return
-        record = DriverRecord.decode(data)
         where = {"host": record.host, "process": record.pid}
         hint = "Stop it first, or use another application id"
         error = AnotherDriverError(
@@ -160,6 +166,9 @@ class DriverLease:
         if record.host == socket.gethostname():
             if is_alive(record.pid, record.process_start):
                 raise error
+            return
+        if not was_member:
+            # The group has given it up, so it has been silent for a session timeout.
             return
         before = self._driver_end()
         deadline = time.monotonic() + _BEATS_WITHOUT_SIGN * self._beat_seconds
@@ -209,17 +218,16 @@ class DriverLease:
             except KafkaError as error:
                 _log.warning("%s", error)
 
-    def _write_beat(self) -> None:
+    def _write_beat(self, timeout_seconds: float | None = None) -> None:
+        timeout_seconds = timeout_seconds or self._timeout
         try:
             self._producer.begin_transaction()
-            self._producer.produce(
-                self._topic, self.record.encode(), b"driver", DRIVER_PARTITION
-            )
-            self._producer.commit_transaction(self._timeout)
+            self._producer.produce(self._topic, self.record.encode(), b"driver", DRIVER_PARTITION)
+            self._producer.commit_transaction(timeout_seconds)
         except KafkaException as error:
             native = error.args[0]
             if native.txn_requires_abort():
-                self._producer.abort_transaction(self._timeout)
+                self._producer.abort_transaction(timeout_seconds)
                 raise KafkaError(f"The driver's beat was not written: {error}") from error
             raise FencedError(f"The driver's beat was refused: {native.str()}") from error
 

@@ -6,6 +6,7 @@ import contextlib
 import logging
 import os
 import time
+from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 
@@ -43,13 +44,27 @@ class OpeningOrder:
     topology: Topology
     listener: Listener
     token: str
+    should_stop: Callable[[], bool]
 
 
-def open_driver(order: OpeningOrder, *, stack: contextlib.ExitStack) -> Driver:
+class _StopAskedError(Exception):
+    """Someone asked to stop before the driver was open."""
+
+
+def open_driver(order: OpeningOrder, *, stack: contextlib.ExitStack) -> Driver | None:
     """A driver whose instances are there and whose Spark is warm; `stack` closes it.
 
-    Kafka is asked first, because its errors come at once; Spark takes seconds to start, so the lease
-    and the instances are had meanwhile.
+    None if it was asked to stop meanwhile.
+    """
+    try:
+        return _open_driver(order, stack)
+    except _StopAskedError:
+        return None
+
+
+def _open_driver(order: OpeningOrder, stack: contextlib.ExitStack) -> Driver:
+    """Kafka is asked first, because its errors come at once; Spark takes seconds to start, so the
+    lease and the instances are had meanwhile.
     """
     config, application_id = order.config, order.application_id
     logs = LogClients(config, application_id)
@@ -57,14 +72,17 @@ def open_driver(order: OpeningOrder, *, stack: contextlib.ExitStack) -> Driver:
     prepared = prepare(order.topology, application_id, config, admin)
     lease = DriverLease(application_id, config, logs)
     lease.check_free()
+    _go_on(order)
     pool = stack.enter_context(ThreadPoolExecutor(2))
     opening = pool.submit(_open_spark, application_id, config)
     stack.callback(_close_spark, opening)
     stack.callback(lease.release)
     lease.acquire()
+    _go_on(order)
     commits = lease.name_tasks([task.name for task in prepared.layout.tasks])
     coordinator = _start_instances(order, opening, stack)
     session = opening.result()
+    _go_on(order)
     jobs = Jobs(session.spark, config, application_id)
     warm = pool.submit(jobs.warm_up)
     inputs = InputLogs(logs, prepared.inputs)
@@ -82,7 +100,7 @@ def open_driver(order: OpeningOrder, *, stack: contextlib.ExitStack) -> Driver:
     )
     driver = Driver(parts, dict(commits), order.listener)
     stack.callback(driver.drain, _DRAIN_SECONDS)
-    _wait_for_instances(coordinator)
+    _wait_for_instances(order, coordinator)
     warm.result()
     return driver
 
@@ -122,9 +140,15 @@ def _submitted() -> bool:
     return "PYSPARK_GATEWAY_PORT" in os.environ
 
 
-def _wait_for_instances(coordinator: Coordinator) -> None:
+def _go_on(order: OpeningOrder) -> None:
+    if order.should_stop():
+        raise _StopAskedError
+
+
+def _wait_for_instances(order: OpeningOrder, coordinator: Coordinator) -> None:
     deadline = time.monotonic() + _REGISTER_SECONDS
     while not coordinator.names():
+        _go_on(order)
         for name, slot in coordinator.lost():
             _log.warning("Instance %s ended before it registered", name)
             if slot is not None:

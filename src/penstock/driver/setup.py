@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import socket
 from collections.abc import Mapping
+from contextlib import closing
 from dataclasses import dataclass
 
+from penstock.changelog.kafka_failures import unreachable
 from penstock.changelog.topic_admin import TopicAdmin
 from penstock.changelog.topics import (
     ExistingTopic,
@@ -15,9 +18,12 @@ from penstock.changelog.topics import (
 from penstock.config import Config
 from penstock.coordination.ids import Epoch, TaskId
 from penstock.coordination.layout import Layout, TaskLayout, lay_out
+from penstock.errors import PartitionCountError
 from penstock.instance.protocol import InputOrder, StoreOrder, TakeOrder
-from penstock.topology import Topology
-from penstock.topology import naming
+from penstock.topology import Topology, naming
+
+_CONNECT_SECONDS = 5.0
+_KAFKA_PORT = 9092
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -74,18 +80,15 @@ class Prepared:
 
     def _store(self, name: str) -> StoreOrder:
         changelog = naming.changelog_topic(self.application_id, name)
-        return StoreOrder(
-            name=name, changelog=changelog, changelog_id=self.topics[changelog].id
-        )
+        return StoreOrder(name=name, changelog=changelog, changelog_id=self.topics[changelog].id)
 
 
-def prepare(
-    topology: Topology, application_id: str, config: Config, admin: TopicAdmin
-) -> Prepared:
+def prepare(topology: Topology, application_id: str, config: Config, admin: TopicAdmin) -> Prepared:
     """Check the topics that users made, and make our own.
 
     Raises `TopicMissingError`, `PartitionCountError`, `BrokerUnreachableError`.
     """
+    _check_broker(str(config.client_properties()["bootstrap.servers"]))
     internal = {
         naming.repartition_topic(application_id, sink.topic)
         for sub in topology.sub_topologies
@@ -102,9 +105,7 @@ def prepare(
     layout = lay_out(topology, application_id, partitions)
     factor = config.replication_factor
     wanted = [
-        commits_topic(
-            application_id, partitions=1 + len(layout.tasks), replication_factor=factor
-        )
+        commits_topic(application_id, partitions=1 + len(layout.tasks), replication_factor=factor)
     ]
     prefix, changelog = len(application_id) + 1, len("-changelog")
     for name, count in layout.changelogs.items():
@@ -118,10 +119,51 @@ def prepare(
                 application_id, name[prefix:], partitions=count, replication_factor=factor
             )
         )
-    own = admin.ensure(wanted)
+    try:
+        own = admin.ensure(wanted)
+    except PartitionCountError as error:
+        raise _with_its_source(error, layout, application_id, partitions) from error
     return Prepared(
         application_id=application_id,
         config=config,
         layout=layout,
         topics={**external, **own},
     )
+
+
+def _check_broker(servers: str) -> None:
+    """Make sure that something listens: a client asks on for its whole time-out before it says so."""
+    for each in servers.split(","):
+        host, colon, port = each.strip().rpartition("://")[2].rpartition(":")
+        where = (host.strip("[]"), int(port)) if colon and port.isdigit() else (port, _KAFKA_PORT)
+        try:
+            with closing(socket.create_connection(where, timeout=_CONNECT_SECONDS)):
+                return
+        except OSError:
+            continue
+    raise unreachable(servers)
+
+
+def _with_its_source(
+    error: PartitionCountError,
+    layout: Layout,
+    application_id: str,
+    partitions: Mapping[str, int],
+) -> PartitionCountError:
+    """The error in terms of the topic that the user made, and not of ours that was made from it."""
+    internal = str(error.where["topic"])
+    for task in layout.tasks:
+        sub = task.sub_topology
+        written = sub.output_topics(application_id)
+        stores = [naming.changelog_topic(application_id, store.name) for store in sub.stores]
+        sources = {topic: partitions.get(topic, 0) for topic in sub.input_topics(application_id)}
+        source = max(sources, key=lambda topic: sources[topic])
+        if internal in (*written, *stores) and sources[source]:
+            return PartitionCountError(
+                f"The topic has {sources[source]} partitions, and the state was made with another "
+                f"number: {error.message}",
+                where={"topic": source},
+                hint="Keys now go to other partitions, so the state no longer fits. Use a new "
+                "application id, or give the topic its old number of partitions",
+            )
+    return error

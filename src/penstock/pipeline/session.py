@@ -91,16 +91,17 @@ def open_session(application_id: str, config: Config, jars: Sequence[Path]) -> S
     builder = builder.config("spark.jars", ",".join(str(jar) for jar in jars))
     if not submitted:
         builder = builder.master(config.master)
-    existing = SparkSession.getActiveSession()
+    # Not `getActiveSession`: that is the calling thread's, and whoever made it may be another one.
+    found = SparkContext._active_spark_context is not None  # noqa: SLF001 - there is no public way
     logging.getLogger("py4j").setLevel(logging.WARNING)
     with contextlib.nullcontext() if _wants_log(config.spark) else _quiet_stderr():
         spark = builder.getOrCreate()
     spark.sparkContext.setLogLevel("OFF" if not _wants_log(config.spark) else "WARN")
-    if submitted:
-        # spark-submit made the driver's class loader before our jars were known.
+    if submitted or found:
+        # The driver's class loader was made before our jars were known.
         for jar in jars:
             spark.sql(f"ADD JAR '{jar}'")
-    return Session(spark, owned=existing is None)
+    return Session(spark, owned=not found)
 
 
 def _use_this_python() -> None:
