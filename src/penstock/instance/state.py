@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable
 
 from penstock.changelog.commit_record import ChangelogEnd, CommitRecord
@@ -14,7 +15,7 @@ from penstock.changelog.restore import (
     restore,
 )
 from penstock.coordination.ids import TaskId
-from penstock.errors import StoreDamagedError, TaskNotHereError
+from penstock.errors import PenstockError, StoreDamagedError, TaskNotHereError
 from penstock.instance.clients import SharedClients
 from penstock.instance.protocol import StoreOrder, TakeOrder
 from penstock.observability.crash_points import crash_point
@@ -95,6 +96,14 @@ class TaskStores:
         """Records restored, and how many there are in all."""
         done = sum(each.restored for each in self._restored.values())
         return done, done + sum(each.remaining for each in self._restored.values())
+
+    def wipe(self, name: str) -> None:
+        """Delete a store that cannot be read; the next `restore` makes it anew."""
+        assert self._directory is not None
+        # Its memory is as little worth as its files.
+        with contextlib.suppress(PenstockError):
+            self._stores.pop(name).close()
+        self._directory.wipe_store(name)
 
     def flush(self) -> None:
         """Make what was applied durable, and export how far that is."""

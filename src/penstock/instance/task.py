@@ -24,6 +24,7 @@ from penstock.errors import (
     InstanceError,
     PartitionCountError,
     PenstockError,
+    StoreDamagedError,
     TaskNotHereError,
     TopicMismatchError,
 )
@@ -182,7 +183,11 @@ class OpenTask:
         reply = self._refusal(header.epoch, header.n)
         if reply is not None:
             return reply, None
-        values = self._stores.get(header.store).get_many(keys.to_pylist())
+        try:
+            values = self._stores.get(header.store).get_many(keys.to_pylist())
+        except StoreDamagedError as error:
+            with self._lock:
+                return self._rebuild(header.store, error), None
         # A commit may have gone by meanwhile; then these values are of two times.
         reply = self._refusal(header.epoch, header.n)
         if reply is not None:
@@ -235,9 +240,12 @@ class OpenTask:
             return self._lost(InstanceError(f"{type(error).__name__}: {error}"))
         crash_point("commit.after_txn_before_store")
         # c. The stores, and how much of the changelog they hold now.
+        store = ""
         try:
             for store, store_changes in changes.items():
                 self._stores.apply(store, store_changes, ends[store])
+        except StoreDamagedError as error:
+            return self._rebuild(store, error)
         except PenstockError as error:
             self._fail(error)
             return Reply(status="lost", reason=str(error))
@@ -306,6 +314,18 @@ class OpenTask:
             self._state = "taking"
             threading.Thread(target=self.take, name=f"retake-{self.order.task}").start()
         return Reply(status="lost", reason=str(error))
+
+    def _rebuild(self, store: str, error: StoreDamagedError) -> Reply:
+        """A store that was opened well turned out to be damaged: its changelog has it all."""
+        if self._state != "running":
+            return Reply(status="lost", reason=f"the task is {self._state}")
+        self._notes.append(f"{error}: rebuilding it from {self._stores.changelog(store)}")
+        try:
+            self._stores.wipe(store)
+        except PenstockError as failure:
+            self._fail(failure)
+            return Reply(status="lost", reason=str(failure))
+        return self._lost(error)
 
     # Giving up.
 
