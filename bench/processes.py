@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import resource
 import signal
 import subprocess
 import sys
@@ -11,6 +10,8 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
+
+import psutil  # type: ignore[import-untyped]
 
 from bench.errors import BenchError
 from penstock.local import leash
@@ -38,13 +39,10 @@ class Running:
                 self._children.append(child)
 
     def check(self) -> None:
-        """Raise, with the end of the log, if a process has ended by itself."""
+        """Raise if a process has ended by itself."""
         for child in self._children:
             if child.poll() is not None:
-                raise BenchError(
-                    f"{child.args!r} ended with {child.returncode} before it was done:\n"
-                    f"{self.log_tail()}"
-                )
+                raise BenchError(f"the process ended with {child.returncode} before it was done")
 
     def stop(self) -> float:
         """Ask the processes to end, wait for them, and say how long that took."""
@@ -56,8 +54,7 @@ class Running:
                 child.wait(max(0.1, STOP_SECONDS - (time.monotonic() - begin)))
             except subprocess.TimeoutExpired:
                 raise BenchError(
-                    f"{child.args!r} did not end within {STOP_SECONDS:.0f} s of SIGTERM:\n"
-                    f"{self.log_tail()}"
+                    f"the process did not end within {STOP_SECONDS:.0f} s of SIGTERM"
                 ) from None
         return time.monotonic() - begin
 
@@ -70,21 +67,32 @@ class Running:
             if child.stdin is not None:
                 child.stdin.close()
 
+    def cpu_seconds(self) -> float:
+        """Processor time so far of the processes and all they started, ended ones included."""
+        total = 0.0
+        for child in self._children:
+            root = psutil.Process(child.pid)
+            for process in (root, *root.children(recursive=True)):
+                with suppress(psutil.NoSuchProcess):
+                    times = process.cpu_times()
+                    total += times.user + times.system + times.children_user
+                    total += times.children_system
+        return total
+
     def log_tail(self) -> str:
         return self._log.read_text(errors="replace")[-LOG_TAIL_CHARS:]
 
 
-def children_cpu_seconds() -> float:
-    """Processor time of all processes that this one, or its children, started and saw end."""
-    usage = resource.getrusage(resource.RUSAGE_CHILDREN)
-    return usage.ru_utime + usage.ru_stime
-
-
 @contextmanager
 def running(commands: list[list[str]], log: Path) -> Iterator[Running]:
-    """Run the commands for the length of the block; nothing outlives it."""
+    """Run the commands for the length of the block; nothing outlives it.
+
+    What goes wrong within is raised with the end of the processes' log.
+    """
     system = Running(commands, log)
     try:
         yield system
+    except BenchError as error:
+        raise BenchError(f"{log.stem}: {error}\n{system.log_tail()}") from error
     finally:
         system.kill()
