@@ -56,11 +56,14 @@ class PenstockError(Exception):
         name = type(self).__name__.removesuffix("Error")
         return "".join(("_" if c.isupper() and i else "") + c.lower() for i, c in enumerate(name))
 
+    @property
+    def summary(self) -> str:
+        """What happened and where, for those who already know what to do."""
+        where = ", ".join(f"{k} {v}" for k, v in self.where.items())
+        return f"{self.message} ({where})" if where else self.message
+
     def __str__(self) -> str:
-        text = self.message
-        if self.where:
-            text += " (" + ", ".join(f"{k} {v}" for k, v in self.where.items()) + ")"
-        return f"{text}. {self.hint}" if self.hint else text
+        return f"{self.summary}. {self.hint}" if self.hint else self.summary
 
     def __reduce__(self) -> tuple[object, ...]:
         # Spark carries exceptions between processes; keyword-only arguments would be lost.

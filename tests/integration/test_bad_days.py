@@ -1,29 +1,67 @@
 """Bad input and bad days: each ends in an error that says what, where and what next, and costs nothing.
 
-Method: a real broker and one Spark session for all; the application runs in this process, is broken in
-one way, and after the cause is mended goes on from where it was, to the exact counts.
+Method: a real broker, and one Spark session for all. The application runs in this process, is broken
+in one way after the other, and once all is mended goes on from where it was, to the exact counts.
 """
 
 from __future__ import annotations
 
+import contextlib
+import os
+import shutil
+import signal
 import socket
+import subprocess
+import threading
+from collections import Counter
+from collections.abc import Iterator
+from datetime import timedelta
 from pathlib import Path
 
+import psutil
 import pytest
+from confluent_kafka import Consumer, Producer, TopicPartition
+from confluent_kafka.admin import (
+    AlterConfigOpType,
+    ConfigEntry,
+    ConfigResource,
+    NewPartitions,
+    ResourceType,
+)
 
 import penstock as ps
-from tests.harness import Scene
+from penstock.changelog.commit_record import DriverRecord
+from penstock.driver import watch
+from penstock.errors import (
+    AnotherDriverError,
+    BrokerUnreachableError,
+    ChangelogError,
+    DeserializationError,
+    GroupInUseError,
+    PartitionCountError,
+    StateDirectoryError,
+    StateDiskFullError,
+    StateForeignError,
+    StateLockedError,
+    StatePermissionError,
+    TopicMissingError,
+    UserFunctionError,
+)
+from penstock.stores.directory import FileLock
+from tests.harness import AppProcess, Scene, wait_until
 from tests.in_process import Run, start_fails
 
 pytestmark = pytest.mark.usefixtures("spark")
 
+Records = list[tuple[bytes, bytes]]
 
-@pytest.fixture
+
+@pytest.fixture()
 def scene(kafka: str, tmp_path: Path) -> Scene:
     return Scene(kafka, tmp_path, partitions=2).create_topics()
 
 
-def records(count: int, *, keys: int = 10) -> list[tuple[bytes, bytes]]:
+def records(count: int, *, keys: int = 10) -> Records:
     return [(b"key-%d" % (i % keys), b"value") for i in range(count)]
 
 
@@ -34,14 +72,17 @@ def assert_exact(scene: Scene) -> None:
     assert scene.sequences() == {key: list(range(1, n + 1)) for key, n in expected.items()}
 
 
+# Kafka.
+
+
 def test_nothing_listens_at_the_bootstrap_address(scene: Scene) -> None:
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         address = f"127.0.0.1:{free.getsockname()[1]}"
         error = start_fails(scene, bootstrap_servers=address)
-    assert isinstance(error, ps.errors.BrokerUnreachableError)
+    assert isinstance(error, BrokerUnreachableError)
     assert f"Nothing answers at {address}" in str(error)
-    assert "penstock dev" in str(error) and "bootstrap_servers" in str(error)
+    assert "Start one with `penstock dev`, or set bootstrap_servers" in str(error)
 
 
 def test_a_missing_topic_is_named_with_the_nearest_one(scene: Scene) -> None:
@@ -58,16 +99,381 @@ def test_a_missing_topic_is_named_with_the_nearest_one(scene: Scene) -> None:
         (misspelt_sink, scene.results + "put", scene.results),
     ):
         error = start_fails(scene, topology)
-        assert isinstance(error, ps.errors.TopicMissingError)
+        assert isinstance(error, TopicMissingError)
         assert f"{wrong!r} does not exist" in str(error)
         assert f"Did you mean {right!r}" in str(error)
 
 
-def test_start_stop_again(scene: Scene) -> None:
-    total = scene.produce(records(100))
+def test_a_source_topic_that_gets_partitions(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(watch, "WATCH_SECONDS", 0.2)
+    total = scene.produce(records(40))
     with Run(scene) as run:
         run.wait_committed(total)
-    total += scene.produce(records(100))
-    with Run(scene) as run:
-        run.wait_committed(total)
+        admin = scene.admin
+        admin.create_partitions([NewPartitions(scene.source, 3)])[scene.source].result()
+        with pytest.raises(PartitionCountError) as while_running:
+            run.wait_end()
+    assert "has 3 partitions now; the application started with 2" in str(while_running.value)
+    at_start = start_fails(scene)
+    assert isinstance(at_start, PartitionCountError)
+    assert "has 3 partitions, and the state was made with another number" in str(at_start)
+    for error in (while_running.value, at_start):
+        assert error.where["topic"] == scene.source
+        assert "Use a new application id" in error.hint
     assert_exact(scene)
+
+
+def test_a_changelog_that_lost_its_start_and_one_that_was_made_anew(scene: Scene) -> None:
+    total = scene.produce(records(40))
+    with Run(scene) as run:
+        run.wait_committed(total)
+    old_state = scene.directory / "old"
+    shutil.copytree(scene.state_dir, old_state)
+    kept_from = changelog_ends(scene)
+    total += scene.produce(records(40))
+    with Run(scene) as run:
+        run.wait_committed(total)
+    # Every key was written again several times, so that what is left of the changelog is a whole
+    # state, but not one that an older store can be brought up to.
+    purge(scene, scene.changelog, {p: end + 4 for p, end in kept_from.items()})
+    shutil.rmtree(scene.state_dir)
+    old_state.rename(scene.state_dir)
+    total += scene.produce(records(40))
+    with Run(scene) as run:
+        run.wait_committed(total)
+    assert len(run.notices) == 2
+    for notice in run.notices:
+        assert f"{scene.changelog} no longer holds what store counts of task 0_" in notice
+        assert "rebuilding the store" in notice
+    assert_exact(scene)
+
+    delete_topics(scene, scene.changelog)
+    error = start_fails(scene)
+    assert isinstance(error, ChangelogError)
+    assert error.where["topic"] == scene.changelog
+    assert "deleted and made again" in str(error)
+    assert "internal topics" in error.hint
+    assert scene.committed() == total
+
+
+def changelog_ends(scene: Scene) -> dict[int, int]:
+    ends: dict[int, int] = {}
+    for row in scene.read(scene.changelog):
+        ends[row.partition] = max(row.offset, ends.get(row.partition, 0))
+    return ends
+
+
+def purge(scene: Scene, topic: str, before: dict[int, int]) -> None:
+    """Delete a compacted topic's records below these offsets, which the broker only allows so."""
+    admin = scene.admin
+    for policy in ("compact,delete", "compact"):
+        entry = ConfigEntry(
+            "cleanup.policy", policy, incremental_operation=AlterConfigOpType.SET
+        )
+        resource = ConfigResource(ResourceType.TOPIC, topic, incremental_configs=[entry])
+        admin.incremental_alter_configs([resource])[resource].result()
+        if policy == "compact,delete":
+            asked = [TopicPartition(topic, p, offset) for p, offset in before.items()]
+            for future in admin.delete_records(asked).values():
+                future.result()
+
+
+def delete_topics(scene: Scene, *names: str) -> None:
+    admin = scene.admin
+    for future in admin.delete_topics(list(names)).values():
+        future.result()
+    wait_until(lambda: not set(names) & set(admin.list_topics().topics), what="topics were gone")
+
+
+# Records and functions.
+
+
+def test_bad_records_and_functions_that_raise(scene: Scene) -> None:
+    def topology(app: ps.Application, source: str, results: str) -> None:
+        def half(value: int) -> int:
+            if value == 13:
+                raise RuntimeError("unlucky")
+            return value // 2
+
+        stream = app.stream(source, key=str, value=int).map_values(half, value=int)
+        stream.group_by_key().count("counts").to_stream().to(results)
+
+    def mended(app: ps.Application, source: str, results: str) -> None:
+        stream = app.stream(source, key=str, value=int).map_values(lambda v: v // 2, value=int)
+        stream.group_by_key().count("counts").to_stream().to(results)
+
+    numbers = [(b"key-%d" % (i % 10), i.to_bytes(8, "big")) for i in range(20)]
+    good = scene.produce([each for each in numbers if each[1][-1] != 13])
+    with Run(scene, topology) as run:
+        run.wait_committed(good)
+        scene.produce([(key, value) for key, value in numbers if value[-1] == 13])
+        with pytest.raises(UserFunctionError) as raised:
+            run.wait_end()
+    assert scene.committed() == good, "the slice was committed"
+    unlucky = next(row for row in scene.read(scene.source) if row.value == numbers[13][1])
+    assert raised.value.where["topic"] == scene.source
+    assert int(str(raised.value.where["partition"])) == unlucky.partition
+    assert int(str(raised.value.where["offset"])) == unlucky.offset
+    assert "in half" in str(raised.value)
+    assert "RuntimeError: unlucky" in str(raised.value)
+    assert "mend the function and start again" in str(raised.value)
+
+    scene.produce([(b"key-1", b"no long")])
+    with Run(scene, mended) as run, pytest.raises(DeserializationError) as undecodable:
+        run.wait_end()
+    bad = next(row for row in scene.read(scene.source) if row.value == b"no long")
+    assert undecodable.value.where["topic"] == scene.source
+    assert int(str(undecodable.value.where["partition"])) == bad.partition
+    assert int(str(undecodable.value.where["offset"])) == bad.offset
+    assert 'deserialization_exception_handler="continue"' in str(undecodable.value)
+
+    scene.produce([(b"\xff", (1).to_bytes(8, "big"))])
+    with Run(scene, mended, deserialization_exception_handler="continue") as run:
+        run.wait_committed(22)
+        assert run.app.totals.dropped == {"undecodable": 2}
+    assert scene.sequences() == {b"key-%d" % i: [1, 2] for i in range(10)}
+
+
+# The state directory.
+
+
+def test_a_state_directory_that_cannot_be_used(scene: Scene) -> None:
+    total = scene.produce(records(40))
+    with Run(scene) as run:
+        run.wait_committed(total)
+    total += scene.produce(records(40))
+    own = scene.state_dir / scene.application_id
+
+    lock = FileLock.acquire(own / ".lock")
+    error = start_fails(scene)
+    lock.release()
+    assert isinstance(error, StateLockedError)
+    assert f"held by process {os.getpid()}" in str(error)
+    assert "set state_dir to another" in str(error)
+
+    kept = own.rename(scene.directory / "kept")
+    own.write_text("in the way")
+    error = start_fails(scene)
+    own.unlink()
+    assert isinstance(error, StateDirectoryError)
+    assert str(own) in str(error)
+    assert "set state_dir to another" in str(error)
+
+    own.mkdir()
+    own.joinpath("process-metadata").write_text('{"processId":"1","applicationId":"clinic"}')
+    error = start_fails(scene)
+    shutil.rmtree(own)
+    assert isinstance(error, StateForeignError)
+    assert "made by the application 'clinic'" in str(error)
+    assert "Set state_dir to another" in str(error)
+
+    kept.rename(own)
+    with Run(scene) as run:
+        run.wait_committed(total)
+    assert run.notices == []
+    assert_exact(scene)
+
+
+@contextlib.contextmanager
+def small_disk(path: Path) -> Iterator[None]:
+    """A file system of its own, which can be full or read-only without harm to anyone."""
+    path.mkdir()
+    if subprocess.run(["mount", "-t", "tmpfs", "-o", "size=64m", "tmpfs", path]).returncode:
+        pytest.skip("this user may not mount a file system")
+    try:
+        yield
+    finally:
+        subprocess.run(["umount", "--lazy", path], check=True)
+
+
+def fill(path: Path) -> Path:
+    filler = path / "filler"
+    with contextlib.suppress(OSError), filler.open("wb", buffering=0) as file:
+        while True:
+            file.write(b"x" * 65536)
+    return filler
+
+
+def test_a_disk_that_is_read_only_or_full(scene: Scene) -> None:
+    def latest(app: ps.Application, source: str, results: str) -> None:
+        stream = app.stream(source, key=bytes, value=bytes).group_by_key()
+        stream.reduce(lambda old, new: new, "counts").to_stream().to(results)
+
+    def large(count: int) -> Records:
+        return [(b"key-%d" % (i % 3), bytes([i]) * 400_000) for i in range(count)]
+
+    with small_disk(scene.state_dir):
+        total = scene.produce(large(6))
+        with Run(scene, latest) as run:
+            run.wait_committed(total)
+            filler = fill(scene.state_dir)
+            # More than a store keeps in memory.
+            total += scene.produce(large(160))
+            with pytest.raises(StateDiskFullError) as full:
+                run.wait_end()
+        assert "nothing that was committed is lost" in str(full.value)
+        assert "Free space" in str(full.value)
+        assert str(scene.state_dir) in str(full.value)
+        assert isinstance(start_fails(scene, latest), StateDiskFullError)
+        filler.unlink()
+        subprocess.run(["mount", "-o", "remount,ro", scene.state_dir], check=True)
+        error = start_fails(scene, latest)
+        assert isinstance(error, StatePermissionError)
+        assert str(scene.state_dir) in str(error)
+        subprocess.run(["mount", "-o", "remount,rw", scene.state_dir], check=True)
+        with Run(scene, latest) as run:
+            run.wait_committed(total)
+    sent = Counter((row.key, row.value) for row in scene.read(scene.source))
+    assert Counter((row.key, row.value) for row in scene.read(scene.results)) == sent
+
+
+def test_damaged_stores_are_rebuilt(kafka: str, tmp_path: Path) -> None:
+    scene = Scene(kafka, tmp_path, partitions=4).create_topics()
+    total = scene.produce(records(8000, keys=4000))
+    with Run(scene) as run:
+        run.wait_committed(total)
+    stores = [
+        scene.state_dir / scene.application_id / f"0_{partition}" / "counts"
+        for partition in range(4)
+    ]
+    (stores[0] / "CURRENT").write_bytes(b"nonsense")
+    manifest = next(stores[1].glob("MANIFEST-*"))
+    overwrite(manifest, at=manifest.stat().st_size // 3)
+    table = next(stores[2].glob("*.sst"))
+    os.truncate(table, table.stat().st_size // 2)
+    # Blocks behind the first, which holds the store's own records: seen only when keys are read.
+    table = next(stores[3].glob("*.sst"))
+    overwrite(table, at=table.stat().st_size // 3)
+    total += scene.produce(records(4000, keys=4000))
+    with Run(scene) as run:
+        run.wait_committed(total)
+    for store in stores:
+        [notice] = [each for each in run.notices if str(store) in each]
+        assert f"rebuilding it from {scene.changelog}" in notice
+    assert_exact(scene)
+
+
+def overwrite(file: Path, *, at: int) -> None:
+    with file.open("r+b") as opened:
+        opened.seek(at)
+        opened.write(b"\xff" * 64)
+
+
+# Others who work under the same name.
+
+
+def test_one_driver_and_nobody_else_in_its_group(scene: Scene) -> None:
+    scene.produce(records(40))
+    beat = timedelta(milliseconds=300)
+    with group_member(scene, {"client.id": "a-tool"}):
+        error = start_fails(scene, heartbeat_interval=beat)
+    assert isinstance(error, GroupInUseError)
+    assert f"{scene.application_id!r} has live members: a-tool on" in str(error)
+    assert "Stop them, or use another application id" in str(error)
+
+    with driver_elsewhere(scene):
+        error = start_fails(scene, heartbeat_interval=beat)
+    assert isinstance(error, AnotherDriverError)
+    assert "host far-away" in str(error)
+    # That one is silent now, though its group has not given it up.
+    with Run(scene, heartbeat_interval=beat) as run:
+        another = AppProcess(scene)
+        assert another.process.wait(60) == 1
+        assert "error another_driver: " in another.text()
+        assert f"process {os.getpid()}" in another.text()
+        assert isinstance(start_fails(scene), AnotherDriverError)
+        run.wait_committed(40)
+    assert_exact(scene)
+
+
+@contextlib.contextmanager
+def group_member(scene: Scene, properties: dict[str, str]) -> Iterator[None]:
+    """A live member of the application's consumer group."""
+    consumer = Consumer(
+        {
+            "bootstrap.servers": scene.bootstrap,
+            "group.id": scene.application_id,
+            "enable.auto.commit": False,
+            **properties,
+        }
+    )
+    joined = threading.Event()
+    consumer.subscribe([scene.source], on_assign=lambda *_: joined.set())
+
+    def poll() -> bool:
+        consumer.poll(0.05)
+        return joined.is_set()
+
+    wait_until(poll, what="the consumer joined")
+    try:
+        yield
+    finally:
+        consumer.close()
+
+
+@contextlib.contextmanager
+def driver_elsewhere(scene: Scene) -> Iterator[None]:
+    """What can be seen in Kafka of a driver on another machine."""
+    producer = Producer({"bootstrap.servers": scene.bootstrap})
+    stop = threading.Event()
+
+    def beat() -> None:
+        number = 0
+        while not stop.wait(0.05):
+            number += 1
+            record = DriverRecord(
+                generation=1, host="far-away", pid=1, process_start=0.0, beat=number
+            )
+            topic = f"{scene.application_id}-commits"
+            producer.produce(topic, record.encode(), b"driver", 0)
+            producer.flush()
+
+    thread = threading.Thread(target=beat)
+    with group_member(scene, {"group.instance.id": f"{scene.application_id}-driver"}):
+        thread.start()
+        try:
+            yield
+        finally:
+            stop.set()
+            thread.join()
+
+
+# Ctrl-C.
+
+
+def test_ctrl_c_at_any_moment_ends_in_order(kafka: str, tmp_path: Path) -> None:
+    """In a process of its own each, since a signal is for a whole process."""
+    scenes = {}
+    for moment in ("starting", "restoring", "running"):
+        directory = tmp_path / moment
+        directory.mkdir()
+        scenes[moment] = Scene(kafka, directory, partitions=2).create_topics()
+        scenes[moment].produce(records(20_000))
+    with contextlib.ExitStack() as stack:
+        for moment, scene in scenes.items():
+            app = AppProcess(scene, statestore_cache_max_bytes=0, slice_records_max=500)
+            stack.callback(app.kill)
+            app.wait_for(lambda: f"state {moment}" in app.text(), what=f"it was {moment}")  # noqa: B023
+            if moment == "running":
+                app.wait_for(lambda: scene.committed() > 0, what="it worked")  # noqa: B023
+            app.process.send_signal(signal.SIGINT)
+            assert app.process.wait(60) == 0, app.text()
+            assert "Traceback" not in app.text()
+            assert scene.committed() < 20_000, "it had nothing left to do"
+            wait_until(lambda: not started_by(app), what="all its processes had ended")  # noqa: B023
+    for scene in scenes.values():
+        with Run(scene) as run:
+            run.wait_committed(20_000)
+        assert_exact(scene)
+
+
+def started_by(app: AppProcess) -> list[psutil.Process]:
+    """What runs with the environment that the application was given: instances, Java, workers."""
+    found = []
+    for process in psutil.process_iter():
+        with contextlib.suppress(psutil.Error):
+            if process.environ().get("PENSTOCK_CRASH_DIR") == str(app.crash_dir):
+                found.append(process)
+    return found

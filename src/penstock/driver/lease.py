@@ -17,7 +17,7 @@ from collections.abc import Mapping
 from typing import Any
 
 import msgspec
-from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
+from confluent_kafka import KafkaException, Producer
 from confluent_kafka import KafkaError as NativeError
 from confluent_kafka.admin import AdminClient
 
@@ -28,6 +28,7 @@ from penstock.changelog.topics import commits_name
 from penstock.config import Config
 from penstock.coordination.ids import Position
 from penstock.coordination.layout import commits_partitions
+from penstock.driver.member import GroupMember
 from penstock.driver.process_id import is_alive, process_start
 from penstock.errors import AnotherDriverError, FencedError, GroupInUseError, KafkaError
 
@@ -60,7 +61,9 @@ class DriverLease:
                 transaction_timeout_ms=int(config.transaction_timeout.total_seconds() * 1000),
             )
         )
-        self._member = self._new_member()
+        self._member = GroupMember(
+            application_id, self._topic, config, on_replaced=self._lose_membership
+        )
         self._stop = threading.Event()
         self._threads: list[threading.Thread] = []
         self.record = DriverRecord(generation=0, host="", pid=0, process_start=0.0, beat=0)
@@ -106,24 +109,15 @@ class DriverLease:
         tasks = commits_partitions(self.record.tasks, names)
         self.record = msgspec.structs.replace(self.record, tasks=tasks)
         self._write_beat()
-        for target in (self._beat_loop, self._member_loop):
-            thread = threading.Thread(target=target, name=target.__name__, daemon=True)
-            thread.start()
-            self._threads.append(thread)
+        self._member.join()
+        thread = threading.Thread(target=self._beat_loop, name="driver-beat", daemon=True)
+        thread.start()
+        self._threads.append(thread)
         return tasks
 
     def write_group(self, position: Position) -> None:
         """Write the group's offsets; for at-least-once, where no transaction carries them."""
-        offsets = [
-            TopicPartition(topic, partition, offset)
-            for topic, partitions in position.items()
-            for partition, offset in partitions.items()
-        ]
-        try:
-            self._member.commit(offsets=offsets, asynchronous=False)
-        except KafkaException as error:
-            # The commit record counts; tools see the lag a moment later.
-            _log.info("The group's offsets were not written: %s", error)
+        self._member.write(position)
 
     def release(self) -> None:
         """Stop beating, say that nobody is at work now, and leave the group."""
@@ -182,31 +176,6 @@ class DriverLease:
         where = (self._topic, DRIVER_PARTITION)
         return wait_stable(self._logs, [where])[where].end
 
-    def _new_member(self) -> Consumer:
-        # A static member: a driver that starts again takes its dead predecessor's place at once,
-        # and a predecessor that was only slow learns that it was replaced.
-        return Consumer(
-            self._config.client_properties(
-                group_id=self._application_id,
-                group_instance_id=self._id,
-                client_id=self._id,
-                session_timeout_ms=int(self._config.session_timeout.total_seconds() * 1000),
-                heartbeat_interval_ms=int(self._beat_seconds * 1000),
-                enable_auto_commit=False,
-                auto_offset_reset="latest",
-                partition_assignment_strategy="range",
-            )
-        )
-
-    def _member_loop(self) -> None:
-        self._member.subscribe([self._topic], on_assign=lambda c, partitions: c.pause(partitions))
-        while not self._stop.is_set():
-            message = self._member.poll(0.2)
-            error = message.error() if message is not None else None
-            if error is not None and error.fatal():
-                self._lose(f"The group's member was replaced: {error.str()}")
-                return
-
     def _beat_loop(self) -> None:
         while not self._stop.wait(self._beat_seconds):
             self.record = msgspec.structs.replace(self.record, beat=self.record.beat + 1)
@@ -230,6 +199,9 @@ class DriverLease:
                 self._producer.abort_transaction(timeout_seconds)
                 raise KafkaError(f"The driver's beat was not written: {error}") from error
             raise FencedError(f"The driver's beat was refused: {native.str()}") from error
+
+    def _lose_membership(self, reason: str) -> None:
+        self._lose(f"the group's member was replaced: {reason}")
 
     def _lose(self, reason: str) -> None:
         self.lost = FencedError(

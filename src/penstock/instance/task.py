@@ -43,7 +43,7 @@ from penstock.instance.protocol import (
 from penstock.instance.state import TaskStores
 from penstock.instance.writer import WriteAbortedError, Writer, WriteUnknownError
 from penstock.observability.crash_points import crash_point
-from penstock.stores.contract import Change, stored_value
+from penstock.stores.contract import Change
 from penstock.stores.directory import StateDirectory
 
 _log = logging.getLogger("penstock.instance")
@@ -319,7 +319,7 @@ class OpenTask:
         """A store that was opened well turned out to be damaged: its changelog has it all."""
         if self._state != "running":
             return Reply(status="lost", reason=f"the task is {self._state}")
-        self._notes.append(f"{error}: rebuilding it from {self._stores.changelog(store)}")
+        self._notes.append(f"{error.summary}: rebuilding it from {self._stores.changelog(store)}")
         try:
             self._stores.wipe(store)
         except PenstockError as failure:
@@ -395,12 +395,17 @@ def _collect_changes(
     kinds, targets, _, keys, values, times, _ = batch.columns
     if not batch.num_rows or kinds[0].as_py() != CHANGE:
         return
-    rows = zip(
-        targets.to_pylist(), keys.to_pylist(), values.to_pylist(), times.to_pylist(), strict=True
-    )
-    for target, key, value, time in rows:
-        stored = None if value is None else stored_value(time, value)
-        into.setdefault(stores[target], []).append((key, stored))
+    prefixes = times.to_numpy().astype(">i8").tobytes()
+    stored = [
+        None if value is None else prefixes[8 * i : 8 * i + 8] + value
+        for i, value in enumerate(values.to_pylist())
+    ]
+    changes = list(zip(keys.to_pylist(), stored, strict=True))
+    numbers = targets.to_numpy()
+    for number in set(numbers.tolist()):
+        rows = (numbers == number).nonzero()[0].tolist()
+        kept = changes if len(rows) == len(changes) else [changes[row] for row in rows]
+        into.setdefault(stores[number], []).extend(kept)
 
 
 def not_here(task: str) -> TaskNotHereError:

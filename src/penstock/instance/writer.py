@@ -7,9 +7,12 @@ producer is thrown away and the task is taken anew, which fences whatever is sti
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import contextlib
+import itertools
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
 from confluent_kafka import KafkaError as NativeError
@@ -78,26 +81,42 @@ class Writer:
     def send(
         self, batch: pa.RecordBatch, *, changelogs: Sequence[str], topics: Sequence[str], own: int
     ) -> None:
-        """Produce a batch of a commit's rows, in row order; changes go to partition `own`."""
-        produce = self._producer.produce
-        kinds, targets, partitions, keys, values, times, headers = (
-            column.to_pylist() for column in batch.columns
-        )
-        for i, kind in enumerate(kinds):
-            topic = changelogs[targets[i]] if kind == CHANGE else topics[targets[i]]
-            partition = own if kind == CHANGE else partitions[i]
+        """Produce a batch of a commit's rows, in row order; changes go to partition `own`.
+
+        A batch holds changes or outputs, not both.
+        """
+        kinds, targets, partitions, keys, values, times, headers = batch.columns
+        changes = kinds[0].as_py() == CHANGE
+        names = changelogs if changes else topics
+        rows = zip(
+            [names[target] for target in targets.to_pylist()],
+            values.to_pylist(),
+            keys.to_pylist(),
+            itertools.repeat(own) if changes else partitions.to_pylist(),
+            itertools.repeat(None),
+            itertools.repeat(None),
             # librdkafka takes 0 for "now"; 1 ms past the epoch is the nearest that it can say.
-            arguments: dict[str, Any] = {"timestamp": times[i] or 1}
-            if headers[i]:
-                arguments["headers"] = [(each["key"], each["value"]) for each in headers[i]]
-            while True:
-                try:
-                    produce(topic, values[i], keys[i], partition, **arguments)
-                    break
-                except BufferError:
+            np.maximum(times.to_numpy(), 1).tolist(),
+            _header_lists(headers),
+            strict=False,
+        )
+        try:
+            self._produce_all(rows)
+        except KafkaException as error:
+            raise self._error(error) from error
+
+    def _produce_all(self, rows: Iterable[tuple[Any, ...]]) -> None:
+        """Call `produce` with each row; by position, which is twice as fast as by keyword."""
+        produce = self._producer.produce
+        for row in rows:
+            try:
+                produce(*row)
+            except BufferError:
+                while True:
                     self._producer.poll(0.1)
-                except KafkaException as error:
-                    raise self._error(error) from error
+                    with contextlib.suppress(BufferError):
+                        produce(*row)
+                        break
 
     def send_record(self, topic: str, partition: int, key: bytes, value: bytes) -> None:
         """Produce the commit record."""
@@ -166,3 +185,12 @@ class Writer:
     def _unknown(self, reason: str) -> WriteUnknownError:
         return WriteUnknownError(reason, where={"transactional id": self._id})
 
+
+
+def _header_lists(headers: pa.ListArray) -> Iterable[list[tuple[str, bytes]] | None]:
+    if headers.null_count == len(headers):
+        return itertools.repeat(None)
+    return [
+        None if row is None else [(each["key"], each["value"]) for each in row]
+        for row in headers.to_pylist()
+    ]
