@@ -111,14 +111,16 @@ class RocksDBStore:
         remaining = iter(changes)
         last = False
         while not last:
-            batch, last = _next_chunk(remaining)
+            chunk, last = _next_chunk(remaining)
             if last and offset is not None:
-                batch.put(_OFFSET, _LONG.pack(offset))
-            self._write(batch)
+                chunk.append((_OFFSET, _LONG.pack(offset)))
+            self._write(chunk)
 
-    def _write(self, batch: WriteBatch) -> None:
+    def _write(self, chunk: list[Change]) -> None:
         give_up = time.monotonic() + _STALL_SECONDS_MAX
         while True:
+            # A batch is spent once it was tried, whatever became of it.
+            batch = _batch(chunk)
             try:
                 self._db.write(batch, self._write_options)
             except Exception as error:
@@ -208,9 +210,7 @@ class RocksDBStore:
         return number
 
     def _write_own(self, key: bytes, data: bytes) -> None:
-        batch = WriteBatch(raw_mode=True)
-        batch.put(key, data)
-        self._write(batch)
+        self._write([(key, data)])
 
     def _damaged(self, what: str) -> StoreDamagedError:
         return damaged(what, store=self._name, path=self._path)
@@ -229,22 +229,28 @@ class RocksDBStore:
             raise store_error(error, store=self._name, path=self._path, opening=False) from error
 
 
-def _next_chunk(changes: Iterator[Change]) -> tuple[WriteBatch, bool]:
-    """The next changes as one write, and whether they are the last."""
-    batch = WriteBatch(raw_mode=True)
-    put, delete = batch.put, batch.delete
-    count = 0
+def _next_chunk(changes: Iterator[Change]) -> tuple[list[Change], bool]:
+    """The next changes as one write, with our prefix, and whether they are the last."""
+    chunk: list[Change] = []
     size = 0
     for key, value in itertools.islice(changes, CHUNK_RECORDS):
-        count += 1
-        if value is None:
-            delete(_USER + key)
-        else:
-            put(_USER + key, value)
+        chunk.append((_USER + key, value))
+        if value is not None:
             size += len(value)
             if size >= CHUNK_BYTES:
-                return batch, False
-    return batch, count < CHUNK_RECORDS
+                return chunk, False
+    return chunk, len(chunk) < CHUNK_RECORDS
+
+
+def _batch(chunk: list[Change]) -> WriteBatch:
+    batch = WriteBatch(raw_mode=True)
+    put, delete = batch.put, batch.delete
+    for key, value in chunk:
+        if value is None:
+            delete(key)
+        else:
+            put(key, value)
+    return batch
 
 
 @functools.cache
