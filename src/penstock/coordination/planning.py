@@ -70,19 +70,24 @@ def plan(
     """
     free = limits.jobs_max - running_jobs
     together: dict[int, list[Slice]] = {}
-    single: list[Batch] = []
+    oldest: dict[int, float] = {}
+    batches: list[tuple[float, Batch]] = []
     for view in sorted(tasks, key=lambda each: (each.due, each.task)):
         piece = _next_slice(view, ends, limits) if view.due <= now else None
         if piece is None:
             continue
         number = view.task.sub_topology
         if view.alone or piece.records >= _far_behind(limits):
-            single.append(Batch(sub_topology=number, slices=(piece,)))
+            batches.append((view.due, Batch(sub_topology=number, slices=(piece,))))
         else:
             together.setdefault(number, []).append(piece)
-    shared = [Batch(sub_topology=k, slices=tuple(v)) for k, v in sorted(together.items())]
-    # Small batches first: they are quick, and a task that catches up must not delay them.
-    return (shared + single)[: max(free, 0)]
+            oldest.setdefault(number, view.due)
+    for number, pieces in sorted(together.items()):
+        batches.append((oldest[number], Batch(sub_topology=number, slices=tuple(pieces))))
+    # Who waits longest goes first. With any other order, tasks that are quickly ready again take
+    # every free slot, and the rest wait for ever.
+    batches.sort(key=lambda each: each[0])
+    return [batch for _, batch in batches[: max(free, 0)]]
 
 
 def _far_behind(limits: PlanLimits) -> int:

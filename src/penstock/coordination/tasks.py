@@ -83,11 +83,14 @@ class TaskBook:
         if bytes_per_record:
             entry.bytes_per_record = bytes_per_record
 
-    def doubt(self, task: TaskId, *, due: float) -> None:
-        """The job did not say that it committed: the owner must be asked where the task stands."""
+    def doubt(self, task: TaskId, *, due: float, alone: bool = False) -> None:
+        """The job did not say that it committed: the owner must be asked where the task stands.
+
+        `alone` if the job failed, so that what fails again takes no other task with it.
+        """
         entry = self.entries[task]
         entry.state = "taking" if entry.owner else "unowned"
-        entry.due, entry.alone = due, True
+        entry.due, entry.alone = due, alone
 
     def lose_owner(self, owner: str) -> list[TaskId]:
         """An instance is lost; its tasks have no owner now."""

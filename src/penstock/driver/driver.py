@@ -392,7 +392,7 @@ class Driver:
 
     def _job_failed(self, ended: _JobEnded, stopping: bool) -> None:
         for piece in ended.batch.slices:
-            self._book.doubt(piece.task, due=time.monotonic() + _RETRY_SECONDS)
+            self._book.doubt(piece.task, due=time.monotonic() + _RETRY_SECONDS, alone=True)
         if stopping:
             return
         self._failed_in_a_row += 1

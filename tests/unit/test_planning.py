@@ -1,0 +1,49 @@
+"""Which jobs are started: nobody waits for ever, and what failed takes no other task with it."""
+
+from __future__ import annotations
+
+from penstock.coordination.ids import TaskId
+from penstock.coordination.planning import PlanLimits, TaskView, plan
+
+LIMITS = PlanLimits(records_max=400, bytes_max=1_000_000, jobs_max=2)
+FAR_BEHIND = 10_000
+
+
+def view(partition: int, *, due: float, alone: bool = False) -> TaskView:
+    return TaskView(
+        task=TaskId(0, partition),
+        position={"in": {partition: 0}},
+        due=due,
+        bytes_per_record=1.0,
+        alone=alone,
+    )
+
+
+def ends(*records: int) -> dict[tuple[str, int], int]:
+    return {("in", partition): count for partition, count in enumerate(records)}
+
+
+def tasks_of(*views: TaskView, records: tuple[int, ...], running: int = 0) -> list[list[int]]:
+    batches = plan(views, ends(*records), now=10.0, running_jobs=running, limits=LIMITS)
+    return [[piece.task.partition for piece in batch.slices] for batch in batches]
+
+
+def test_tasks_with_little_to_do_share_a_job() -> None:
+    assert tasks_of(view(0, due=1), view(1, due=2), records=(5, 5)) == [[0, 1]]
+
+
+def test_a_task_whose_job_failed_gets_a_job_of_its_own() -> None:
+    assert tasks_of(view(0, due=1), view(1, due=2, alone=True), records=(5, 5)) == [[0], [1]]
+
+
+def test_no_task_waits_while_others_go_again_and_again() -> None:
+    # One free slot: task 0 was served just now, task 1 has waited.
+    alone = view(1, due=1, alone=True)
+    assert tasks_of(view(0, due=2), alone, records=(5, 5), running=1) == [[1]]
+    behind = view(1, due=1)
+    assert tasks_of(view(0, due=2), behind, records=(5, FAR_BEHIND), running=1) == [[1]]
+
+
+def test_nothing_is_planned_before_it_is_due_or_without_a_free_slot() -> None:
+    assert tasks_of(view(0, due=11), records=(5,)) == []
+    assert tasks_of(view(0, due=1), records=(5,), running=2) == []
