@@ -140,7 +140,7 @@ class TaskStores:
         try:
             store = self._open_store(order)
         except StoreDamagedError as error:
-            notes.append(f"{error}: rebuilding it from {order.changelog}")
+            notes.append(f"{error.summary}: rebuilding it from {order.changelog}")
             store = self._reopen_empty(order)
         consumer = self._clients.logs.consumer()
         try:

@@ -29,6 +29,7 @@ from penstock.errors import (
     TopicMismatchError,
 )
 from penstock.instance.clients import SharedClients
+from penstock.instance.columns import binary_array
 from penstock.instance.protocol import (
     CHANGE,
     CommitHeader,
@@ -192,7 +193,7 @@ class OpenTask:
         reply = self._refusal(header.epoch, header.n)
         if reply is not None:
             return reply, None
-        return Reply(status="ok", n=header.n), pa.array(values, pa.binary())
+        return Reply(status="ok", n=header.n), binary_array(values)
 
     # Committing.
 
