@@ -224,3 +224,35 @@ def _check(config: Config) -> None:
             "heartbeat_interval is more than half of session_timeout",
             hint="One lost beat would count as a lost instance; make it a third",
         )
+
+
+_PAGE = """# Configuration
+
+Options are keywords of `Application`, by Kafka's names with underscores; durations are `timedelta`.
+`PENSTOCK_<OPTION>` in the environment overrides them (durations in milliseconds, `kafka` and `spark` as
+`name=value;name=value`). `Config.from_properties` takes Java's names. `kafka` is given in librdkafka's words and reaches
+Spark's Java client too, translated where the two differ.
+
+Defaults are Kafka Streams', except: the guarantee is exactly-once (a commit is one transaction for a whole slice, so the safe
+choice is also fast); `commit_interval` is 100 ms under both guarantees (it is the time between batches); `state_dir` is not
+below `/tmp`, which some systems empty at boot.
+
+| option | in Kafka Streams | default | meaning |
+| --- | --- | --- | --- |
+"""
+
+
+def options_page() -> str:
+    """The page of all options, for the documentation."""
+    rows = []
+    for name, each in _FIELDS.items():
+        default = each.default
+        if isinstance(default, timedelta):
+            shown = f"{default.total_seconds() * 1000:g} ms"
+        elif default is dataclasses.MISSING:
+            shown = "`~/.local/share/penstock`" if name == "state_dir" else "none"
+        else:
+            shown = f"`{default}`"
+        kafka = each.metadata["kafka"]
+        rows.append(f"| `{name}` | `{kafka}` | {shown} | {each.metadata['doc']} |\n")
+    return _PAGE + "".join(rows)

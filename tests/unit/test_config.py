@@ -1,0 +1,61 @@
+"""Options: one place, checked early, and documented as they are."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+
+from penstock.config import Config, options_page
+from penstock.errors import ConfigError
+from penstock.pipeline.kafka_options import java_properties
+
+
+def test_the_documentation_lists_the_options_as_they_are() -> None:
+    page = Path(__file__).parents[2] / "docs" / "configuration.md"
+    assert page.read_text() == options_page(), "run tools/config-docs > docs/configuration.md"
+
+
+def test_the_environment_wins_over_keywords() -> None:
+    config = Config.build(
+        {"commit_interval": timedelta(seconds=1)}, {"PENSTOCK_COMMIT_INTERVAL": "250"}
+    )
+    assert config.commit_interval == timedelta(milliseconds=250)
+
+
+def test_java_names_are_understood_and_the_rest_goes_to_the_clients() -> None:
+    config = Config.from_properties(
+        {
+            "application.id": "a",
+            "statestore.cache.max.bytes": "0",
+            "security.protocol": "SSL",
+            "deserialization.exception.handler": "org.apache.X.LogAndContinueExceptionHandler",
+        }
+    )
+    assert config.statestore_cache_max_bytes == 0
+    assert config.deserialization_exception_handler == "continue"
+    assert config.kafka == {"security.protocol": "SSL"}
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"no_such_option": 1},
+        {"processing_guarantee": "twice"},
+        {"commit_interval": 5},
+        {"slice_records_max": 0},
+        {"heartbeat_interval": timedelta(seconds=40)},
+    ],
+)
+def test_what_cannot_work_is_refused_at_once(options: dict[str, object]) -> None:
+    with pytest.raises(ConfigError):
+        Config.build(options, {})
+
+
+def test_passwords_reach_java_as_a_login_module() -> None:
+    java = java_properties(
+        {"sasl.mechanism": "PLAIN", "sasl.username": "u", "sasl.password": 'p"q'}
+    )
+    assert "sasl.password" not in java
+    assert java["sasl.jaas.config"].endswith('required username="u" password="p\\"q";')

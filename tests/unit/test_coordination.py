@@ -1,0 +1,198 @@
+"""The pure decisions: who owns what, where a task stands, what is read next."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from penstock.coordination.assignment import assign
+from penstock.coordination.commits import judge, settle
+from penstock.coordination.ids import Epoch, Range, TaskId
+from penstock.coordination.layout import commits_partitions, lay_out
+from penstock.coordination.members import Member, Members
+from penstock.coordination.planning import PlanLimits, TaskView, plan
+from penstock.coordination.tasks import TaskBook
+from penstock.topology import StreamsBuilder
+
+TASKS = st.sets(st.builds(TaskId, st.integers(0, 3), st.integers(0, 20)), min_size=1, max_size=30)
+NAMES = st.sets(st.sampled_from("abcdefg"), min_size=1)
+LIMITS = PlanLimits(records_max=1000, bytes_max=100_000, jobs_max=3)
+
+
+class TestAssignment:
+    @given(TASKS, NAMES, NAMES)
+    def test_tasks_stay_where_they_are_and_nobody_has_two_more_than_another(
+        self, tasks: set[TaskId], before: set[str], after: set[str]
+    ) -> None:
+        first = assign(tasks, before, {})
+        second = assign(tasks, after, first)
+        assert set(second) == tasks
+        assert set(second.values()) <= after
+        for task, owner in first.items():
+            if owner in after:
+                assert second[task] == owner
+        sizes = [sum(owner == name for owner in first.values()) for name in before]
+        assert max(sizes) - min(sizes) <= 1
+
+    def test_without_instances_nobody_owns_anything(self) -> None:
+        assert assign([TaskId(0, 0)], [], {}) == {}
+
+
+class TestJudging:
+    @given(st.integers(1, 5), st.integers(0, 5), st.integers(0, 9), st.integers(0, 9))
+    def test_each_number_applies_once_from_the_right_place(
+        self, n: int, last: int, start: int, position: int
+    ) -> None:
+        verdict = judge(n=n, start={"a": {0: start}}, last=last, position={"a": {0: position}})
+        if n <= last:
+            assert verdict == "done"
+        elif n == last + 1 and start == position:
+            assert verdict == "apply"
+        else:
+            assert verdict == "refuse"
+
+
+class TestStanding:
+    def settle(self, recorded: int | None, group: int | None, **options: bool) -> tuple[int, bool]:
+        standing = settle(
+            recorded=None if recorded is None else {"a": {0: recorded}},
+            previous={"a": {0: 5}},
+            group={} if group is None else {"a": {0: group}},
+            resets={"a": {0: 2}},
+            first_taking=options.get("first", True),
+            exactly_once=options.get("exactly_once", True),
+        )
+        return standing.position["a"][0], standing.moved_by_group
+
+    def test_a_new_task_starts_where_the_reset_says(self) -> None:
+        assert self.settle(None, None) == (2, False)
+
+    def test_a_group_without_a_record_is_a_takeover_from_java(self) -> None:
+        assert self.settle(None, 7) == (7, False)
+
+    def test_the_record_counts_when_both_agree_or_the_group_is_gone(self) -> None:
+        assert self.settle(9, 9) == (9, False)
+        assert self.settle(9, None) == (9, False)
+
+    def test_a_group_that_someone_moved_is_followed_at_the_first_taking_only(self) -> None:
+        assert self.settle(9, 4) == (4, True)
+        assert self.settle(9, 4, first=False) == (9, False)
+
+    def test_at_least_once_takes_the_previous_position_for_a_crash(self) -> None:
+        assert self.settle(9, 5, exactly_once=False) == (9, False)
+        assert self.settle(9, 4, exactly_once=False) == (4, True)
+
+
+class TestPlanning:
+    def view(self, partition: int, start: int, **options: float) -> TaskView:
+        return TaskView(
+            task=TaskId(0, partition),
+            position={"a": {partition: start}},
+            due=options.get("due", 0.0),
+            bytes_per_record=options.get("size", 1.0),
+            alone=bool(options.get("alone", 0)),
+        )
+
+    def test_tasks_with_little_to_do_share_a_job(self) -> None:
+        views = [self.view(0, 0), self.view(1, 5)]
+        [batch] = plan(views, {("a", 0): 3, ("a", 1): 9}, now=1, running_jobs=0, limits=LIMITS)
+        assert [s.ranges for s in batch.slices] == [
+            (Range("a", 0, 0, 3),),
+            (Range("a", 1, 5, 9),),
+        ]
+
+    def test_a_task_far_behind_gets_its_own_job_and_who_waits_longest_goes_first(self) -> None:
+        views = [self.view(0, 0, due=0.5), self.view(1, 0, due=0.1)]
+        small, large = plan(
+            views, {("a", 0): 90_000, ("a", 1): 3}, now=1, running_jobs=0, limits=LIMITS
+        )
+        assert small.records == 3
+        assert large.records == 1000
+
+    def test_bytes_bound_a_slice_too_but_never_to_nothing(self) -> None:
+        ends = {("a", 0): 5000}
+        [batch] = plan([self.view(0, 0, size=1000.0)], ends, now=1, running_jobs=0, limits=LIMITS)
+        assert batch.records == 100
+        [batch] = plan([self.view(0, 0, size=1e9)], ends, now=1, running_jobs=0, limits=LIMITS)
+        assert batch.records == 1
+
+    def test_nothing_is_planned_without_data_before_its_time_or_over_the_limit(self) -> None:
+        ends = {("a", 0): 5}
+        assert plan([self.view(0, 5)], ends, now=1, running_jobs=0, limits=LIMITS) == []
+        assert plan([self.view(0, 0, due=2.0)], ends, now=1, running_jobs=0, limits=LIMITS) == []
+        assert plan([self.view(0, 0)], ends, now=1, running_jobs=3, limits=LIMITS) == []
+
+    def test_a_task_whose_job_failed_is_alone(self) -> None:
+        views = [self.view(0, 0, alone=1), self.view(1, 0)]
+        batches = plan(
+            views, {("a", 0): 2, ("a", 1): 2}, now=1, running_jobs=0, limits=LIMITS
+        )
+        assert [len(batch.slices) for batch in batches] == [1, 1]
+
+
+class TestTaskBook:
+    def test_from_unowned_to_committed(self) -> None:
+        task = TaskId(0, 1)
+        book = TaskBook([(task, "counts-1")], generation=3)
+        entry = book.own(task, "i1")
+        assert entry.epoch == Epoch(3, 1)
+        book.serving(task, Epoch(3, 0), {}, 9)  # An older epoch's news is ignored.
+        assert entry.state == "taking"
+        book.serving(task, entry.epoch, {"a": {1: 7}}, 4)
+        assert [view.position for view in book.views()] == [{"a": {1: 7}}]
+        book.start(task)
+        assert book.views() == []
+        book.finish(task, {"a": {1: 9}}, 5, due=1.0, bytes_per_record=10.0)
+        assert (entry.state, entry.n, entry.position) == ("ready", 5, {"a": {1: 9}})
+
+    def test_a_lost_owner_while_a_job_runs_means_asking_the_next_one(self) -> None:
+        task = TaskId(0, 0)
+        book = TaskBook([(task, "counts-0")], generation=1)
+        entry = book.own(task, "i1")
+        book.serving(task, entry.epoch, {"a": {0: 0}}, 0)
+        book.start(task)
+        assert book.lose_owner("i1") == [task]
+        assert entry.state == "running"
+        book.own(task, "i2")
+        assert entry.state == "running"
+        book.doubt(task, due=0.0, alone=True)
+        assert (entry.state, entry.epoch, entry.alone) == ("taking", Epoch(1, 2), True)
+
+
+class TestMembers:
+    def member(self, name: str, now: float) -> Member:
+        return Member(
+            name=name, host="h", pid=1, unix_location="", tcp_location="", last_beat=now
+        )
+
+    def test_silence_loses_a_member_and_doubt_loses_it_sooner(self) -> None:
+        members = Members(session_timeout_seconds=45, heartbeat_seconds=3)
+        members.join(self.member("a", 0))
+        members.join(self.member("b", 0))
+        assert members.beat("a", 40)
+        assert members.lost(44) == []
+        assert members.lost(46) == ["b"]
+        members.doubt("a", 41)
+        assert members.lost(44) == []
+        members.doubt("a", 47)
+        assert members.lost(47) == ["a", "b"]
+        members.leave("a")
+        assert not members.beat("a", 48)
+
+
+class TestLayout:
+    def test_a_repartition_topic_is_as_wide_as_what_feeds_it(self) -> None:
+        builder = StreamsBuilder()
+        stream = builder.stream("in", key=str, value=str)
+        stream.group_by(lambda key, value: value, key=str).count("counts").to_stream().to("out")
+        layout = lay_out(builder.build(), "app", {"in": 3, "out": 1})
+        assert layout.repartitions == {"app-counts-repartition": 3}
+        assert layout.changelogs == {"app-counts-changelog": 3}
+        assert [str(task.task) for task in layout.tasks] == ["0_0", "0_1", "0_2", "1_0", "1_1", "1_2"]
+        assert layout.tasks[4].inputs == (("app-counts-repartition", 1),)
+        assert layout.tasks[4].name == "counts-1"
+
+    def test_commit_partitions_are_for_good(self) -> None:
+        first = commits_partitions({}, ["a-0", "b-0"])
+        assert first == {"a-0": 1, "b-0": 2}
+        assert commits_partitions(first, ["c-0", "b-0"]) == {"a-0": 1, "b-0": 2, "c-0": 3}
