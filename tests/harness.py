@@ -94,6 +94,8 @@ class Scene:
             "bootstrap.servers": self.bootstrap,
             "group.id": f"{self.id}-reader",
             "isolation.level": isolation,
+            # A topic that was purged starts behind 0.
+            "auto.offset.reset": "earliest",
             "enable.partition.eof": True,
             "enable.auto.commit": False,
         }

@@ -19,7 +19,7 @@ Topology = Callable[[ps.Application, str, str], None]
 class Run:
     """One run of an application on a scene's topics, from start to stop.
 
-    Inside the block it is running. An error that ends it is raised by `wait_end`, and by nothing else.
+    Inside the block it is running. An error that ends it is raised by the next wait.
     """
 
     def __init__(self, scene: Scene, topology: Topology = count, **options: Any) -> None:

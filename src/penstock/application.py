@@ -138,17 +138,43 @@ class Application:
         topology = self.build()
         self._change("starting")
         try:
-            _run_driver(self, topology)
+            self._drive(topology)
         except BaseException:
             self._change("failed")
             raise
         self._change("stopped")
 
+    def _drive(self, topology: Topology) -> None:
+        """Open the driver's parts one after the other, loop, and close them in reverse."""
+        # Spark takes a second to import; those who only describe a topology need not wait for it.
+        from penstock.driver.opening import OpeningOrder, open_driver
+
+        should_stop = self._stop.is_set
+        order = OpeningOrder(
+            application_id=self.application_id,
+            config=self.config,
+            topology=topology,
+            listener=self._tell,
+            token=secrets.token_hex(32),
+            should_stop=should_stop,
+        )
+        with contextlib.ExitStack() as stack:
+            driver = open_driver(order, stack=stack)
+            if driver is None:
+                return
+            self.totals = driver.totals
+            self._change("restoring")
+            driver.run(lambda: should_stop() or driver.all_serving())
+            if not should_stop():
+                self._change("running")
+                driver.run(should_stop)
+            self._change("stopping")
+
     def _tell(self, event: Event) -> None:
         for listener in self._listeners:
             try:
                 listener(event)
-            except Exception:
+            except Exception:  # noqa: BLE001 - a listener's mistake is not the application's
                 _log.exception("A listener raised; the application goes on")
 
     def _change(self, new: DriverState) -> None:
@@ -157,33 +183,6 @@ class Application:
             self._running.set()
         if old != new:
             self._tell(StateChanged(old=old, new=new))
-
-
-def _run_driver(app: Application, topology: Topology) -> None:
-    """Open the driver's parts one after the other, loop, and close them in reverse."""
-    # Spark takes a second to import; those who only describe a topology need not wait for it.
-    from penstock.driver.opening import OpeningOrder, open_driver
-
-    should_stop = app._stop.is_set
-    order = OpeningOrder(
-        application_id=app.application_id,
-        config=app.config,
-        topology=topology,
-        listener=app._tell,
-        token=secrets.token_hex(32),
-        should_stop=should_stop,
-    )
-    with contextlib.ExitStack() as stack:
-        driver = open_driver(order, stack=stack)
-        if driver is None:
-            return
-        app.totals = driver.totals
-        app._change("restoring")
-        driver.run(lambda: should_stop() or driver.all_serving())
-        if not should_stop():
-            app._change("running")
-            driver.run(should_stop)
-        app._change("stopping")
 
 
 @contextlib.contextmanager

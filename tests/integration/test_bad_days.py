@@ -1,7 +1,8 @@
-"""Bad input and bad days: each ends in an error that says what, where and what next, and costs nothing.
+"""Bad input and bad days: each ends in an error that says what, where and what next.
 
-Method: a real broker, and one Spark session for all. The application runs in this process, is broken
-in one way after the other, and once all is mended goes on from where it was, to the exact counts.
+Method: a real broker, and one Spark session for all. The application runs in this process, is
+broken in one way after the other, and once all is mended goes on from where it was, to the exact
+counts: no bad day costs a record.
 """
 
 from __future__ import annotations
@@ -56,7 +57,7 @@ pytestmark = pytest.mark.usefixtures("spark")
 Records = list[tuple[bytes, bytes]]
 
 
-@pytest.fixture()
+@pytest.fixture
 def scene(kafka: str, tmp_path: Path) -> Scene:
     return Scene(kafka, tmp_path, partitions=2).create_topics()
 
@@ -104,9 +105,7 @@ def test_a_missing_topic_is_named_with_the_nearest_one(scene: Scene) -> None:
         assert f"Did you mean {right!r}" in str(error)
 
 
-def test_a_source_topic_that_gets_partitions(
-    scene: Scene, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_source_topic_that_gets_partitions(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(watch, "WATCH_SECONDS", 0.2)
     total = scene.produce(records(40))
     with Run(scene) as run:
@@ -169,9 +168,7 @@ def purge(scene: Scene, topic: str, before: dict[int, int]) -> None:
     """Delete a compacted topic's records below these offsets, which the broker only allows so."""
     admin = scene.admin
     for policy in ("compact,delete", "compact"):
-        entry = ConfigEntry(
-            "cleanup.policy", policy, incremental_operation=AlterConfigOpType.SET
-        )
+        entry = ConfigEntry("cleanup.policy", policy, incremental_operation=AlterConfigOpType.SET)
         resource = ConfigResource(ResourceType.TOPIC, topic, incremental_configs=[entry])
         admin.incremental_alter_configs([resource])[resource].result()
         if policy == "compact,delete":

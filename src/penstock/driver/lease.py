@@ -1,8 +1,8 @@
 """One driver per application: it holds a transactional id, a generation, and the consumer group.
 
-Three locks that work together. The transactional id fences an older driver's writes. The generation,
-written with it, fences an older driver's instances. The group membership keeps out tools and Java
-applications that would move the group meanwhile.
+Three locks that work together. The transactional id fences an older driver's writes. The
+generation, written with it, fences an older driver's instances. The group membership keeps out
+tools and Java applications that would move the group meanwhile.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from collections.abc import Mapping
 from typing import Any
 
 import msgspec
-from confluent_kafka import KafkaException, Producer
 from confluent_kafka import KafkaError as NativeError
+from confluent_kafka import KafkaException, Producer
 from confluent_kafka.admin import AdminClient
 
 from penstock.changelog.clients import LogClients

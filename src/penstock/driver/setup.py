@@ -1,4 +1,4 @@
-"""Before the first batch: the topics are there, are what they were, and every task has its names."""
+"""Before the first batch: topics are there and what they were, and every task has its names."""
 
 from __future__ import annotations
 
@@ -132,7 +132,7 @@ def prepare(topology: Topology, application_id: str, config: Config, admin: Topi
 
 
 def _check_broker(servers: str) -> None:
-    """Make sure that something listens: a client asks on for its whole time-out before it says so."""
+    """Make sure that something listens: a client would ask on for its whole time-out first."""
     for each in servers.split(","):
         host, colon, port = each.strip().rpartition("://")[2].rpartition(":")
         where = (host.strip("[]"), int(port)) if colon and port.isdigit() else (port, _KAFKA_PORT)

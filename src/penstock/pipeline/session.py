@@ -75,16 +75,17 @@ class Session:
 def open_session(application_id: str, config: Config, jars: Sequence[Path]) -> Session:
     """The session, started if this process has none.
 
-    Under `spark-submit` its settings win over ours. Raises `ConfigError` under Spark Connect: planning,
-    job groups and the Kafka source's options need a driver in this process.
+    Under `spark-submit` its settings win over ours. Raises `ConfigError` under Spark Connect:
+    planning, job groups and the Kafka source's options need a driver in this process.
     """
     if os.environ.get("SPARK_REMOTE") or "spark.remote" in config.spark:
         raise ConfigError(
             "Spark Connect cannot run an application",
-            hint="Run on a classic master (local[*,4], spark://..., yarn, k8s), without SPARK_REMOTE",
+            hint="Run on a classic master (local[*,4], spark://..., yarn, k8s), without "
+            "SPARK_REMOTE",
         )
     _use_this_python()
-    submitted = SparkContext._gateway is not None or "PYSPARK_GATEWAY_PORT" in os.environ
+    submitted = "PYSPARK_GATEWAY_PORT" in os.environ
     builder = SparkSession.builder.appName(application_id)
     for name, value in {**_SETTINGS, **_log_settings(config.spark), **config.spark}.items():
         builder = builder.config(name, value)
@@ -92,12 +93,13 @@ def open_session(application_id: str, config: Config, jars: Sequence[Path]) -> S
     if not submitted:
         builder = builder.master(config.master)
     # Not `getActiveSession`: that is the calling thread's, and whoever made it may be another one.
-    found = SparkContext._active_spark_context is not None  # noqa: SLF001 - there is no public way
+    found = SparkContext._active_spark_context is not None  # noqa: SLF001 - no public way
+    had_jvm = SparkContext._gateway is not None  # noqa: SLF001
     logging.getLogger("py4j").setLevel(logging.WARNING)
     with contextlib.nullcontext() if _wants_log(config.spark) else _quiet_stderr():
         spark = builder.getOrCreate()
     spark.sparkContext.setLogLevel("OFF" if not _wants_log(config.spark) else "WARN")
-    if submitted or found:
+    if submitted or had_jvm:
         # The driver's class loader was made before our jars were known.
         for jar in jars:
             spark.sql(f"ADD JAR '{jar}'")
@@ -132,7 +134,7 @@ def _wants_log(spark: Mapping[str, str]) -> bool:
 
 
 def _log_settings(spark: Mapping[str, str]) -> dict[str, str]:
-    """Silence from the first line on: by default Spark prints warnings before a level can be set."""
+    """Silence from the first line on: Spark prints warnings before a level can be set."""
     if _wants_log(spark):
         return {}
     quiet = Path(__file__).with_name("quiet-log4j2.properties")
