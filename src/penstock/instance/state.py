@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable
+import contextlib
+import time
+from collections.abc import Callable, Mapping
 
 from penstock.changelog.commit_record import ChangelogEnd, CommitRecord
 from penstock.changelog.reading import wait_stable
@@ -28,13 +30,19 @@ class TaskStores:
     """What a task keeps on disk. One owner calls the methods that write, one after the other."""
 
     def __init__(
-        self, order: TakeOrder, directory: StateDirectory, clients: SharedClients
+        self,
+        order: TakeOrder,
+        directory: StateDirectory,
+        clients: SharedClients,
+        *,
+        now_ms: Callable[[], int] = lambda: time.time_ns() // 1_000_000,
     ) -> None:
         self._task = order.task
         self._partition = TaskId.parse(order.task).partition
         self._orders = {store.name: store for store in order.stores}
         self._state_directory = directory
         self._clients = clients
+        self._now_ms = now_ms
         self._directory: TaskDirectory | None = None
         self._stores: dict[str, KeyValueStore] = {}
         self._restored: dict[str, RestoreProgress] = {}
@@ -106,32 +114,40 @@ class TaskStores:
         self._directory.wipe_store(name)
 
     def flush(self) -> None:
-        """Make what was applied durable, and export how far that is."""
-        if self._directory is None:
-            return
-        offsets: dict[tuple[str, int], int] = {}
-        for name, store in self._stores.items():
-            store.flush()
-            offset = store.offset()
-            if offset is not None:
-                offsets[self._orders[name].changelog, self._partition] = offset
-        self._directory.write_checkpoint(offsets)
+        """Make what was applied durable, and export how far that is. Only while the task runs."""
+        if self._directory is not None:
+            for store in self._stores.values():
+                # The owner's store holds all of its changelog. Without this mark it would be taken
+                # for one that missed tombstones, and rebuilt, a day after its last restore.
+                store.set_caught_up_at(self._now_ms())
+            self._flush_to(self._directory)
 
     def close(self) -> None:
         """Flush, close and unlock; twice does nothing."""
         directory, self._directory = self._directory, None
         if directory is None:
             return
-        self._directory = directory
+        stores, self._stores = self._stores, {}
         try:
-            if self._stores:
-                self.flush()
+            self._flush_to(directory, stores)
         finally:
-            self._directory = None
-            for store in self._stores.values():
-                store.close()
-            self._stores.clear()
+            for store in stores.values():
+                # A store that cannot be flushed is closed all the same; its changelog has the rest.
+                with contextlib.suppress(PenstockError):
+                    store.close()
             directory.unlock()
+
+    def _flush_to(
+        self, directory: TaskDirectory, stores: Mapping[str, KeyValueStore] | None = None
+    ) -> None:
+        offsets: dict[tuple[str, int], int] = {}
+        for name, store in (self._stores if stores is None else stores).items():
+            store.flush()
+            offset = store.offset()
+            if offset is not None:
+                offsets[self._orders[name].changelog, self._partition] = offset
+        if offsets:
+            directory.write_checkpoint(offsets)
 
     def _restore_store(
         self, order: StoreOrder, until: int, stop: Callable[[], bool]
@@ -181,7 +197,8 @@ class TaskStores:
         assert self._directory is not None
         damaged = self._stores.pop(order.name, None)
         if damaged is not None:
-            damaged.close()
+            with contextlib.suppress(PenstockError):
+                damaged.close()
         self._directory.wipe_store(order.name)
         store = RocksDBStore(order.name, self._directory.store_path(order.name))
         check_identity(store, self._identity(order))
