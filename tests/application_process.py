@@ -1,4 +1,4 @@
-"""The application that tests start, kill and start again; its topology is named on the command line."""
+"""The application that tests start, kill and start again; an argument names its topology."""
 
 from __future__ import annotations
 
@@ -13,7 +13,9 @@ from penstock.driver.events import Event, Notice, StateChanged
 
 
 def count(app: ps.Application, source: str, results: str) -> None:
-    app.stream(source, key=bytes, value=bytes).group_by_key().count("counts").to_stream().to(results)
+    app.stream(source, key=bytes, value=bytes).group_by_key().count("counts").to_stream().to(
+        results
+    )
 
 
 def rekeyed_count(app: ps.Application, source: str, results: str) -> None:

@@ -132,7 +132,8 @@ class Scene:
         """Every count of each key, in order."""
         result: dict[bytes, list[int]] = defaultdict(list)
         for row in self.read(topic or self.results):
-            assert row.key is not None and row.value is not None
+            assert row.key is not None
+            assert row.value is not None
             result[row.key].append(int.from_bytes(row.value, "big", signed=True))
         return dict(result)
 
@@ -184,7 +185,7 @@ class AppProcess:
         return self.log.read_text(errors="replace")
 
     def wait_for(self, condition: Callable[[], bool], *, what: str, seconds: float = 90) -> None:
-        """Wait until something is so; fail with the log when it does not come or the process ends."""
+        """Wait until something is so; fail with the log if it does not come."""
         deadline = time.monotonic() + seconds
         while not condition():
             ended = self.process.poll() is not None

@@ -1,8 +1,8 @@
 """Kafka Streams' stateful processing for Python, run by Spark.
 
-General layout: each folder is a noun of the design, and later ones import earlier ones only: errors,
-config, observability, serdes, topology, processors, stores, changelog, coordination, instance, local,
-queries, pipeline, console, driver, application, testing, cli. A test checks it.
+General layout: each folder is a noun of the design, and later ones import earlier ones only:
+errors, config, observability, serdes, topology, processors, stores, changelog, coordination,
+instance, local, queries, pipeline, console, driver, application, testing, cli. A test checks it.
 """
 
 from penstock.application import Application

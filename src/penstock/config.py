@@ -1,12 +1,14 @@
 """Every option, its default, and its name in Kafka Streams.
 
-Options have Kafka's names with underscores; durations are `timedelta`. Values come, weakest first, from
-the defaults here, from the keywords of `Application`, and from `PENSTOCK_<OPTION>` in the environment.
+Options have Kafka's names with underscores; durations are `timedelta`. Values come, weakest first,
+from the defaults here, from the keywords of `Application`, and from `PENSTOCK_<OPTION>` in the
+environment.
 
 Defaults are Kafka Streams', except: `processing_guarantee` is exactly-once (a commit here is one
-transaction for a whole slice, so the safe choice is also fast); `commit_interval` is 100 ms under both
-guarantees (it is the time between batches, not the length of a transaction); `state_dir` is under the
-user's data directory (`/tmp` is emptied by some systems at boot, and with it hours of state).
+transaction for a whole slice, so the safe choice is also fast); `commit_interval` is 100 ms under
+both guarantees (it is the time between batches, not the length of a transaction); `state_dir` is
+under the user's data directory (`/tmp` is emptied by some systems at boot, and with it hours of
+state).
 """
 
 from __future__ import annotations
@@ -229,13 +231,13 @@ def _check(config: Config) -> None:
 _PAGE = """# Configuration
 
 Options are keywords of `Application`, by Kafka's names with underscores; durations are `timedelta`.
-`PENSTOCK_<OPTION>` in the environment overrides them (durations in milliseconds, `kafka` and `spark` as
-`name=value;name=value`). `Config.from_properties` takes Java's names. `kafka` is given in librdkafka's words and reaches
-Spark's Java client too, translated where the two differ.
+`PENSTOCK_<OPTION>` in the environment overrides them (durations in milliseconds, `kafka` and
+`spark` as `name=value;name=value`). `Config.from_properties` takes Java's names. `kafka` is given
+in librdkafka's words and reaches Spark's Java client too, translated where the two differ.
 
-Defaults are Kafka Streams', except: the guarantee is exactly-once (a commit is one transaction for a whole slice, so the safe
-choice is also fast); `commit_interval` is 100 ms under both guarantees (it is the time between batches); `state_dir` is not
-below `/tmp`, which some systems empty at boot.
+Defaults are Kafka Streams', except: the guarantee is exactly-once (a commit is one transaction for
+a whole slice, so the safe choice is also fast); `commit_interval` is 100 ms under both guarantees
+(it is the time between batches); `state_dir` is not below `/tmp`, which some systems empty at boot.
 
 | option | in Kafka Streams | default | meaning |
 | --- | --- | --- | --- |

@@ -90,7 +90,8 @@ def _application(bootstrap: str, state: Path, view: _View, console: Console) -> 
         if isinstance(event, StateChanged):
             view.state = event.new
             if event.new == "running":
-                console.print("[bold]3[/] Records flow: Kafka → Spark → RocksDB → changelog → Kafka")
+                path = "Kafka → Spark → RocksDB → changelog → Kafka"
+                console.print(f"[bold]3[/] Records flow: {path}")
 
     return app
 
@@ -174,4 +175,5 @@ def _table(view: _View) -> Table:
 def _line(view: _View) -> str:
     top = sorted(view.totals.items(), key=lambda each: -each[1])[:3]
     names = ", ".join(f"{patient}={beats}" for patient, beats in top)
-    return f"  {view.state}: {view.sent} beats sent, {view.counted} counted; {names or 'no results yet'}"
+    beats = f"{view.sent} beats sent, {view.counted} counted"
+    return f"  {view.state}: {beats}; {names or 'no results yet'}"

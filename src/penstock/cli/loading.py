@@ -20,7 +20,8 @@ def load_application(place: str) -> Application:
     if not path.is_file():
         raise ConfigError(f"There is no file {path_text}", hint="Give a file as `app.py[:name]`")
     spec = importlib.util.spec_from_file_location(path.stem, path)
-    assert spec is not None and spec.loader is not None
+    assert spec is not None
+    assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     # Spark's pickler refers to functions of modules by name where it can; workers have not loaded
     # this file, so its functions must travel by value, as those of `__main__` do.

@@ -1,1 +1,1 @@
-"""Who does what: membership, assignment, planning, commits. Pure: facts in, decisions out, no I/O."""
+"""Who does what: membership, assignment, planning, commits. Facts in, decisions out, no I/O."""

@@ -53,9 +53,9 @@ def settle(
 ) -> Standing:
     """Where a task stands, from its commit record, the group's offsets and the reset positions.
 
-    The two are compared only in the first taking after a driver start; later the record alone counts.
-    Under at-least-once the driver writes the group after the record, so a group that shows the
-    record's previous position means a crash in between, not a move.
+    The two are compared only in the first taking after a driver start; later the record alone
+    counts. Under at-least-once the driver writes the group after the record, so a group that shows
+    the record's previous position means a crash in between, not a move.
     """
     position: dict[str, dict[int, int]] = {}
     moved_by_group = group_is_stale = False
@@ -74,9 +74,7 @@ def settle(
                     moved_by_group = moved_by_group or here is not None
             assert settled is not None
             position.setdefault(topic, {})[partition] = settled
-    return Standing(
-        position=position, moved_by_group=moved_by_group, group_is_stale=group_is_stale
-    )
+    return Standing(position=position, moved_by_group=moved_by_group, group_is_stale=group_is_stale)
 
 
 def _at(position: Position | None, topic: str, partition: int) -> int | None:

@@ -69,9 +69,7 @@ def _internal(sub: SubTopology, application_id: str) -> set[str]:
     return {full_topic(s, s.topic, application_id) for s in sub.sinks if s.repartition}
 
 
-def _tasks(
-    sub: SubTopology, application_id: str, sizes: Mapping[str, int]
-) -> list[TaskLayout]:
+def _tasks(sub: SubTopology, application_id: str, sizes: Mapping[str, int]) -> list[TaskLayout]:
     topics = sub.input_topics(application_id)
     return [
         TaskLayout(

@@ -65,8 +65,8 @@ def plan(
 ) -> list[Batch]:
     """The jobs to start now.
 
-    Tasks of a sub-topology share a job while there is little to do, for a job has a price of its own.
-    A task that is far behind gets its own, so that those that keep up never wait for it.
+    Tasks of a sub-topology share a job while there is little to do, for a job has a price of its
+    own. A task that is far behind gets its own, so that those that keep up never wait for it.
     """
     free = limits.jobs_max - running_jobs
     together: dict[int, list[Slice]] = {}

@@ -1,6 +1,7 @@
 """What the driver knows of each task: who owns it, where it stands, what it waits for.
 
-One entry per task, changed by events only; the shell asks what is to be done and tells what happened.
+One entry per task, changed by events only; the shell asks what is to be done and tells what
+happened.
 
     unowned ──own──▶ taking ──running──▶ ready ──start──▶ running ──finish──▶ ready
        ▲               ▲                                    │

@@ -153,7 +153,8 @@ class Coordinator:
                 child.process.kill()
                 child.process.wait()
         for name in self.names():
-            # Not our child, so there is no signal to send; one that cannot be told ends by its lease.
+            # Not our child, so there is no signal to send; one that cannot be told ends by its
+            # lease.
             with contextlib.suppress(InstanceError):
                 self.call(name, "stop", Beat(instance=name), BeatReply)
         self._server.shutdown()

@@ -198,9 +198,7 @@ class Driver:
             self._notice(note)
         entry.notes_told = len(status.notes)
         if status.state == "running":
-            self._book.serving(
-                entry.task, Epoch(*status.epoch), status.position, status.n
-            )
+            self._book.serving(entry.task, Epoch(*status.epoch), status.position, status.n)
         elif status.state == "failed" and entry.state == "taking":
             self._take_again(entry, status)
 
@@ -236,11 +234,15 @@ class Driver:
             self._plan_due = now + _RETRY_SECONDS
             return
         for jump in jumps:
-            where = ", ".join(f"{r.topic}-{r.partition} {r.start} to {r.end}" for r in jump.ranges)
-            self._notice(f"Records of task {jump.task} are gone from the log; it skips {where}")
+            gaps = ", ".join(f"{r.topic}-{r.partition} {r.start}-{r.end}" for r in jump.ranges)
+            self._notice(f"Records of task {jump.task} are gone from the log; it skips {gaps}")
             self._commit_nothing(Slice(task=jump.task, ranges=jump.ranges))
         batches = plan(
-            self._book.views() if jumps else views, ends, now=now, running_jobs=self._running, limits=self._limits
+            self._book.views() if jumps else views,
+            ends,
+            now=now,
+            running_jobs=self._running,
+            limits=self._limits,
         )
         for batch in batches:
             self._submit(batch)
@@ -270,9 +272,7 @@ class Driver:
                 )
             except Exception as failure:  # noqa: BLE001 - Spark's failures come in many kinds.
                 error = failure
-            self._ended.put(
-                _JobEnded(batch=batch, started=started, outcomes=outcomes, error=error)
-            )
+            self._ended.put(_JobEnded(batch=batch, started=started, outcomes=outcomes, error=error))
 
         self._pool.submit(work)
 

@@ -1,7 +1,7 @@
 """The driver's place in the consumer group.
 
-While it is there, reset tools and a Java application with the same id are kept out. Under at-least-once
-it also writes the group's offsets, which no transaction carries then.
+While it is there, reset tools and a Java application with the same id are kept out. Under
+at-least-once it also writes the group's offsets, which no transaction carries then.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ _LAST_WRITE_SECONDS = 5.0
 class GroupMember:
     """A static member of the application's group, with a thread that alone touches its consumer.
 
-    A driver that starts again takes its dead predecessor's place at once, and a predecessor that was
-    only slow learns that it was replaced.
+    A driver that starts again takes its dead predecessor's place at once, and a predecessor that
+    was only slow learns that it was replaced.
     """
 
     def __init__(

@@ -1,4 +1,4 @@
-"""Now and then: are the topics still what the state was made from, and do they hold our positions?"""
+"""Are the topics still what the state was made from, and do they hold our positions?"""
 
 from __future__ import annotations
 

@@ -60,9 +60,7 @@ class Client:
             raise self._unreachable(error) from error
         return decode(answers[0].body.to_pybytes(), reply)
 
-    def read(
-        self, header: ReadHeader, keys: pa.Array
-    ) -> tuple[Reply, pa.Array | None]:
+    def read(self, header: ReadHeader, keys: pa.Array) -> tuple[Reply, pa.Array | None]:
         """The stored values of these keys, in order; null where there is none."""
         batch = pa.record_batch([keys], schema=protocol.KEYS)
         reply, values = self._exchange(Exchange(read=header), [batch], protocol.KEYS)

@@ -39,7 +39,7 @@ Positions = dict[str, dict[int, int]]
 
 
 class Message(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """A message; unknown fields are refused, so that two versions cannot half understand each other."""
+    """A message; unknown fields are refused: two versions must not half understand each other."""
 
 
 class Fault(Message, frozen=True):
@@ -207,9 +207,9 @@ class CommitHeader(Message, frozen=True):
 class Reply(Message, frozen=True):
     """The answer to a read or a commit.
 
-    `ok`: values follow, or the commit is durable. `done`: that number was committed before. `refused`:
-    planned from a stale view. `gone`: not here under that epoch. `lost`: the outcome is unknown, or the
-    task is being taken anew; plan it again.
+    `ok`: values follow, or the commit is durable. `done`: that number was committed before.
+    `refused`: planned from a stale view. `gone`: not here under that epoch. `lost`: the outcome is
+    unknown, or the task is being taken anew; plan it again.
     """
 
     status: Literal["ok", "done", "refused", "gone", "lost"]
@@ -249,9 +249,7 @@ def fault_of(error: BaseException) -> Fault:
     """The error as a message."""
     if isinstance(error, PenstockError):
         where = {name: str(value) for name, value in error.where.items()}
-        return Fault(
-            kind=type(error).__name__, message=error.message, where=where, hint=error.hint
-        )
+        return Fault(kind=type(error).__name__, message=error.message, where=where, hint=error.hint)
     return Fault(kind="InstanceError", message=f"{type(error).__name__}: {error}")
 
 

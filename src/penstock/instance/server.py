@@ -39,7 +39,7 @@ class TokenGate(flight.ServerMiddlewareFactory):  # type: ignore[misc]
         self._expected = f"Bearer {token}"
 
     def start_call(self, info: Any, headers: Mapping[str, list[str]]) -> flight.ServerMiddleware:
-        """Check the token in constant time, so that answers do not tell how much of it was right."""
+        """Check the token in constant time: answers must not tell how much of it was right."""
         given = next(iter(headers.get("authorization", [])), "")
         if not hmac.compare_digest(given.encode(), self._expected.encode()):
             raise flight.FlightUnauthenticatedError("The run's token is missing or wrong")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import contextlib
 import time
 from collections.abc import Callable, Mapping
 
@@ -149,9 +148,7 @@ class TaskStores:
         if offsets:
             directory.write_checkpoint(offsets)
 
-    def _restore_store(
-        self, order: StoreOrder, until: int, stop: Callable[[], bool]
-    ) -> list[str]:
+    def _restore_store(self, order: StoreOrder, until: int, stop: Callable[[], bool]) -> list[str]:
         notes: list[str] = []
         try:
             store = self._open_store(order)

@@ -1,8 +1,9 @@
-"""What one task writes to Kafka: changelog records, outputs, its commit record, the group's offsets.
+"""What one task writes to Kafka: changelog records, outputs, its commit record, the group's
+offsets.
 
-Under exactly-once all of it is one transaction. librdkafka has no KIP-890, so a call whose outcome is
-unknown may take effect later, on the *next* transaction of the same producer: after such a call the
-producer is thrown away and the task is taken anew, which fences whatever is still under way.
+Under exactly-once all of it is one transaction. librdkafka has no KIP-890, so a call whose outcome
+is unknown may take effect later, on the *next* transaction of the same producer: after such a call
+the producer is thrown away and the task is taken anew, which fences whatever is still under way.
 """
 
 from __future__ import annotations
@@ -184,7 +185,6 @@ class Writer:
 
     def _unknown(self, reason: str) -> WriteUnknownError:
         return WriteUnknownError(reason, where={"transactional id": self._id})
-
 
 
 def _header_lists(headers: pa.ListArray) -> Iterable[list[tuple[str, bytes]] | None]:

@@ -1,1 +1,1 @@
-"""Spark: sessions, jobs, and what runs inside a Spark task. The only folder that imports pyspark."""
+"""Spark: sessions, jobs, what runs inside a Spark task. The only folder that imports pyspark."""

@@ -55,7 +55,11 @@ def _start_here(coordinator: str, token: str) -> str:
 
 def _is_running(marker: Path) -> bool:
     try:
-        os.kill(int(marker.read_text()), 0)
-    except (FileNotFoundError, ValueError, ProcessLookupError):
+        pid = int(marker.read_text())
+        os.kill(pid, 0)
+        # The worker that started it lives on and never asks for its end, so a dead one stays listed.
+        return ") Z " not in Path(f"/proc/{pid}/stat").read_text()
+    except (ValueError, ProcessLookupError):
         return False
-    return True
+    except FileNotFoundError:
+        return marker.exists()

@@ -16,6 +16,7 @@ from penstock.config import Config
 from penstock.instance.protocol import decode
 from penstock.pipeline.kafka_options import java_properties
 from penstock.pipeline.orders import BatchOrder, Outcome
+from penstock.pipeline.session import use_added_jars
 from penstock.pipeline.worker import OUTCOME, SPARK_OUTCOME, run_batch
 from penstock.processors import ColumnNeeds
 from penstock.topology import SubTopology
@@ -50,6 +51,7 @@ class Jobs:
         self, order: BatchOrder, *, needs: ColumnNeeds, label: JobLabel, records: int
     ) -> list[Outcome]:
         """Run one batch to its end and return what became of each task's slice."""
+        use_added_jars(self._spark)
         context = self._spark.sparkContext
         context.setJobGroup(label.group, label.description, interruptOnCancel=False)
         context.setLocalProperty("spark.scheduler.pool", label.pool)
@@ -76,7 +78,8 @@ class Jobs:
         reader = reader.option("assign", json.dumps(assigned))
         reader = reader.option("startingOffsets", json.dumps(starts))
         reader = reader.option("endingOffsets", json.dumps(ends))
-        value = "value" if needs.value else "CASE WHEN value IS NULL THEN NULL ELSE X'' END AS value"
+        present = "CASE WHEN value IS NULL THEN NULL ELSE X'' END AS value"
+        value = "value" if needs.value else present
         columns = ["partition", "offset", "unix_millis(timestamp) AS timestamp", "key", value]
         if needs.headers:
             columns.append("headers")

@@ -1,7 +1,7 @@
 """The user's Kafka properties in the words of the two clients.
 
-Properties are given once, in librdkafka's words; Spark's source runs the Java client, which says a few
-of them differently. What both know goes through unchanged.
+Properties are given once, in librdkafka's words; Spark's source runs the Java client, which says a
+few of them differently. What both know goes through unchanged.
 """
 
 from __future__ import annotations

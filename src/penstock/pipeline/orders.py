@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
+import msgspec
+
 from penstock.instance.protocol import Fault, Message, Positions
 from penstock.processors import Limits
 
@@ -50,11 +52,11 @@ class Outcome(Message, frozen=True):
     task: str
     status: Literal["committed", "skipped", "failed"]
     n: int = 0
-    position: Positions = {}
+    position: Positions = msgspec.field(default_factory=dict)
     records: int = 0
     size_bytes: int = 0
     changes: int = 0
     outputs: int = 0
-    dropped: dict[str, int] = {}
+    dropped: dict[str, int] = msgspec.field(default_factory=dict)
     reason: str = ""
     fault: Fault | None = None

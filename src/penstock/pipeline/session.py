@@ -6,6 +6,7 @@ import contextlib
 import logging
 import os
 import sys
+import threading
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -38,6 +39,9 @@ _SETTINGS = {
     "spark.sql.shuffle.partitions": "1",
     "spark.locality.wait": "0s",
 }
+
+
+_threads = threading.local()
 
 
 @dataclass(frozen=True)
@@ -104,6 +108,18 @@ def open_session(application_id: str, config: Config, jars: Sequence[Path]) -> S
         for jar in jars:
             spark.sql(f"ADD JAR '{jar}'")
     return Session(spark, owned=not found)
+
+
+def use_added_jars(spark: SparkSession) -> None:
+    """Let the calling thread's twin in the JVM see jars that were added later, once.
+
+    `ADD JAR` does so for the thread that runs it alone, and jobs have threads of their own.
+    """
+    if getattr(_threads, "spark", None) is not spark:
+        java = spark.sparkContext._jvm.java.lang  # type: ignore[union-attr]  # noqa: SLF001
+        loader = spark._jsparkSession.sharedState().jarClassLoader()  # noqa: SLF001
+        java.Thread.currentThread().setContextClassLoader(loader)
+        _threads.spark = spark
 
 
 def _use_this_python() -> None:

@@ -1,7 +1,7 @@
 """What runs inside a Spark task: a slice's records through the operators, and the commit.
 
-Losing an instance never fails a Spark task: the slice is reported as skipped, and the driver plans it
-again. A failed Spark task would be run again by Spark at once, against the same lost instance.
+Losing an instance never fails a Spark task: the slice is reported as skipped, and the driver plans
+it again. A failed Spark task would be run again by Spark at once, against the same lost instance.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ SPARK_OUTCOME = "outcome binary"
 _clients = ClientCache()
 
 
-class _Stopped(Exception):
+class _StoppedError(Exception):
     """The slice cannot go on here; the reply says why."""
 
     def __init__(self, reply: Reply) -> None:
@@ -142,7 +142,7 @@ class _SliceWork:
         )
         reply, values = self._client().read(header, keys)
         if reply.status != "ok" or values is None:
-            raise _Stopped(reply)
+            raise _StoppedError(reply)
         crash_point("batch.mid_update")
         return values
 
@@ -159,7 +159,7 @@ class _SliceWork:
         )
         reply = self._client().commit(header, commit_rows(result))
         if reply.status not in ("ok", "done"):
-            raise _Stopped(reply)
+            raise _StoppedError(reply)
         self._ended = Outcome(
             task=self._slice.task,
             status="committed",
@@ -177,7 +177,7 @@ class _SliceWork:
         assert callable(step)
         try:
             step()
-        except _Stopped as stopped:
+        except _StoppedError as stopped:
             reply = stopped.reply
             if reply.status == "done":
                 self._ended = Outcome(
