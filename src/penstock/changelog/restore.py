@@ -191,8 +191,8 @@ def recreated(topic: str, detail: str) -> ChangelogError:
     return ChangelogError(
         f"The changelog was deleted and made again, or lost its end: {detail}",
         where={"topic": topic},
-        hint="State and positions no longer belong together. Start afresh: delete the application's "
-        "internal topics, consumer group and state directory, or use another application id",
+        hint="State and positions no longer belong together. Start afresh: delete the "
+        "application's internal topics, consumer group and state directory, or use another id",
     )
 
 

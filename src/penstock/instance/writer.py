@@ -24,10 +24,10 @@ from penstock.instance.protocol import CHANGE, Positions
 from penstock.observability.crash_points import crash_point, crash_point_soon
 
 _FENCED = {
-    NativeError._FENCED,
+    NativeError._FENCED,  # noqa: SLF001 - it has no other name
     NativeError.INVALID_PRODUCER_EPOCH,
     NativeError.PRODUCER_FENCED,
-    NativeError._STATE,
+    NativeError._STATE,  # noqa: SLF001
 }
 
 

@@ -57,7 +57,7 @@ def _is_running(marker: Path) -> bool:
     try:
         pid = int(marker.read_text())
         os.kill(pid, 0)
-        # The worker that started it lives on and never asks for its end, so a dead one stays listed.
+        # Its parent lives on and never asks for its end, so a dead one stays listed.
         return ") Z " not in Path(f"/proc/{pid}/stat").read_text()
     except (ValueError, ProcessLookupError):
         return False
