@@ -19,7 +19,7 @@ from bench.verify import differences, long_value, read_all, same_key
 GUARANTEE: Guarantee = "exactly_once"
 SYSTEMS = ("penstock", "kafka_streams")
 INPUT = CountInput(warmup=0, measured=1_000, tail=0, keys=100)
-FIRST_OUTPUT_SECONDS = 120.0
+FIRST_OUTPUT_SECONDS = 240.0
 
 
 @dataclass(frozen=True)
