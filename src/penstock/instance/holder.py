@@ -65,6 +65,9 @@ class Holder:
         with self._lock:
             tasks = list(self._tasks.values())
             self._tasks.clear()
+        # First all, then one by one: a take that is queued before its close would restore in full.
+        for task in tasks:
+            task.stop_taking()
         list(self._pool.map(OpenTask.close, tasks))
         self._pool.shutdown()
 

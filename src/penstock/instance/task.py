@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 import pyarrow as pa
 from msgspec import structs
 
-from penstock.changelog.commit_record import ChangelogEnd, CommitRecord, InputTopic
+from penstock.changelog.commit_record import CommitRecord, InputTopic
 from penstock.changelog.reading import read_last
 from penstock.changelog.topics import commits_name
 from penstock.config import Config
@@ -94,9 +94,14 @@ class OpenTask:
         """Become the owner; whatever goes wrong ends in `status`."""
         try:
             with self._lock:
-                self._take()
+                if not self._stopping.is_set():
+                    self._take()
         except PenstockError as error:
             self._fail(error)
+        except Exception as error:
+            # Nobody waits for this thread: what it does not tell would leave the task taking for ever.
+            _log.exception("Task %s cannot be taken", self.order.task)
+            self._fail(InstanceError(f"{type(error).__name__}: {error}"))
 
     def _take(self) -> None:
         self._state = "taking"
@@ -111,7 +116,6 @@ class OpenTask:
         self._notes += self._stores.restore(self._stopping.is_set)
         crash_point("restore.before_running")
         if self._stopping.is_set():
-            crash_point("restore.close_while_restoring")
             return
         # 4. Serve, under the new epoch; the first transaction writes it.
         self._state = "running"
@@ -210,14 +214,14 @@ class OpenTask:
 
     def _judge(self, header: CommitHeader) -> Reply | None:
         standing = self._standing
-        verdict = judge(
-            n=header.n, start=header.start, last=standing.n, position=standing.position
-        )
+        verdict = judge(n=header.n, start=header.start, last=standing.n, position=standing.position)
         if verdict == "apply":
             return None
         reply = Reply(status="done", n=standing.n, position=standing.position)
         stale = f"planned as {header.n} from {header.start}"
-        return reply if verdict == "done" else structs.replace(reply, status="refused", reason=stale)
+        return (
+            reply if verdict == "done" else structs.replace(reply, status="refused", reason=stale)
+        )
 
     def _commit(self, header: CommitHeader, batches: Iterator[pa.RecordBatch]) -> Reply:
         assert self._writer is not None
@@ -336,9 +340,15 @@ class OpenTask:
             if self._state == "running":
                 self._stores.flush()
 
+    def stop_taking(self) -> None:
+        """Have a `take` that is under way, or still to come, end early; does not wait for it."""
+        self._stopping.set()
+
     def close(self) -> None:
         """Stop serving; flush and close the stores."""
-        self._stopping.set()
+        self.stop_taking()
+        if self._state == "restoring":
+            crash_point("restore.close_while_restoring")
         with self._lock:
             self._state = "closed"
             if self._writer is not None:

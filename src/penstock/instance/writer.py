@@ -1,4 +1,4 @@
-"""What one task writes to Kafka: changelog records, outputs, its commit record, the group's
+"""What a task writes to Kafka: changelog records, outputs, its commit record, the group's offsets.
 offsets.
 
 Under exactly-once all of it is one transaction. librdkafka has no KIP-890, so a call whose outcome

@@ -1,8 +1,12 @@
 """Named points at which a test may kill the process, to prove that nothing is lost there.
 
-A point costs one dictionary look-up unless `PENSTOCK_CRASH_DIR` is set. Then a test arms a point by
-writing a file of that name with a number n in it: the n-th hit removes the file and kills the process
-with SIGKILL. The file's absence is the proof that the crash happened.
+A point costs one dictionary look-up unless `PENSTOCK_CRASH_DIR` is set. Then a test arms a point
+by writing a file of that name with a number n in it: the n-th hit removes the file, notes the moment
+in `deaths`, and kills the process with SIGKILL. That the file is gone proves that it happened.
+
+With `hold` in the file the process stands still there instead, so that a test can do something while
+it is at that point: the file becomes `<name>.held`, with the process's number in it, and the process
+goes on when that is removed.
 """
 
 from __future__ import annotations
@@ -10,6 +14,7 @@ from __future__ import annotations
 import os
 import signal
 import threading
+import time
 from pathlib import Path
 from typing import NoReturn
 
@@ -36,6 +41,12 @@ POINTS = (
 """The points that exist so far; a test checks that each is named in the code exactly once."""
 
 
+HOLD = "hold"
+DEATHS = "deaths"
+"""The file with a line for each crash: the point, the process, and when, in ms since the epoch."""
+_HELD_PAUSE_SECONDS = 0.005
+
+
 def crash_point(name: str) -> None:
     """Die here if a test armed this point."""
     directory = os.environ.get("PENSTOCK_CRASH_DIR")
@@ -52,7 +63,11 @@ def crash_point_soon(name: str, *, delay_seconds: float) -> None:
 
 def _is_due(armed: Path) -> bool:
     try:
-        hits_left = int(armed.read_text() or "1")
+        order = armed.read_text()
+        if order == HOLD:
+            _hold(armed)
+            return False
+        hits_left = int(order or "1")
     except (FileNotFoundError, ValueError):
         return False
     if hits_left > 1:
@@ -63,7 +78,23 @@ def _is_due(armed: Path) -> bool:
     except FileNotFoundError:
         # Another process crossed the same point first; one armed point is one crash.
         return False
+    _note_death(armed)
     return True
+
+
+def _hold(armed: Path) -> None:
+    # The rename lets one thread of one process in; others find no file and go on.
+    held = armed.rename(armed.with_name(f"{armed.name}.held"))
+    held.write_text(str(os.getpid()))
+    while held.exists():
+        time.sleep(_HELD_PAUSE_SECONDS)
+
+
+def _note_death(armed: Path) -> None:
+    line = f"{armed.name} {os.getpid()} {time.time_ns() // 1_000_000}\n"
+    # One write in append mode: several processes may die at once.
+    with (armed.parent / DEATHS).open("ab", buffering=0) as deaths:
+        deaths.write(line.encode())
 
 
 def _die() -> NoReturn:
