@@ -98,8 +98,8 @@ class OpenTask:
                     self._take()
         except PenstockError as error:
             self._fail(error)
-        except Exception as error:
-            # Nobody waits for this thread: what it does not tell would leave the task taking for ever.
+        except Exception as error:  # noqa: BLE001 - nobody waits for this thread
+            # What it does not tell would leave the task taking for ever.
             _log.exception("Task %s cannot be taken", self.order.task)
             self._fail(InstanceError(f"{type(error).__name__}: {error}"))
 
@@ -239,8 +239,7 @@ class OpenTask:
         except pa.ArrowException as error:
             # The stream broke: its worker is gone, and nothing of its slice may become visible.
             return self._aborted(writer, f"The worker went away: {error}")
-        except Exception as error:
-            # Whatever it is, a transaction must not stay open behind it.
+        except Exception as error:  # noqa: BLE001 - a transaction must not stay open behind it
             _log.exception("Task %s: a commit failed", self.order.task)
             return self._lost(InstanceError(f"{type(error).__name__}: {error}"))
         crash_point("commit.after_txn_before_store")

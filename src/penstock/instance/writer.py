@@ -1,5 +1,4 @@
 """What a task writes to Kafka: changelog records, outputs, its commit record, the group's offsets.
-offsets.
 
 Under exactly-once all of it is one transaction. librdkafka has no KIP-890, so a call whose outcome
 is unknown may take effect later, on the *next* transaction of the same producer: after such a call

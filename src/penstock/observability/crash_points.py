@@ -1,8 +1,8 @@
 """Named points at which a test may kill the process, to prove that nothing is lost there.
 
 A point costs one dictionary look-up unless `PENSTOCK_CRASH_DIR` is set. Then a test arms a point
-by writing a file of that name with a number n in it: the n-th hit removes the file, notes the moment
-in `deaths`, and kills the process with SIGKILL. That the file is gone proves that it happened.
+by writing a file of that name with a number n in it: the n-th hit removes the file, notes the
+moment in `deaths`, and kills the process with SIGKILL. That the file is gone proves that it happened.
 
 With `hold` in the file the process stands still there instead, so that a test can do something while
 it is at that point: the file becomes `<name>.held`, with the process's number in it, and the process
