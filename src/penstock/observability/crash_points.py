@@ -2,11 +2,11 @@
 
 A point costs one dictionary look-up unless `PENSTOCK_CRASH_DIR` is set. Then a test arms a point
 by writing a file of that name with a number n in it: the n-th hit removes the file, notes the
-moment in `deaths`, and kills the process with SIGKILL. That the file is gone proves that it happened.
+moment in `deaths`, and kills the process with SIGKILL. A file that is gone proves that it happened.
 
-With `hold` in the file the process stands still there instead, so that a test can do something while
-it is at that point: the file becomes `<name>.held`, with the process's number in it, and the process
-goes on when that is removed.
+With `hold` in the file the process stands still there instead, so that a test can do something
+while it is at that point: the file becomes `<name>.held`, with the process's number in it, and the
+process goes on when that is removed.
 """
 
 from __future__ import annotations
