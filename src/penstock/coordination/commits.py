@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
@@ -83,12 +82,3 @@ def _at(position: Position | None, topic: str, partition: int) -> int | None:
 
 def _plain(position: Position) -> dict[str, dict[int, int]]:
     return {topic: dict(partitions) for topic, partitions in position.items()}
-
-
-def committed_total(position: Mapping[str, Mapping[int, int]]) -> int:
-    """The sum of a position's offsets: how far a task is, as one number.
-
-    >>> committed_total({"a": {0: 5, 1: 6}})
-    11
-    """
-    return sum(offset for partitions in position.values() for offset in partitions.values())

@@ -111,12 +111,6 @@ class Driver:
         """Whether every task is served by its owner."""
         return not self._book.in_state("taking") and not self._book.in_state("unowned")
 
-    def restore_progress(self) -> tuple[int, int]:
-        """Records restored so far, and in all, over the tasks that are being taken."""
-        return self._restored
-
-    _restored: tuple[int, int] = (0, 0)
-
     def drain(self, timeout_seconds: float) -> None:
         """Let the running jobs end; cancel them when the time is over."""
         deadline = time.monotonic() + timeout_seconds
@@ -168,13 +162,9 @@ class Driver:
         if not taking or now < self._status_due:
             return
         self._status_due = now + _STATUS_SECONDS
-        restored = total = 0
         for owner in sorted({entry.owner for entry in taking}):
             for status in self._status_of(owner):
-                restored += status.restored
-                total += status.restore_total
                 self._hear(owner, status)
-        self._restored = (restored, total)
 
     def _status_of(self, owner: str) -> list[TaskStatus]:
         try:
@@ -197,10 +187,19 @@ class Driver:
         for note in status.notes[entry.notes_told :]:
             self._notice(note)
         entry.notes_told = len(status.notes)
-        if status.state == "running":
+        if status.state == "running" and entry.state == "taking":
             self._book.serving(entry.task, Epoch(*status.epoch), status.position, status.n)
+            if status.group_is_stale:
+                self._write_group_again(entry, status)
         elif status.state == "failed" and entry.state == "taking":
             self._take_again(entry, status)
+
+    def _write_group_again(self, entry: Entry, status: TaskStatus) -> None:
+        """Tools see the lag through the group; a task without new records would not write it."""
+        if self._parts.prepared.config.exactly_once:
+            self._commit_nothing(Slice(task=entry.task, ranges=()))
+        else:
+            self._parts.lease.write_group(status.position)
 
     def _take_again(self, entry: Entry, status: TaskStatus) -> None:
         """A task could not be taken: try again what may go away, raise the rest."""

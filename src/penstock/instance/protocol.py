@@ -95,6 +95,8 @@ class TaskStatus(Message, frozen=True):
     state: TaskState
     position: Positions = {}
     n: int = 0
+    group_is_stale: bool = False
+    """The group's offsets are absent or behind the commit record, and are to be written again."""
     restored: int = 0
     restore_total: int = 0
     notes: list[str] = []

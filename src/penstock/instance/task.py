@@ -25,7 +25,6 @@ from penstock.errors import (
     PartitionCountError,
     PenstockError,
     StoreDamagedError,
-    TaskNotHereError,
     TopicMismatchError,
 )
 from penstock.instance.clients import SharedClients
@@ -68,6 +67,7 @@ class _Standing:
     n: int = 0
     position: Positions = field(default_factory=dict)
     record: CommitRecord | None = None
+    group_is_stale: bool = False
 
 
 class OpenTask:
@@ -148,7 +148,9 @@ class OpenTask:
                 f"The consumer group was moved by someone else: task {order.task} goes on at "
                 f"{standing.position} instead of {record.position}"
             )
-        return _Standing(record.n if record else 0, standing.position, record)
+        return _Standing(
+            record.n if record else 0, standing.position, record, standing.group_is_stale
+        )
 
     def _resets(self) -> Positions:
         result: Positions = {}
@@ -365,6 +367,7 @@ class OpenTask:
             state=self._state,
             position=standing.position,
             n=standing.n,
+            group_is_stale=standing.group_is_stale,
             restored=restored,
             restore_total=total,
             notes=list(self._notes),
@@ -416,8 +419,3 @@ def _collect_changes(
         rows = (numbers == number).nonzero()[0].tolist()
         kept = changes if len(rows) == len(changes) else [changes[row] for row in rows]
         into.setdefault(stores[number], []).extend(kept)
-
-
-def not_here(task: str) -> TaskNotHereError:
-    """The error for a task that this instance does not hold."""
-    return TaskNotHereError("The instance does not hold the task", where={"task": task})
