@@ -48,7 +48,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         rows: list[dict[str, Any]] = []
         for name in names:
             try:
-                made = [described(row, lab) for row in ROWS[name](lab)]
+                made_rows = ROWS[name](lab)
+                busiest = lab.take_busiest()
+                made = [described(row, lab, busiest=busiest) for row in made_rows]
             except BenchError as error:
                 lab.display.failure(name, str(error))
                 failed = True
@@ -124,12 +126,13 @@ def broker(bootstrap_servers: str, directory: Path) -> Iterator[str]:
         yield kafka.bootstrap_servers
 
 
-def described(row: results.Row, lab: Lab) -> dict[str, Any]:
+def described(row: results.Row, lab: Lab, *, busiest: float) -> dict[str, Any]:
     """The row with what is needed to judge it later, when other rows have been run again."""
     settings = {system.name: system.settings for system in lab.systems.values()}
     return {
         **row.to_json(),
         "settings": settings,
+        "others_share_max": round(busiest, 2),
         "commit": commit(REPOSITORY),
         "date": datetime.now(UTC).date().isoformat(),
     }

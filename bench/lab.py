@@ -60,6 +60,7 @@ class Lab:
     display: Display
     settings: Settings
     _numbers: Iterator[int] = field(default_factory=lambda: itertools.count(1))
+    _shares: list[float] = field(default_factory=list)
 
     def admin(self) -> AdminClient:
         return clients.admin(self.bootstrap_servers)
@@ -100,7 +101,14 @@ class Lab:
                 self.display.warning(
                     f"{label}: others use {share:.0%} of this machine, so this run says little"
                 )
-                return
+                break
+        self._shares.append(share)
+
+    def take_busiest(self) -> float:
+        """The largest share that others had of the machine as a run began, since the last call."""
+        busiest = max(self._shares, default=0.0)
+        self._shares.clear()
+        return busiest
 
     def log(self, job: Job) -> Path:
         return self.directory / f"{job.application_id}.log"

@@ -9,6 +9,7 @@ from typing import Any
 
 from bench.display import table_cells
 from bench.errors import BenchError
+from bench.lab import QUIET_SHARE
 from bench.results import LATEST, read
 
 README = Path(__file__).parent.parent / "README.md"
@@ -37,6 +38,10 @@ def section(document: Mapping[str, Any]) -> str:
         f"{machine['memory_gib']:g} GiB, {machine['os']}, the broker {machine['broker']}; "
         f"commit {document['commit']}; {versions}."
     )
+    busy = [row["name"] for row in document["rows"] if row.get("others_share_max", 0) > QUIET_SHARE]
+    if busy:
+        names = ", ".join(dict.fromkeys(busy))
+        measured += f" Other work ran on the machine meanwhile, so these say little: {names}."
     return "\n".join(
         [*("| " + " | ".join(cells) + " |" for cells in table), "", LEGEND, "", measured, "", AGAIN]
     )

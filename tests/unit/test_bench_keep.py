@@ -12,6 +12,7 @@ from bench import results
 from bench.__main__ import described, keep, parse
 from bench.display import Terminal
 from bench.lab import Lab, Settings
+from bench.readme import section
 from bench.results import Row
 from bench.systems import System
 
@@ -47,19 +48,21 @@ def latest(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def test_a_full_run_is_kept_with_what_is_needed_to_judge_it(latest: Path) -> None:
     whole = lab(Settings())
-    keep(None, [described(ROW, whole)], whole, Console(file=io.StringIO()))
+    keep(None, [described(ROW, whole, busiest=0.5)], whole, Console(file=io.StringIO()))
     document = results.read(latest)
     assert document is not None
     assert set(document) == {"schema", "commit", "machine", "versions", "rows"}
     assert document["rows"][0]["settings"] == {"penstock": "plain"}
     assert document["rows"][0]["met"] is True
+    assert document["rows"][0]["others_share_max"] == 0.5
+    assert "say little: count." in section(document)
     assert document["versions"]["penstock"] == "1"
 
 
 def test_a_quick_look_leaves_the_results_alone(latest: Path) -> None:
     quick = lab(Settings(rounds=1))
     said = io.StringIO()
-    keep(None, [described(ROW, quick)], quick, Console(file=said))
+    keep(None, [described(ROW, quick, busiest=0.0)], quick, Console(file=said))
     assert not latest.exists()
     assert "Not kept" in said.getvalue()
 
