@@ -192,12 +192,12 @@ def uncommitted_at(scene: Scene, deaths: list[Death]) -> list[int]:
     the numbers are lower bounds.
     """
     source = sorted((row.timestamp, row.partition, row.offset) for row in scene.read(scene.source))
-    commits = sorted(
-        (row.timestamp, position)
+    commits = [
+        (row.timestamp, CommitRecord.decode(row.value).position[scene.source])
         for row in scene.read(commits_name(scene.application_id))
         if row.partition != DRIVER_PARTITION and row.value is not None
-        for position in [CommitRecord.decode(row.value).position[scene.source]]
-    )
+    ]
+    commits.sort(key=lambda commit: commit[0])
     result = []
     for death in deaths:
         done = dict.fromkeys(range(scene.partitions), 0)
