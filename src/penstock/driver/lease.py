@@ -13,7 +13,7 @@ import os
 import socket
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import msgspec
@@ -119,17 +119,21 @@ class DriverLease:
         """Write the group's offsets; for at-least-once, where no transaction carries them."""
         self._member.write(position)
 
-    def release(self) -> None:
-        """Stop beating, say that nobody is at work now, and leave the group."""
+    def release(self, leave: Callable[[str], None]) -> None:
+        """Stop beating, leave the group (`leave` gets the member's id), say that nobody is here.
+
+        In this order: whoever reads that nobody is at work may join the group.
+        """
         self._stop.set()
         for thread in self._threads:
             thread.join(self._timeout)
+        self._member.close()
         if self._threads and self.lost is None:
+            leave(self._id)
             self.record = msgspec.structs.replace(self.record, host="", pid=0, process_start=0.0)
             # Whoever comes next waits for our beats then, and takes over all the same.
             with contextlib.suppress(KafkaError):
                 self._write_beat(_GOODBYE_SECONDS)
-        self._member.close()
         self._producer.flush(1)
 
     def _group_members(self) -> list[Any]:

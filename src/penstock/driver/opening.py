@@ -23,7 +23,8 @@ from penstock.driver.watch import InputWatch
 from penstock.errors import InstanceError
 from penstock.instance.protocol import Settings
 from penstock.local.jars import SPARK_KAFKA, ensure
-from penstock.pipeline.executors import start_on_executors
+from penstock.pipeline.executors import ExecutorVisits, start_on_executors
+from penstock.pipeline.group import leave_group
 from penstock.pipeline.jobs import Jobs
 from penstock.pipeline.session import Session, open_session
 from penstock.topology import Topology
@@ -76,7 +77,7 @@ def _open_driver(order: OpeningOrder, stack: contextlib.ExitStack) -> Driver:
     pool = stack.enter_context(ThreadPoolExecutor(2))
     opening = pool.submit(_open_spark, application_id, config)
     stack.callback(_close_spark, opening)
-    stack.callback(lease.release)
+    stack.callback(lease.release, lambda member: _leave(order, opening, member))
     lease.acquire()
     _go_on(order)
     commits = lease.name_tasks([task.name for task in prepared.layout.tasks])
@@ -94,9 +95,7 @@ def _open_driver(order: OpeningOrder, stack: contextlib.ExitStack) -> Driver:
         inputs=inputs,
         watch=InputWatch(prepared, admin, inputs),
         cores=session.cores,
-        visit_executors=lambda: pool.submit(
-            start_on_executors, session, coordinator.location, order.token
-        ),
+        visit_executors=_visits(order, session, coordinator, stack),
     )
     driver = Driver(parts, dict(commits), order.listener)
     stack.callback(driver.drain, _DRAIN_SECONDS)
@@ -107,6 +106,12 @@ def _open_driver(order: OpeningOrder, stack: contextlib.ExitStack) -> Driver:
 
 def _open_spark(application_id: str, config: Config) -> Session:
     return open_session(application_id, config, ensure(SPARK_KAFKA))
+
+
+def _leave(order: OpeningOrder, opening: Future[Session], member: str) -> None:
+    if opening.exception() is None:
+        group = order.application_id
+        leave_group(opening.result(), order.config, group=group, member=member)
 
 
 def _close_spark(opening: Future[Session]) -> None:
@@ -133,6 +138,21 @@ def _start_instances(
     for number in range(count):
         coordinator.start_child("" if count == 1 else f"instance-{number}")
     return coordinator
+
+
+def _visits(
+    order: OpeningOrder, session: Session, coordinator: Coordinator, stack: contextlib.ExitStack
+) -> Callable[[], object]:
+    if session.on_one_machine:
+        return lambda: None
+    visits = ExecutorVisits(
+        session,
+        coordinator.location,
+        order.token,
+        instances=lambda: len(coordinator.names()),
+    )
+    stack.callback(visits.close)
+    return visits.wake
 
 
 def _submitted() -> bool:

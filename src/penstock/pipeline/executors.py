@@ -3,18 +3,24 @@
 from __future__ import annotations
 
 import hashlib
+import logging
 import os
 import socket
 import subprocess
 import tempfile
+import threading
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 from penstock.instance.process import TOKEN_VARIABLE, instance_command
 from penstock.pipeline.session import Session
 
+_log = logging.getLogger("penstock.driver")
+
 _VISIT_SECONDS = 1.0
+_CHECK_SECONDS = 3.0
+_CLOSE_SECONDS = 10.0
 
 
 def start_on_executors(session: Session, coordinator: str, token: str) -> None:
@@ -31,6 +37,47 @@ def start_on_executors(session: Session, coordinator: str, token: str) -> None:
 
     context.setJobDescription("start instances")
     context.parallelize(range(slots), slots).mapPartitions(visit).collect()
+
+
+class ExecutorVisits:
+    """Sees to it that every executor has an instance, also those that Spark starts later."""
+
+    def __init__(
+        self, session: Session, coordinator: str, token: str, *, instances: Callable[[], int]
+    ) -> None:
+        self._session = session
+        self._order = (coordinator, token)
+        self._instances = instances
+        self._wake = threading.Event()
+        self._closed = False
+        self._thread = threading.Thread(target=self._loop, name="executor-visits", daemon=True)
+        self._thread.start()
+
+    def wake(self) -> None:
+        """Look now: an instance was lost."""
+        self._wake.set()
+
+    def close(self) -> None:
+        """Visit no more."""
+        self._closed = True
+        self._wake.set()
+        self._thread.join(_CLOSE_SECONDS)
+
+    def _loop(self) -> None:
+        while not self._closed:
+            try:
+                if _executors(self._session) > self._instances():
+                    start_on_executors(self._session, *self._order)
+            except Exception as error:  # noqa: BLE001 - Spark's failures come in many kinds
+                _log.info("Executors could not be visited: %s", error)
+            self._wake.wait(_CHECK_SECONDS)
+            self._wake.clear()
+
+
+def _executors(session: Session) -> int:
+    """How many executors Spark has now; the driver is listed among them."""
+    context = session.spark.sparkContext._jsc.sc()  # noqa: SLF001 - Python has no call for it
+    return int(context.getExecutorMemoryStatus().size()) - 1
 
 
 def _start_here(coordinator: str, token: str) -> str:
