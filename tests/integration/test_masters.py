@@ -48,7 +48,7 @@ def assert_exact(scene: Scene) -> None:
 @pytest.mark.crash
 def test_several_executors_of_which_one_dies_with_an_instance(kafka: str, tmp_path: Path) -> None:
     scene = Scene(kafka, tmp_path, partitions=4).create_topics()
-    total = scene.produce(records(2_000))
+    total = scene.produce(records(1_200))
     with running(
         scene,
         master="local-cluster[2,1,1024]",
@@ -62,8 +62,13 @@ def test_several_executors_of_which_one_dies_with_an_instance(kafka: str, tmp_pa
         processes(app, "CoarseGrainedExecutorBackend")[0].kill()
         processes(app, "instance.process")[0].kill()
         assert scene.committed() < total, "the kills came too late to matter"
-        total += scene.produce(records(1_000))
-        app.wait_committed(total)
+        total += scene.produce(records(400))
+        app.wait_for(
+            # A new executor has a Java and a Python to start before its first task.
+            lambda: scene.committed() == total,
+            what="all was committed",
+            seconds=150,
+        )
         assert "is lost, and with it" in app.text()
         # The lost instance has a successor, wherever the executors are now.
         app.wait_for(lambda: len(processes(app, "instance.process")) >= 2, what="two again")
