@@ -2,8 +2,17 @@
 
 from __future__ import annotations
 
-from penstock.coordination.ids import TaskId
-from penstock.coordination.planning import PlanLimits, TaskView, plan
+from penstock.coordination.ids import Range, TaskId
+from penstock.coordination.planning import (
+    JOIN_SECONDS,
+    SMALL_RECORDS,
+    Batch,
+    PlanLimits,
+    Slice,
+    TaskView,
+    joining,
+    plan,
+)
 
 LIMITS = PlanLimits(records_max=400, bytes_max=1_000_000, jobs_max=2)
 FAR_BEHIND = 10_000
@@ -47,3 +56,22 @@ def test_no_task_waits_while_others_go_again_and_again() -> None:
 def test_nothing_is_planned_before_it_is_due_or_without_a_free_slot() -> None:
     assert tasks_of(view(0, due=11), records=(5,)) == []
     assert tasks_of(view(0, due=1), records=(5,), running=2) == []
+
+
+def running(records: int, *, started: float) -> list[tuple[Batch, float]]:
+    piece = Slice(task=TaskId(0, 0), ranges=(Range("in", 0, 0, records),))
+    return [(Batch(sub_topology=0, slices=(piece,)), started)]
+
+
+def test_tasks_wait_for_a_small_job_to_share_the_next_one() -> None:
+    wait = joining(running(5, started=9.9), now=10.0)
+    views, there = [view(1, due=1)], ends(5, 5)
+    assert plan(views, there, now=10.0, running_jobs=1, limits=LIMITS, wait=wait) == []
+    # The one that failed does not wait: it is not to share.
+    failed = [view(1, due=1, alone=True)]
+    assert plan(failed, there, now=10.0, running_jobs=1, limits=LIMITS, wait=wait)
+
+
+def test_tasks_do_not_wait_for_a_large_job_or_one_that_hangs() -> None:
+    assert joining(running(SMALL_RECORDS, started=9.9), now=10.0) == set()
+    assert joining(running(5, started=10.0 - JOIN_SECONDS), now=10.0) == set()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 
 from penstock.coordination.ids import Position, Range, TaskId
@@ -60,13 +60,39 @@ Ends = Mapping[tuple[str, int], int]
 """The last stable offset of each input partition, by topic and partition."""
 
 
+SMALL_RECORDS = 10_000
+"""A job over fewer records costs mostly its own start."""
+JOIN_SECONDS = 1.0
+"""How long tasks wait for a small job: one that hangs on a silent instance must not hold them up."""
+
+
+def joining(running: Iterable[tuple[Batch, float]], *, now: float) -> set[int]:
+    """The sub-topologies whose ready tasks wait for a running job, to share the next one with it.
+
+    Without this, tasks that once fell out of step (an instance was lost) would have jobs of their
+    own for ever, each at the price of one that serves all.
+    """
+    return {
+        batch.sub_topology
+        for batch, started in running
+        if batch.records < SMALL_RECORDS and now - started < JOIN_SECONDS
+    }
+
+
 def plan(
-    tasks: Iterable[TaskView], ends: Ends, *, now: float, running_jobs: int, limits: PlanLimits
+    tasks: Iterable[TaskView],
+    ends: Ends,
+    *,
+    now: float,
+    running_jobs: int,
+    limits: PlanLimits,
+    wait: Collection[int] = (),
 ) -> list[Batch]:
     """The jobs to start now.
 
     Tasks of a sub-topology share a job while there is little to do, for a job has a price of its
     own. A task that is far behind gets its own, so that those that keep up never wait for it.
+    `wait` names the sub-topologies of which no shared job is to start now: see `joining`.
     """
     free = limits.jobs_max - running_jobs
     together: dict[int, list[Slice]] = {}
@@ -83,6 +109,8 @@ def plan(
             together.setdefault(number, []).append(piece)
             oldest.setdefault(number, view.due)
     for number, pieces in sorted(together.items()):
+        if number in wait:
+            continue
         batches.append((oldest[number], Batch(sub_topology=number, slices=tuple(pieces))))
     # Who waits longest goes first. With any other order, tasks that are quickly ready again take
     # every free slot, and the rest wait for ever.

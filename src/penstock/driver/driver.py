@@ -15,7 +15,7 @@ from dataclasses import dataclass
 
 from penstock.coordination.assignment import assign
 from penstock.coordination.ids import Epoch, TaskId, moved
-from penstock.coordination.planning import Batch, PlanLimits, Slice, plan
+from penstock.coordination.planning import Batch, PlanLimits, Slice, joining, plan
 from penstock.coordination.tasks import Entry, TaskBook
 from penstock.driver.coordinator import Coordinator
 from penstock.driver.events import BatchEnded, Listener, Notice, Totals
@@ -87,7 +87,7 @@ class Driver:
         )
         self._pool = ThreadPoolExecutor(self._limits.jobs_max, thread_name_prefix="job")
         self._ended: queue.Queue[_JobEnded] = queue.Queue()
-        self._running = 0
+        self._running: list[tuple[Batch, float]] = []
         self._batches = 0
         self._failed_in_a_row = 0
         self._status_due = 0.0
@@ -218,7 +218,7 @@ class Driver:
 
     def _start_jobs(self) -> None:
         now = time.monotonic()
-        if now < self._plan_due or self._running >= self._limits.jobs_max:
+        if now < self._plan_due or len(self._running) >= self._limits.jobs_max:
             return
         views = self._book.views()
         if not any(view.due <= now for view in views):
@@ -240,8 +240,9 @@ class Driver:
             self._book.views() if jumps else views,
             ends,
             now=now,
-            running_jobs=self._running,
+            running_jobs=len(self._running),
             limits=self._limits,
+            wait=joining(self._running, now=now),
         )
         for batch in batches:
             self._submit(batch)
@@ -250,7 +251,6 @@ class Driver:
 
     def _submit(self, batch: Batch) -> None:
         self._batches += 1
-        self._running += 1
         order = self._order(batch)
         sub = self._subs[batch.sub_topology]
         application_id = self._parts.prepared.application_id
@@ -260,6 +260,7 @@ class Driver:
             pool=sub.name,
         )
         started = time.monotonic()
+        self._running.append((batch, started))
         needs = needed_columns(sub)
 
         def work() -> None:
@@ -326,7 +327,7 @@ class Driver:
     def _take_in(self, ended: _JobEnded | None, *, stopping: bool = False) -> None:
         if ended is None:
             return
-        self._running -= 1
+        self._running.remove((ended.batch, ended.started))
         self._plan_due = 0.0
         if ended.error is not None:
             self._job_failed(ended, stopping)
