@@ -63,7 +63,7 @@ Ends = Mapping[tuple[str, int], int]
 SMALL_RECORDS = 10_000
 """A job over fewer records costs mostly its own start."""
 JOIN_SECONDS = 1.0
-"""How long tasks wait for a small job: one that hangs on a silent instance must not hold them up."""
+"""How long tasks wait for a small job: one that hangs must not hold them up."""
 
 
 def joining(running: Iterable[tuple[Batch, float]], *, now: float) -> set[int]:
