@@ -396,7 +396,8 @@ class Driver:
         if stopping:
             return
         self._failed_in_a_row += 1
-        reason = _last_line(ended.error)
+        reason = _reason(ended.error)
+        _log.info("A Spark job failed", exc_info=ended.error)
         self._notice(f"A Spark job failed and is planned again: {reason}")
         if self._failed_in_a_row >= _FAILED_JOBS_MAX:
             raise PenstockError(
@@ -422,6 +423,12 @@ class Driver:
         self._listener(Notice(text=text))
 
 
-def _last_line(error: BaseException | None) -> str:
+def _reason(error: BaseException | None) -> str:
+    """The one line that says what went wrong, out of Spark's pages."""
     lines = [line for line in str(error).splitlines() if line.strip()]
-    return lines[0] if lines else repr(error)
+    if not lines:
+        return repr(error)
+    if any(line.startswith("Traceback ") for line in lines):
+        return lines[-1]
+    named = next((line for line in lines if "Exception: " in line), lines[0])
+    return named.rpartition("Exception: ")[2]

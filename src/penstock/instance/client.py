@@ -36,6 +36,8 @@ _UNREACHABLE = (
     pa.ArrowInvalid,
     pa.ArrowException,
     OSError,
+    # The stream ended where an answer should be.
+    StopIteration,
 )
 
 
@@ -93,7 +95,9 @@ class Client:
             raise self._unreachable(error) from error
 
     def _unreachable(self, error: BaseException) -> InstanceUnreachableError:
-        reason = str(error).split(". gRPC", 1)[0].splitlines()[0]
+        # Not every error has a text; an end of stream has none.
+        text = str(error).strip() or type(error).__name__
+        reason = text.split(". gRPC", 1)[0].splitlines()[0]
         return InstanceUnreachableError(
             f"No answer from {self.location}: {reason}", where={"location": self.location}
         )

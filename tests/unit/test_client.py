@@ -1,0 +1,72 @@
+"""What a caller hears when its instance goes away in the middle of a call."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from penstock.errors import InstanceUnreachableError
+from penstock.instance import protocol
+from penstock.instance.client import Client
+from penstock.instance.protocol import CommitHeader, ReadHeader, Reply
+from penstock.instance.server import Server
+
+TOKEN = "t"
+READ = ReadHeader(task="0_0", epoch=(1, 1), n=1, store="counts")
+COMMIT = CommitHeader(task="0_0", epoch=(1, 1), n=1, start={}, end={}, stores=[], topics=[])
+
+
+class Cut(Server):
+    """A server whose answers are cut off: before the reply, or between reply and values."""
+
+    def __init__(self, location: str, *, after_reply: bool) -> None:
+        super().__init__(location, token=TOKEN, actions={})
+        self._after_reply = after_reply
+
+    def do_exchange(self, context: Any, descriptor: Any, reader: Any, writer: Any) -> None:
+        reader.read_all()
+        if self._after_reply:
+            writer.begin(protocol.VALUES)
+            writer.write_metadata(protocol.encode(Reply(status="ok", n=1)))
+
+
+@pytest.fixture(params=[False, True], ids=["before the reply", "before the values"])
+def client(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Client]:
+    location = f"grpc+unix://{tmp_path}/s.sock"
+    server = Cut(location, after_reply=request.param)
+    client = Client(location, token=TOKEN, timeout_seconds=10.0)
+    yield client
+    client.close()
+    server.shutdown()
+
+
+def test_a_read_that_is_cut_off_is_an_instance_out_of_reach(client: Client) -> None:
+    with pytest.raises(InstanceUnreachableError, match="No answer from"):
+        client.read(READ, pa.array([b"k"], pa.binary()))
+
+
+def test_a_commit_that_is_cut_off_is_an_instance_out_of_reach(tmp_path: Path) -> None:
+    location = f"grpc+unix://{tmp_path}/s.sock"
+    server = Cut(location, after_reply=False)
+    client = Client(location, token=TOKEN, timeout_seconds=10.0)
+    with pytest.raises(InstanceUnreachableError, match="No answer from"):
+        client.commit(COMMIT, [])
+    client.close()
+    server.shutdown()
+
+
+def test_an_instance_that_is_not_there_is_out_of_reach(tmp_path: Path) -> None:
+    client = Client(f"grpc+unix://{tmp_path}/none.sock", token=TOKEN, timeout_seconds=10.0)
+    calls: list[Callable[[], object]] = [
+        lambda: client.read(READ, pa.array([b"k"], pa.binary())),
+        lambda: client.commit(COMMIT, []),
+        lambda: client.call("status", Reply(status="ok"), Reply),
+    ]
+    for call in calls:
+        with pytest.raises(InstanceUnreachableError):
+            call()
+    client.close()
