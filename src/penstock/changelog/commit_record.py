@@ -13,6 +13,7 @@ from typing import Annotated, TypeVar
 import msgspec
 
 from penstock.errors import KafkaError
+from penstock.serdes.decoders import decoder
 
 VERSION = 1
 DRIVER_PARTITION = 0
@@ -102,9 +103,9 @@ _Record = TypeVar("_Record", CommitRecord, DriverRecord)
 def _decode(data: bytes, kind: type[_Record], where: Mapping[str, object] | None) -> _Record:
     """Read the version first: a later one may hold fields that must not be guessed."""
     try:
-        version = msgspec.json.decode(data, type=_Versioned).version
+        version = decoder(_Versioned).decode(data).version
         if version == VERSION:
-            return msgspec.json.decode(data, type=kind)
+            return decoder(kind).decode(data)
     except msgspec.DecodeError as error:
         raise KafkaError(
             f"A record of the commits topic is not a {kind.__name__}: {error}",

@@ -40,6 +40,7 @@ from penstock.instance.protocol import (
 )
 from penstock.instance.server import Server
 from penstock.instance.task import TaskEnvironment
+from penstock.serdes.decoders import decoder
 from penstock.stores.directory import StateDirectory
 
 TOKEN_VARIABLE = "PENSTOCK_TOKEN"
@@ -226,7 +227,7 @@ def main(arguments: list[str]) -> int:
     token = os.environ.pop(TOKEN_VARIABLE, "")
     if not token:
         raise InstanceError(f"{TOKEN_VARIABLE} is not set", hint="The driver sets it")
-    options = msgspec.json.decode(arguments[0], type=InstanceOptions)
+    options = decoder(InstanceOptions).decode(arguments[0])
     return run_instance(replace(options, token=token))
 
 

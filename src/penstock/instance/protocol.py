@@ -16,6 +16,7 @@ import pyarrow as pa
 from penstock import errors
 from penstock.config import Config, Guarantee
 from penstock.errors import InstanceError, PenstockError
+from penstock.serdes.decoders import decoder
 
 HEADERS = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
 KEYS = pa.schema([("key", pa.binary())])
@@ -239,7 +240,7 @@ def encode(message: Message) -> bytes:
 def decode(data: bytes, kind: type[M]) -> M:
     """The message in these bytes. Raises `InstanceError` if they are not such a message."""
     try:
-        return msgspec.json.decode(data, type=kind)
+        return decoder(kind).decode(data)
     except msgspec.DecodeError as error:
         raise InstanceError(
             f"A message is not a {kind.__name__}: {error}",

@@ -30,6 +30,7 @@ from penstock.errors import BrokerStartError
 from penstock.local import jars, kraft
 from penstock.local.java import find_java
 from penstock.local.kraft import Cluster, Node
+from penstock.serdes.decoders import decoder
 
 _NODES_MAX = 3
 _LEASH = Path(__file__).with_name("leash.py")
@@ -176,7 +177,7 @@ class EmbeddedKafka:
         if not path.exists():
             return kraft.new_cluster(self._options.nodes)
         try:
-            cluster = msgspec.json.decode(path.read_bytes(), type=Cluster)
+            cluster = decoder(Cluster).decode(path.read_bytes())
         except (msgspec.MsgspecError, OSError) as error:
             raise BrokerStartError(
                 f"what the directory remembers cannot be read: {error}",

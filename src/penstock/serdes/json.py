@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cache
 from typing import Any, ClassVar, TypeVar
 
 import msgspec
 
 from penstock.serdes.contract import Serde
+from penstock.serdes.decoders import decoder
 
 T = TypeVar("T")
 
@@ -28,14 +28,8 @@ class JsonSerde(Serde[T]):
         return _ENCODE(value)
 
     def deserialize(self, data: bytes) -> T:
-        value: T = _decoder(self.type).decode(data)
+        value: T = decoder(self.type).decode(data)
         return value
 
 
 _ENCODE = msgspec.json.Encoder().encode
-
-
-# Decoders cannot be pickled and take a while to make: one per type and process.
-@cache
-def _decoder(kind: Any) -> msgspec.json.Decoder[Any]:
-    return msgspec.json.Decoder(kind)

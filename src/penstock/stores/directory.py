@@ -34,6 +34,7 @@ from penstock.errors import (
     StateForeignError,
     StateLockedError,
 )
+from penstock.serdes.decoders import decoder
 from penstock.stores.checkpoint_file import (
     Offsets,
     read_checkpoint,
@@ -252,7 +253,7 @@ def _read_or_make_metadata(path: Path, application_id: str) -> str:
     """The process id kept in the directory, once it is sure that the directory is ours."""
     file = path / METADATA_FILE
     try:
-        metadata = msgspec.json.decode(file.read_bytes(), type=_Metadata)
+        metadata = decoder(_Metadata).decode(file.read_bytes())
     except FileNotFoundError:
         return _make_metadata(path, application_id)
     except OSError as error:
@@ -310,7 +311,7 @@ def _write_holder(descriptor: int, path: Path) -> None:
 
 def _locked(path: Path, descriptor: int) -> StateLockedError:
     try:
-        holder = msgspec.json.decode(os.pread(descriptor, 4096, 0), type=_Holder)
+        holder = decoder(_Holder).decode(os.pread(descriptor, 4096, 0))
         who = f"process {holder.pid} on {holder.host}"
     except (OSError, msgspec.DecodeError):
         who = "another process"

@@ -34,6 +34,7 @@ from rocksdict import (
 )
 
 from penstock.errors import StateLockedError, StoreDamagedError, TaskNotHereError
+from penstock.serdes.decoders import decoder
 from penstock.stores.contract import Change, StoreIdentity, pages
 from penstock.stores.failures import damaged, is_stall, store_error
 
@@ -139,7 +140,7 @@ class RocksDBStore:
         if data is None:
             return None
         try:
-            return msgspec.json.decode(data, type=StoreIdentity)
+            return decoder(StoreIdentity).decode(data)
         except msgspec.DecodeError as error:
             raise self._damaged(f"its identity cannot be decoded: {error}") from error
 
