@@ -8,6 +8,8 @@ from datetime import timedelta
 from types import TracebackType
 from typing import Any, Self
 
+import psutil
+
 import penstock as ps
 from penstock.driver.events import Event, Notice
 from tests.application_process import count
@@ -81,3 +83,12 @@ def start_fails(scene: Scene, topology: Topology = count, **options: Any) -> ps.
         return error
     run.app.stop()
     raise AssertionError("The application started")
+
+
+def instances_here() -> list[psutil.Process]:
+    """The instances that this process has started and that still run."""
+    return [
+        child
+        for child in psutil.Process().children()
+        if "penstock.instance.process" in " ".join(child.cmdline())
+    ]

@@ -15,7 +15,7 @@ import socket
 import subprocess
 import threading
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from datetime import timedelta
 from pathlib import Path
 
@@ -33,6 +33,7 @@ from confluent_kafka.admin import (
 import penstock as ps
 from penstock.changelog.commit_record import DriverRecord
 from penstock.driver import watch
+from penstock.driver.events import BatchEnded, Event, StateChanged
 from penstock.errors import (
     AnotherDriverError,
     BrokerUnreachableError,
@@ -50,7 +51,7 @@ from penstock.errors import (
 )
 from penstock.stores.directory import FileLock
 from tests.harness import AppProcess, Scene, wait_until
-from tests.in_process import Run, start_fails
+from tests.in_process import Run, instances_here, start_fails
 
 pytestmark = pytest.mark.usefixtures("spark")
 
@@ -440,30 +441,43 @@ def driver_elsewhere(scene: Scene) -> Iterator[None]:
 # Ctrl-C.
 
 
-def test_ctrl_c_at_any_moment_ends_in_order(kafka: str, tmp_path: Path) -> None:
-    """In a process of its own each, since a signal is for a whole process."""
-    scenes = {}
-    for moment in ("starting", "restoring", "running"):
-        directory = tmp_path / moment
-        directory.mkdir()
-        scenes[moment] = Scene(kafka, directory, partitions=2).create_topics()
-        scenes[moment].produce(records(20_000))
-    with contextlib.ExitStack() as stack:
-        for moment, scene in scenes.items():
-            app = AppProcess(scene, statestore_cache_max_bytes=0, slice_records_max=500)
-            stack.callback(app.kill)
-            app.wait_for(lambda: f"state {moment}" in app.text(), what=f"it was {moment}")  # noqa: B023
-            if moment == "running":
-                app.wait_for(lambda: scene.committed() > 0, what="it worked")  # noqa: B023
-            app.process.send_signal(signal.SIGINT)
-            assert app.process.wait(60) == 0, app.text()
-            assert "Traceback" not in app.text()
-            assert scene.committed() < 20_000, "it had nothing left to do"
-            wait_until(lambda: not started_by(app), what="all its processes had ended")  # noqa: B023
-    for scene in scenes.values():
-        with Run(scene) as run:
-            run.wait_committed(20_000)
-        assert_exact(scene)
+def test_ctrl_c_at_any_moment_ends_in_order(scene: Scene) -> None:
+    total = scene.produce(records(20_000))
+    app = AppProcess(scene)
+    try:
+        app.wait_for(lambda: "state starting" in app.text(), what="it was starting")
+        app.process.send_signal(signal.SIGINT)
+        assert app.process.wait(120) == 0, app.text()
+        assert "Traceback" not in app.text()
+        wait_until(lambda: not started_by(app), what="all its processes had ended")
+    finally:
+        app.kill()
+    interrupt(scene, lambda event: isinstance(event, BatchEnded))
+    done = scene.committed()
+    assert 0 < done < total
+    shutil.rmtree(scene.state_dir)
+    interrupt(scene, lambda event: isinstance(event, StateChanged) and event.new == "restoring")
+    assert scene.committed() == done
+    with Run(scene) as run:
+        run.wait_committed(total)
+    assert_exact(scene)
+
+
+def interrupt(scene: Scene, when: Callable[[Event], bool]) -> None:
+    """Run the application in the main thread, with a Ctrl-C at the first such event."""
+    app = Run(scene, slice_records_max=500).app
+    pressed: list[Event] = []
+
+    def press(event: Event) -> None:
+        if when(event) and not pressed:
+            pressed.append(event)
+            os.kill(os.getpid(), signal.SIGINT)
+
+    app.on_event(press)
+    app.run()
+    assert pressed
+    assert app.state == "stopped"
+    assert instances_here() == []
 
 
 def started_by(app: AppProcess) -> list[psutil.Process]:

@@ -6,12 +6,11 @@ import random
 from collections import Counter, defaultdict
 from pathlib import Path
 
-import psutil
 import pytest
 
 import penstock as ps
 from tests.harness import Scene
-from tests.in_process import Run
+from tests.in_process import Run, instances_here
 
 pytestmark = pytest.mark.usefixtures("spark")
 
@@ -95,11 +94,3 @@ def test_at_least_once_loses_nothing(kafka: str, tmp_path: Path) -> None:
     assert counts == scene.counts(scene.changelog)
     for key, expected in scene.expected().items():
         assert counts[key] >= expected
-
-
-def instances_here() -> list[psutil.Process]:
-    return [
-        child
-        for child in psutil.Process().children()
-        if "penstock.instance.process" in " ".join(child.cmdline())
-    ]
