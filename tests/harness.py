@@ -184,7 +184,7 @@ class AppProcess:
         """What the application printed so far."""
         return self.log.read_text(errors="replace")
 
-    def wait_for(self, condition: Callable[[], bool], *, what: str, seconds: float = 90) -> None:
+    def wait_for(self, condition: Callable[[], bool], *, what: str, seconds: float = 200) -> None:
         """Wait until something is so; fail with the log if it does not come."""
         deadline = time.monotonic() + seconds
         while not condition():

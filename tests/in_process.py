@@ -55,7 +55,7 @@ class Run:
         self.wait_for(lambda: self.scene.committed() >= total, what=f"{total} were committed")
         return self
 
-    def wait_for(self, condition: Callable[[], bool], *, what: str, seconds: float = 60) -> None:
+    def wait_for(self, condition: Callable[[], bool], *, what: str, seconds: float = 150) -> None:
         """Wait until something is so; raise what ends the application before."""
         deadline = time.monotonic() + seconds
         while not condition():
