@@ -18,14 +18,13 @@ LIMITS = PlanLimits(records_max=400, bytes_max=1_000_000, jobs_max=2)
 FAR_BEHIND = 10_000
 
 
-def view(partition: int, *, due: float, alone: bool = False, just_taken: bool = False) -> TaskView:
+def view(partition: int, *, due: float, alone: bool = False) -> TaskView:
     return TaskView(
         task=TaskId(0, partition),
         position={"in": {partition: 0}},
         due=due,
         bytes_per_record=1.0,
         alone=alone,
-        just_taken=just_taken,
     )
 
 
@@ -68,10 +67,7 @@ def test_tasks_wait_for_a_small_job_to_share_the_next_one() -> None:
     wait = joining(running(5, started=9.9), now=10.0)
     views, there = [view(1, due=1)], ends(5, 5)
     assert plan(views, there, now=10.0, running_jobs=1, limits=LIMITS, wait=wait) == []
-    # One that was just taken has waited enough.
-    taken = [view(1, due=1, just_taken=True)]
-    assert plan(taken, there, now=10.0, running_jobs=1, limits=LIMITS, wait=wait)
-    # One that failed does not wait either: it is not to share.
+    # The one that failed does not wait: it is not to share.
     failed = [view(1, due=1, alone=True)]
     assert plan(failed, there, now=10.0, running_jobs=1, limits=LIMITS, wait=wait)
 

@@ -19,8 +19,6 @@ class TaskView:
     bytes_per_record: float
     alone: bool
     """Its last job failed: it gets a job of its own, so that it holds up nobody."""
-    just_taken: bool = False
-    """Its owner serves it only now: it has waited enough."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -94,8 +92,7 @@ def plan(
 
     Tasks of a sub-topology share a job while there is little to do, for a job has a price of its
     own. A task that is far behind gets its own, so that those that keep up never wait for it.
-    `wait` names the sub-topologies whose tasks wait to share a job, but for those that were just
-    taken: see `joining`.
+    `wait` names the sub-topologies of which no shared job is to start now: see `joining`.
     """
     free = limits.jobs_max - running_jobs
     together: dict[int, list[Slice]] = {}
@@ -108,10 +105,12 @@ def plan(
         number = view.task.sub_topology
         if view.alone or piece.records >= _far_behind(limits):
             batches.append((view.due, Batch(sub_topology=number, slices=(piece,))))
-        elif view.just_taken or number not in wait:
+        else:
             together.setdefault(number, []).append(piece)
             oldest.setdefault(number, view.due)
     for number, pieces in sorted(together.items()):
+        if number in wait:
+            continue
         batches.append((oldest[number], Batch(sub_topology=number, slices=tuple(pieces))))
     # Who waits longest goes first. With any other order, tasks that are quickly ready again take
     # every free slot, and the rest wait for ever.

@@ -37,7 +37,6 @@ class Entry:
     due: float = 0.0
     bytes_per_record: float = FIRST_BYTES_PER_RECORD
     alone: bool = False
-    just_taken: bool = False
     taken_before: bool = False
     notes_told: int = 0
 
@@ -65,7 +64,7 @@ class TaskBook:
         entry = self.entries[task]
         if entry.state == "taking" and entry.epoch == epoch:
             entry.state, entry.position, entry.n = "ready", position, n
-            entry.taken_before = entry.just_taken = True
+            entry.taken_before = True
 
     def start(self, task: TaskId) -> Entry:
         """A job begins to work on the task."""
@@ -81,7 +80,7 @@ class TaskBook:
         entry = self.entries[task]
         assert n >= entry.n, "a commit number went backwards"
         entry.state, entry.position, entry.n = "ready", position, n
-        entry.due, entry.alone, entry.just_taken = due, False, False
+        entry.due, entry.alone = due, False
         if bytes_per_record:
             entry.bytes_per_record = bytes_per_record
 
@@ -122,7 +121,6 @@ class TaskBook:
                 due=entry.due,
                 bytes_per_record=entry.bytes_per_record,
                 alone=entry.alone,
-                just_taken=entry.just_taken,
             )
             for entry in self.in_state("ready")
         ]
