@@ -40,6 +40,7 @@ lock: $(READY) ## Choose newer packages, within the ranges of pyproject.toml
 	@$(VENV)/bin/uv pip compile --quiet --upgrade --universal --python-version 3.11 \
 		--generate-hashes --no-emit-index-url --no-header --extra dev \
 		pyproject.toml --output-file requirements.lock
+	@sed -i 's# (/[^)]*pyproject.toml)# (pyproject.toml)#' requirements.lock
 
 clean: ## Remove what the commands above made here (not the cache of jars)
 	@rm -rf $(VENV) .venv-bench build dist .mypy_cache .pytest_cache .ruff_cache .hypothesis
