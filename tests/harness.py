@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from confluent_kafka import Consumer, Producer, TopicPartition
+from confluent_kafka import Consumer, KafkaError, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
 ROOT = Path(__file__).parent
@@ -106,7 +106,10 @@ class Scene:
         ended: set[int] = set()
         while len(ended) < count:
             for message in consumer.consume(10_000, 0.5):
-                if message.error() is not None:
+                error = message.error()
+                if error is not None:
+                    # Anything but the end would cut the topic short in silence.
+                    assert error.code() == KafkaError._PARTITION_EOF, error
                     ended.add(message.partition())
                     continue
                 headers = tuple((k, v) for k, v in message.headers() or ())

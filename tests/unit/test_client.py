@@ -17,7 +17,7 @@ from penstock.instance.server import Server
 
 TOKEN = "t"
 READ = ReadHeader(task="0_0", epoch=(1, 1), n=1, store="counts")
-COMMIT = CommitHeader(task="0_0", epoch=(1, 1), n=1, start={}, end={}, stores=[], topics=[])
+COMMIT = CommitHeader(task="0_0", epoch=(1, 1), n=1, start={}, end={}, stores=[], topics=[], rows=0)
 
 
 class Cut(Server):

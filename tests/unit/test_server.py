@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import os
 import stat
+import subprocess
+import sys
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -16,7 +19,7 @@ from penstock.errors import InstanceError, InstanceUnreachableError, PartitionCo
 from penstock.instance import protocol
 from penstock.instance.client import Client
 from penstock.instance.protocol import Beat, BeatReply, CommitHeader, ReadHeader, Reply
-from penstock.instance.server import Server
+from penstock.instance.server import CutOffError, Server
 
 
 class Echo:
@@ -25,16 +28,39 @@ class Echo:
     def read(self, header: ReadHeader, keys: pa.Array) -> tuple[Reply, pa.Array | None]:
         return Reply(status="ok", n=header.n), keys
 
+    def __init__(self) -> None:
+        self.first_came = threading.Event()
+        self.ended = threading.Event()
+        self.error: Exception | None = None
+
     def commit(self, header: CommitHeader, batches: Iterator[pa.RecordBatch]) -> Reply:
-        return Reply(status="ok", n=sum(batch.num_rows for batch in batches))
+        rows = 0
+        try:
+            for batch in batches:
+                rows += batch.num_rows
+                self.first_came.set()
+        except Exception as error:
+            self.error = error
+            raise
+        finally:
+            self.ended.set()
+        return Reply(status="ok", n=rows)
+
+
+ROWS = pa.record_batch([pa.nulls(1, field.type) for field in protocol.ROWS], schema=protocol.ROWS)
 
 
 @pytest.fixture
-def location(tmp_path: Path) -> Iterator[str]:
+def echo() -> Echo:
+    return Echo()
+
+
+@pytest.fixture
+def location(tmp_path: Path, echo: Echo) -> Iterator[str]:
     place = f"grpc+unix://{tmp_path}/s"
     previous = os.umask(0o177)
     actions = {"beat": lambda body: BeatReply(known=bool(protocol.decode(body, Beat).instance))}
-    server = Server(place, token="right", actions=actions, rows=Echo())
+    server = Server(place, token="right", actions=actions, rows=echo)
     os.umask(previous)
     yield place
     server.shutdown()
@@ -66,10 +92,46 @@ def test_reads_and_commits_pass(location: str) -> None:
     assert reply.n == 7
     assert values is not None
     assert values.to_pylist() == [b"a", b"b"]
-    commit = CommitHeader(
-        task="0_0", epoch=(1, 1), n=1, start={}, end={"t": {0: 1}}, stores=[], topics=[]
+    assert friend.commit(commit_of(3), [ROWS, ROWS, ROWS]).n == 3
+
+
+def commit_of(rows: int) -> CommitHeader:
+    end = {"t": {0: 1}}
+    return CommitHeader(
+        task="0_0", epoch=(1, 1), n=1, start={}, end=end, stores=[], topics=[], rows=rows
     )
-    assert friend.commit(commit, []).n == 0
+
+
+CUT_OFF = """
+import sys, time
+from penstock.instance import protocol
+from tests.unit.test_server import ROWS, client, commit_of
+
+def rows():
+    yield ROWS
+    print("sent", flush=True)
+    time.sleep(60)
+
+client(sys.argv[1]).commit(commit_of(2), rows())
+"""
+
+
+def test_a_commit_whose_sender_is_killed_is_not_taken_for_a_short_one(
+    location: str, echo: Echo
+) -> None:
+    sender = subprocess.Popen(
+        [sys.executable, "-c", CUT_OFF, location],
+        stdout=subprocess.PIPE,
+        cwd=Path(__file__).parents[2],
+    )
+    assert sender.stdout is not None
+    assert sender.stdout.readline() == b"sent\n"
+    assert echo.first_came.wait(30)
+    sender.kill()
+    sender.wait()
+    assert echo.ended.wait(30)
+    assert isinstance(echo.error, CutOffError)
+    assert "1 of 2 rows are missing" in str(echo.error)
 
 
 def test_what_does_not_decode_is_refused(location: str) -> None:

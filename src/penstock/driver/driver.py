@@ -380,6 +380,7 @@ class Driver:
             end=moved(entry.position, piece.ranges),
             stores=[],
             topics=[],
+            rows=0,
         )
         try:
             reply = self._parts.coordinator.commit_nothing(entry.owner, header)

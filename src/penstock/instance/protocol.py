@@ -204,6 +204,8 @@ class CommitHeader(Message, frozen=True):
     end: Positions
     stores: list[str]
     topics: list[str]
+    rows: int
+    """How many rows follow: a stream that ends earlier was cut off, and looks like any other."""
     metadata: dict[str, str] = {}
 
 

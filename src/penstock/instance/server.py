@@ -27,6 +27,10 @@ class Rows(Protocol):
         """Commit these rows."""
 
 
+class CutOffError(pa.ArrowException):  # type: ignore[misc]
+    """A stream's sender went away before its last row."""
+
+
 class _Nothing(flight.ServerMiddleware):  # type: ignore[misc]
     """A call that was let in needs nothing further."""
 
@@ -77,8 +81,22 @@ class Server(flight.FlightServerBase):  # type: ignore[misc]
             if values is not None:
                 writer.write_batch(pa.record_batch([values], schema=protocol.VALUES))
         elif request.commit is not None:
-            reply = self._rows.commit(request.commit, (chunk.data for chunk in reader))
+            reply = self._rows.commit(request.commit, _whole(reader, request.commit.rows))
             writer.begin(protocol.VALUES)
             writer.write_metadata(protocol.encode(reply))
         else:
             raise flight.FlightServerError("A stream is a read or a commit")
+
+
+def _whole(reader: Any, rows: int) -> Iterator[pa.RecordBatch]:
+    """The batches of a stream. Raises `CutOffError` unless all its rows came.
+
+    Flight ends a stream whose sender was killed as it ends any other. What had come by then,
+    changes without their outputs, would be committed.
+    """
+    missing = rows
+    for chunk in reader:
+        missing -= chunk.data.num_rows
+        yield chunk.data
+    if missing:
+        raise CutOffError(f"{missing} of {rows} rows are missing: the sender went away")

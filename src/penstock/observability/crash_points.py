@@ -25,6 +25,7 @@ POINTS = (
     "batch.after_receive",
     "batch.mid_update",
     "batch.after_update",
+    "commit.mid_stream",
     "commit.before_changelog_send",
     "commit.after_send_before_ack",
     "commit.after_ack",

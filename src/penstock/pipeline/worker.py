@@ -155,6 +155,7 @@ class _SliceWork:
             end=self._slice.end,
             stores=_targets(result.changes, "store"),
             topics=_targets(result.outputs, "topic"),
+            rows=result.changes.num_rows + result.outputs.num_rows,
             metadata=dict(result.metadata),
         )
         reply = self._client().commit(header, commit_rows(result))
@@ -226,6 +227,8 @@ def commit_rows(result: SliceResult) -> Iterator[pa.RecordBatch]:
         (protocol.CHANGE, result.changes, "store"),
         (protocol.OUTPUT, result.outputs, "topic"),
     ):
+        if kind == protocol.OUTPUT:
+            crash_point("commit.mid_stream")
         count = rows.num_rows
         if not count:
             continue
