@@ -23,7 +23,7 @@ demo: java $(READY) ## Run an example on a real Kafka and Spark, and show its re
 	@$(VENV)/bin/penstock demo
 
 test: compiler $(READY) ## Run all tests
-	@$(PYTHON) -m penstock.local
+	@$(VENV)/bin/penstock prepare
 	@$(PYTHON) -m pytest $(PYTEST)
 
 check: $(READY) ## Check style, types and the order of imports
@@ -33,7 +33,7 @@ check: $(READY) ## Check style, types and the order of imports
 	@$(PYTHON) -m pytest -q tests/unit/test_import_order.py
 
 bench: compiler $(READY) ## Measure against Kafka Streams and Quix Streams: make bench [ROW=count]
-	@$(PYTHON) -m penstock.local
+	@$(VENV)/bin/penstock prepare
 	@PYTHONPATH=. $(PYTHON) -m bench $(ROW)
 
 lock: $(READY) ## Choose newer packages, within the ranges of pyproject.toml

@@ -164,7 +164,7 @@ class Application:
                 return
             self.totals = driver.totals
             self._change("restoring")
-            driver.run(lambda: should_stop() or driver.all_serving())
+            driver.run(lambda: should_stop() or driver.is_ready())
             if not should_stop():
                 self._change("running")
                 driver.run(should_stop)

@@ -9,7 +9,9 @@ import threading
 import time
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Annotated, Self
 
+import typer
 from confluent_kafka import Consumer, Producer
 from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]
 from rich.console import Console
@@ -46,8 +48,15 @@ class _View:
         return sum(self.totals.values())
 
 
-def demo() -> None:
-    console = Console()
+def demo(
+    seconds: Annotated[
+        float | None, typer.Option(help="End by itself so long after the first result.")
+    ] = None,
+) -> None:
+    # Without a terminal, lines are not broken at a width that nobody has.
+    console = Console(soft_wrap=not sys.stdout.isatty())
+    if seconds is None and not console.is_terminal:
+        seconds = SECONDS_WITHOUT_TERMINAL
     view = _View()
     stop = threading.Event()
     with tempfile.TemporaryDirectory(prefix="penstock-demo-") as directory:
@@ -61,7 +70,7 @@ def demo() -> None:
             threads = [
                 threading.Thread(target=_send, args=(bootstrap, view, stop)),
                 threading.Thread(target=_receive, args=(bootstrap, view, stop)),
-                threading.Thread(target=_watch, args=(console, view, app, stop)),
+                threading.Thread(target=_watch, args=(console, view, app, stop, seconds)),
             ]
             for thread in threads:
                 thread.start()
@@ -137,27 +146,48 @@ def _receive(bootstrap: str, view: _View, stop: threading.Event) -> None:
     consumer.close()
 
 
-def _watch(console: Console, view: _View, app: Application, stop: threading.Event) -> None:
-    """A live table where there is a terminal; else a line now and then, and an end."""
-    if sys.stdout.isatty():
-        with Live(_table(view), console=console, refresh_per_second=4) as live:
-            while not stop.wait(_SHOW_SECONDS):
-                live.update(_table(view))
-        return
-    shown = time.monotonic()
-    ends: float | None = None
-    while not stop.wait(_SHOW_SECONDS):
-        now = time.monotonic()
-        if view.results and ends is None:
-            ends = now + SECONDS_WITHOUT_TERMINAL
-        if now - shown >= SECONDS_BETWEEN_LINES:
-            shown = now
-            console.print(_line(view))
-        if ends is not None and now >= ends:
-            view.sending = False
-            if view.counted == view.sent or now >= ends + SECONDS_TO_SETTLE:
-                app.stop()
-                return
+def _watch(
+    console: Console, view: _View, app: Application, stop: threading.Event, seconds: float | None
+) -> None:
+    """Show what arrives; with `seconds`, end so long after the first result."""
+    with _Display(console) as display:
+        ends: float | None = None
+        while not stop.wait(_SHOW_SECONDS):
+            display.show(view)
+            now = time.monotonic()
+            if view.results and ends is None and seconds is not None:
+                ends = now + seconds
+            if ends is not None and now >= ends:
+                view.sending = False
+                if view.counted == view.sent or now >= ends + SECONDS_TO_SETTLE:
+                    app.stop()
+                    return
+
+
+class _Display:
+    """A live table where there is a terminal, else a line now and then."""
+
+    def __init__(self, console: Console) -> None:
+        self._console = console
+        self._live = Live(console=console, refresh_per_second=4) if console.is_terminal else None
+        self._shown = time.monotonic()
+
+    def show(self, view: _View) -> None:
+        """Show what there is now."""
+        if self._live is not None:
+            self._live.update(_table(view))
+        elif time.monotonic() - self._shown >= SECONDS_BETWEEN_LINES:
+            self._shown = time.monotonic()
+            self._console.print(_line(view))
+
+    def __enter__(self) -> Self:
+        if self._live is not None:
+            self._live.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._live is not None:
+            self._live.stop()
 
 
 def _table(view: _View) -> Table:

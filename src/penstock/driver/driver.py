@@ -10,7 +10,7 @@ import logging
 import queue
 import time
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 
 from penstock.coordination.assignment import assign
@@ -63,6 +63,8 @@ class DriverParts:
     inputs: InputLogs
     watch: InputWatch
     cores: int
+    warm_up: Future[None]
+    """Spark's first job; tasks are taken meanwhile."""
     visit_executors: Callable[[], object]
     """Start instances on executors that have none; on one machine there are none to visit."""
 
@@ -107,9 +109,10 @@ class Driver:
             self._start_jobs()
             self._take_in(self._wait())
 
-    def all_serving(self) -> bool:
-        """Whether every task is served by its owner."""
-        return not self._book.in_state("taking") and not self._book.in_state("unowned")
+    def is_ready(self) -> bool:
+        """Whether every task is served by its owner, and Spark is warm."""
+        waiting = self._book.in_state("taking") or self._book.in_state("unowned")
+        return self._parts.warm_up.done() and not waiting
 
     def drain(self, timeout_seconds: float) -> None:
         """Let the running jobs end; cancel them when the time is over."""
@@ -220,6 +223,9 @@ class Driver:
         now = time.monotonic()
         if now < self._plan_due or len(self._running) >= self._limits.jobs_max:
             return
+        if not self._parts.warm_up.done():
+            return
+        self._parts.warm_up.result()
         views = self._book.views()
         if not any(view.due <= now for view in views):
             return

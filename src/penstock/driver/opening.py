@@ -11,7 +11,9 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 
 from penstock.changelog.clients import LogClients
+from penstock.changelog.commit_record import DRIVER_PARTITION
 from penstock.changelog.topic_admin import TopicAdmin
+from penstock.changelog.topics import commits_name
 from penstock.config import Config
 from penstock.driver.coordinator import Coordinator
 from penstock.driver.driver import Driver, DriverParts
@@ -53,7 +55,7 @@ class _StopAskedError(Exception):
 
 
 def open_driver(order: OpeningOrder, *, stack: contextlib.ExitStack) -> Driver | None:
-    """A driver whose instances are there and whose Spark is warm; `stack` closes it.
+    """A driver whose instances are there and whose Spark is warming up; `stack` closes it.
 
     None if it was asked to stop meanwhile.
     """
@@ -85,7 +87,7 @@ def _open_driver(order: OpeningOrder, stack: contextlib.ExitStack) -> Driver:
     session = opening.result()
     _go_on(order)
     jobs = Jobs(session.spark, config, application_id)
-    warm = pool.submit(jobs.warm_up)
+    warm_up = pool.submit(jobs.warm_up, commits_name(application_id), DRIVER_PARTITION)
     inputs = InputLogs(logs, prepared.inputs)
     parts = DriverParts(
         prepared=prepared,
@@ -95,12 +97,12 @@ def _open_driver(order: OpeningOrder, stack: contextlib.ExitStack) -> Driver:
         inputs=inputs,
         watch=InputWatch(prepared, admin, inputs),
         cores=session.cores,
+        warm_up=warm_up,
         visit_executors=_visits(order, session, coordinator, stack),
     )
     driver = Driver(parts, dict(commits), order.listener)
     stack.callback(driver.drain, _DRAIN_SECONDS)
     _wait_for_instances(order, coordinator)
-    warm.result()
     return driver
 
 

@@ -15,7 +15,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from io import TextIOWrapper
 from pathlib import Path
@@ -28,6 +28,7 @@ from confluent_kafka.admin import AdminClient
 
 from penstock.errors import BrokerStartError
 from penstock.local import jars, kraft
+from penstock.local.class_archive import ClassArchive
 from penstock.local.java import find_java
 from penstock.local.kraft import Cluster, Node
 from penstock.serdes.decoders import decoder
@@ -59,6 +60,11 @@ class KafkaOptions:
     report: Callable[[str], None] = jars.silent
 
 
+def broker_archive(java: Path, paths: Sequence[Path]) -> ClassArchive:
+    """The archive of a broker's classes."""
+    return ClassArchive("kafka", (str(java.resolve()), *map(str, paths)))
+
+
 class EmbeddedKafka:
     """One to three Kafka nodes (broker and controller in one) as children of this process.
 
@@ -80,6 +86,7 @@ class EmbeddedKafka:
         self._children: dict[int, subprocess.Popen[bytes]] = {}
         self._java = Path()
         self._classpath = ""
+        self._archive = ClassArchive("", ())
 
     def __enter__(self) -> Self:
         self.start()
@@ -110,6 +117,7 @@ class EmbeddedKafka:
         self._java = find_java().program
         paths = jars.ensure(jars.BROKER, report=self._options.report)
         self._classpath = jars.classpath(paths)
+        self._archive = broker_archive(self._java, paths)
         self._lock = self._locked()
         try:
             self._start_nodes()
@@ -227,6 +235,7 @@ class EmbeddedKafka:
         options = [f"-Xmx{heap}m", "-XX:+ExitOnOutOfMemoryError"]
         # Several nodes on one machine are there to be killed, not measured.
         options += [] if alone else _QUICK_START
+        options += self._archive.options()
         properties = str(self._home(node) / "server.properties")
         command = self._command(node, options, "kafka.Kafka", [properties])
         self._children[node.id] = self._run(node, command)

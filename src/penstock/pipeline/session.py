@@ -11,11 +11,14 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+import pyspark
 from pyspark import SparkContext
 from pyspark.sql import SparkSession
 
 from penstock.config import Config
 from penstock.errors import ConfigError
+from penstock.local.class_archive import ClassArchive
+from penstock.local.java import find_java
 
 _SETTINGS = {
     "spark.ui.showConsoleProgress": "false",
@@ -40,6 +43,7 @@ _SETTINGS = {
     "spark.locality.wait": "0s",
 }
 
+_DRIVER_JAVA, _EXECUTOR_JAVA = "spark.driver.extraJavaOptions", "spark.executor.extraJavaOptions"
 
 _threads = threading.local()
 
@@ -91,9 +95,8 @@ def open_session(application_id: str, config: Config, jars: Sequence[Path]) -> S
     _use_this_python()
     submitted = "PYSPARK_GATEWAY_PORT" in os.environ
     builder = SparkSession.builder.appName(application_id)
-    for name, value in {**_SETTINGS, **_log_settings(config.spark), **config.spark}.items():
+    for name, value in _settings(config.spark, jars, submitted=submitted).items():
         builder = builder.config(name, value)
-    builder = builder.config("spark.jars", ",".join(str(jar) for jar in jars))
     if not submitted:
         builder = builder.master(config.master)
     # Not `getActiveSession`: that is the calling thread's, and whoever made it may be another one.
@@ -149,10 +152,29 @@ def _wants_log(spark: Mapping[str, str]) -> bool:
     return bool(spark.get("spark.penstock.log") or os.environ.get("PENSTOCK_SPARK_LOG"))
 
 
-def _log_settings(spark: Mapping[str, str]) -> dict[str, str]:
+def _settings(spark: Mapping[str, str], jars: Sequence[Path], *, submitted: bool) -> dict[str, str]:
+    """Spark's settings: the user's win, but Java's options are added to ours."""
+    settings = {**_SETTINGS, "spark.jars": ",".join(str(jar) for jar in jars)}
+    driver = executor = [] if _wants_log(spark) else [_quiet_log()]
+    if not submitted:
+        # Not through spark.jars alone: classes from a loader of Spark's own are never archived.
+        settings["spark.driver.extraClassPath"] = os.pathsep.join(str(jar) for jar in jars)
+        driver = driver + driver_archive(find_java().program, jars).options()
+    settings |= spark
+    for name, options in ((_DRIVER_JAVA, driver), (_EXECUTOR_JAVA, executor)):
+        settings[name] = " ".join([*options, spark.get(name, "")]).strip()
+    return {name: value for name, value in settings.items() if value}
+
+
+def driver_archive(java: Path, jars: Sequence[Path]) -> ClassArchive:
+    """The archive of the classes of Spark's driver."""
+    home = Path(pyspark.__file__).parent
+    return ClassArchive(
+        "spark", (str(java.resolve()), str(home), pyspark.__version__, *map(str, jars))
+    )
+
+
+def _quiet_log() -> str:
     """Silence from the first line on: Spark prints warnings before a level can be set."""
-    if _wants_log(spark):
-        return {}
     quiet = Path(__file__).with_name("quiet-log4j2.properties")
-    option = f"-Dlog4j2.configurationFile={quiet.as_uri()}"
-    return {"spark.driver.extraJavaOptions": option, "spark.executor.extraJavaOptions": option}
+    return f"-Dlog4j2.configurationFile={quiet.as_uri()}"
