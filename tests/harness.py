@@ -191,13 +191,15 @@ class AppProcess:
         """Wait until something is so; fail with the log if it does not come."""
         deadline = time.monotonic() + seconds
         while not condition():
-            ended = self.process.poll() is not None
-            if ended or time.monotonic() > deadline:
-                raise AssertionError(
-                    f"{'The application ended' if ended else 'Time is over'} before {what}:\n"
-                    + self.text()[-6000:]
-                )
+            self.check(what=f"before {what}")
+            if time.monotonic() > deadline:
+                raise AssertionError(f"Time is over before {what}:\n{self.text()[-6000:]}")
             time.sleep(0.05)
+
+    def check(self, what: str = "by itself") -> None:
+        """Fail with the log if the application has ended."""
+        if self.process.poll() is not None:
+            raise AssertionError(f"The application ended {what}:\n{self.text()[-6000:]}")
 
     def wait_running(self) -> AppProcess:
         self.wait_for(lambda: "state running" in self.text(), what="it was running")
