@@ -24,7 +24,7 @@ demo: java $(READY) ## Run an example on a real Kafka and Spark, and show its re
 
 test: compiler $(READY) ## Run all tests
 	@$(VENV)/bin/penstock prepare
-	@$(PYTHON) -m pytest $(PYTEST)
+	@$(PYTHON) -m pytest --numprocesses 2 --dist loadfile $(PYTEST)
 
 check: $(READY) ## Check style, types and the order of imports
 	@$(VENV)/bin/ruff check $(CHECKED)

@@ -219,7 +219,7 @@ def test_bad_records_and_functions_that_raise(scene: Scene) -> None:
     assert "mend the function and start again" in str(raised.value)
 
     scene.produce([(b"key-1", b"no long")])
-    with Run(scene, mended) as run, pytest.raises(DeserializationError) as undecodable:
+    with pytest.raises(DeserializationError) as undecodable, Run(scene, mended) as run:
         run.wait_end()
     bad = next(row for row in scene.read(scene.source) if row.value == b"no long")
     assert undecodable.value.where["topic"] == scene.source
