@@ -45,7 +45,15 @@ _SETTINGS = {
     "spark.sql.shuffle.partitions": "1",
     "spark.locality.wait": "0s",
 }
-
+# Ten times Java's own thresholds for its optimising compiler. It compiles thousands of Spark's
+# planning methods otherwise, and small jobs wait for it: in the first minute they took 840 ms
+# instead of 320. What runs once per row passes these thresholds in a second.
+_COMPILER = (
+    "-XX:Tier4InvocationThreshold=50000",
+    "-XX:Tier4MinInvocationThreshold=6000",
+    "-XX:Tier4CompileThreshold=150000",
+    "-XX:Tier4BackEdgeThreshold=400000",
+)
 _DRIVER_JAVA, _EXECUTOR_JAVA = "spark.driver.extraJavaOptions", "spark.executor.extraJavaOptions"
 
 _threads = threading.local()
@@ -158,7 +166,7 @@ def _wants_log(spark: Mapping[str, str]) -> bool:
 def _settings(spark: Mapping[str, str], jars: Sequence[Path], *, submitted: bool) -> dict[str, str]:
     """Spark's settings: the user's win, but Java's options are added to ours."""
     settings = {**_SETTINGS, "spark.jars": ",".join(str(jar) for jar in jars)}
-    driver = executor = [] if _wants_log(spark) else [_quiet_log()]
+    driver = executor = [*_COMPILER, *([] if _wants_log(spark) else [_quiet_log()])]
     if not submitted:
         # Not through spark.jars alone: classes from a loader of Spark's own are never archived.
         settings["spark.driver.extraClassPath"] = os.pathsep.join(str(jar) for jar in jars)
