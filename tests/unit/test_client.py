@@ -9,7 +9,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from penstock.errors import InstanceUnreachableError
+from penstock.errors import InstanceError, InstanceUnreachableError
 from penstock.instance import protocol
 from penstock.instance.client import Client
 from penstock.instance.protocol import CommitHeader, ReadHeader, Reply
@@ -70,3 +70,24 @@ def test_an_instance_that_is_not_there_is_out_of_reach(tmp_path: Path) -> None:
         with pytest.raises(InstanceUnreachableError):
             call()
     client.close()
+
+
+class Buggy(Server):
+    """A server with a bug."""
+
+    def do_exchange(self, context: Any, descriptor: Any, reader: Any, writer: Any) -> None:
+        reader.read_all()
+        raise KeyError("no such thing")
+
+
+def test_a_bug_of_the_instance_is_told_and_not_taken_for_an_instance_out_of_reach(
+    tmp_path: Path,
+) -> None:
+    location = f"grpc+unix://{tmp_path}/s.sock"
+    server = Buggy(location, token=TOKEN, actions={})
+    client = Client(location, token=TOKEN, timeout_seconds=10.0)
+    with pytest.raises(InstanceError, match="KeyError: 'no such thing'") as raised:
+        client.commit(COMMIT, [])
+    assert not isinstance(raised.value, InstanceUnreachableError)
+    client.close()
+    server.shutdown()

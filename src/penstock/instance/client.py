@@ -12,7 +12,7 @@ from collections.abc import Iterable
 import pyarrow as pa
 from pyarrow import flight
 
-from penstock.errors import InstanceUnreachableError
+from penstock.errors import InstanceError, InstanceUnreachableError
 from penstock.instance import protocol
 from penstock.instance.protocol import (
     CommitHeader,
@@ -28,7 +28,7 @@ from penstock.instance.protocol import (
 # A slice's rows are one message per batch; gRPC's default of 4 MiB would refuse large ones.
 _CHANNEL = [("grpc.max_receive_message_length", -1), ("grpc.max_send_message_length", -1)]
 
-# What a lost, stopped or restarting peer can make of a call; anything else is a bug and is raised.
+# What a lost, stopped or restarting peer can make of a call, and also a peer's own exception.
 _UNREACHABLE = (
     flight.FlightUnavailableError,
     flight.FlightTimedOutError,
@@ -40,11 +40,15 @@ _UNREACHABLE = (
     StopIteration,
 )
 
+_PYTHON_EXCEPTION = "Detail: Python exception: "
+"""How Flight tells of an exception in the peer's own code."""
+
 
 class Client:
     """A connection to one Flight server of ours.
 
-    Raises `InstanceUnreachableError` when the peer is lost or does not answer before the deadline.
+    Raises `InstanceUnreachableError` when the peer is lost or does not answer before the deadline,
+    and `InstanceError` when it answers with an exception of its own.
     """
 
     def __init__(self, location: str, *, token: str, timeout_seconds: float) -> None:
@@ -59,7 +63,7 @@ class Client:
             request = flight.Action(action, encode(message))
             answers = list(self._flight.do_action(request, self._options))
         except _UNREACHABLE as error:
-            raise self._unreachable(error) from error
+            raise self._failure(error) from error
         return decode(answers[0].body.to_pybytes(), reply)
 
     def read(self, header: ReadHeader, keys: pa.Array) -> tuple[Reply, pa.Array | None]:
@@ -92,12 +96,19 @@ class Client:
                 values = reader.read_chunk().data if reply.status == "ok" and request.read else None
             return reply, values
         except _UNREACHABLE as error:
-            raise self._unreachable(error) from error
+            raise self._failure(error) from error
 
-    def _unreachable(self, error: BaseException) -> InstanceUnreachableError:
+    def _failure(self, error: BaseException) -> InstanceError:
         # Not every error has a text; an end of stream has none.
         text = str(error).strip() or type(error).__name__
-        reason = text.split(". gRPC", 1)[0].splitlines()[0]
+        text = text.split(". gRPC", 1)[0]
+        lines = text.splitlines()
+        if _PYTHON_EXCEPTION in text:
+            # The peer is there and has a bug; asking again would hide it.
+            return InstanceError(
+                f"{self.location} failed with {lines[-1]}", where={"location": self.location}
+            )
+        reason = lines[0]
         return InstanceUnreachableError(
             f"No answer from {self.location}: {reason}", where={"location": self.location}
         )
