@@ -1,0 +1,166 @@
+"""`TopologyTestDriver`: records in, results and stores out, in one process and at once."""
+
+from __future__ import annotations
+
+import difflib
+from collections import Counter, defaultdict, deque
+from collections.abc import Iterable
+from datetime import timedelta
+from typing import Any, TypeVar
+
+import numpy as np
+import pyarrow as pa
+
+from penstock.application import Application
+from penstock.config import Config
+from penstock.errors import TopicMissingError, TopologyError
+from penstock.processors import HEADERS_TYPE, Limits, Records, SliceRun
+from penstock.serdes import Serde, serde_of
+from penstock.testing.stores import DriverState, StoreView
+from penstock.testing.topics import InputTopic, OutputTopic, RawRecord
+from penstock.topology import SubTopology, Topology
+
+K = TypeVar("K")
+V = TypeVar("V")
+
+APPLICATION_ID = "topology-test-driver"
+
+
+class TopologyTestDriver:
+    """Runs a topology record by record: no Spark, no Kafka, no Java, the same operators.
+
+    As in Kafka Streams' driver of that name there is one partition, and each record is a commit
+    of its own, so every update is seen whatever the cache.
+
+    >>> import penstock as ps
+    >>> app = ps.Application("word-count")
+    >>> words = app.stream("words", key=bytes, value=str)
+    >>> words.group_by(lambda key, word: word, key=str).count("counts").to_stream().to("totals")
+    >>> driver = TopologyTestDriver(app)
+    >>> driver.input_topic("words", key=bytes, value=str).pipe_all([(None, "a"), (None, "a")])
+    >>> driver.output_topic("totals", key=str, value=int).read_pairs()
+    [('a', 1), ('a', 2)]
+    >>> dict(driver.store("counts"))
+    {'a': 2}
+
+    Raises what the application would: `UserFunctionError`, `DeserializationError`; the record that
+    caused it leaves no trace.
+    """
+
+    __test__ = False
+
+    def __init__(self, program: Application | Topology) -> None:
+        application = program if isinstance(program, Application) else None
+        topology = program.build() if isinstance(program, Application) else program
+        self.dropped: Counter[str] = Counter()
+        self._config = application.config if application else Config()
+        self._id = application.application_id if application else APPLICATION_ID
+        self._readers = _readers(topology, self._id)
+        self._specs = {spec.name: spec for spec in topology.stores}
+        self._limits = Limits(
+            cache_max_bytes=self._config.statestore_cache_max_bytes,
+            on_bad_record=self._config.deserialization_exception_handler,
+            partition_counts=dict.fromkeys(_outputs(topology, self._id), 1),
+        )
+        self._state = DriverState()
+        self._offsets: Counter[str] = Counter()
+        self._written: defaultdict[str, deque[RawRecord]] = defaultdict(deque)
+
+    def input_topic(
+        self,
+        topic: str,
+        *,
+        key: type[K] | Serde[K],
+        value: type[V] | Serde[V],
+        start_ms: int = 0,
+        advance: timedelta = timedelta(0),
+    ) -> InputTopic[K, V]:
+        """A topic to put records into; its clock starts at `start_ms` and advances per record."""
+        _check_known(topic, self._readers)
+        return InputTopic(
+            topic,
+            serde_of(key),
+            serde_of(value),
+            pipe=self._pipe,
+            start_ms=start_ms,
+            advance=advance,
+        )
+
+    def output_topic(
+        self, topic: str, *, key: type[K] | Serde[K], value: type[V] | Serde[V]
+    ) -> OutputTopic[K, V]:
+        """A topic to take results from, repartition topics included."""
+        _check_known(topic, self._limits.partition_counts)
+        return OutputTopic(topic, serde_of(key), serde_of(value), written=self._written[topic])
+
+    def store(self, name: str) -> StoreView[Any, Any]:
+        """What a store holds now."""
+        spec = self._specs.get(name)
+        if spec is None:
+            raise TopologyError(
+                f"There is no store {name!r}", hint=f"There are: {', '.join(self._specs)}"
+            )
+        return StoreView(spec, self._state.of(name))
+
+    def _pipe(self, record: RawRecord) -> None:
+        """Run a record, and what it caused in topics that are read again, to the end."""
+        waiting = deque([record])
+        while waiting:
+            for written in self._run(waiting.popleft()):
+                self._written[written.topic].append(written)
+                if written.topic in self._readers:
+                    waiting.append(written)
+
+    def _run(self, record: RawRecord) -> list[RawRecord]:
+        offset = self._offsets[record.topic]
+        run = SliceRun(
+            self._readers[record.topic],
+            application_id=self._id,
+            state=self._state,
+            limits=self._limits,
+        )
+        run.process(_records(record, offset))
+        result = run.finish()
+        self._offsets[record.topic] += 1
+        self._state.apply(result.changes)
+        self.dropped.update(result.dropped)
+        return [_raw(row) for row in result.outputs.to_pylist()]
+
+
+def _readers(topology: Topology, application_id: str) -> dict[str, SubTopology]:
+    return {
+        topic: sub for sub in topology.sub_topologies for topic in sub.input_topics(application_id)
+    }
+
+
+def _outputs(topology: Topology, application_id: str) -> list[str]:
+    return [topic for sub in topology.sub_topologies for topic in sub.output_topics(application_id)]
+
+
+def _check_known(topic: str, known: Iterable[str]) -> None:
+    names = list(known)
+    if topic not in names:
+        near = difflib.get_close_matches(topic, names, n=1)
+        raise TopicMissingError(
+            "The topology has no such topic",
+            where={"topic": topic},
+            hint=f"Did you mean {near[0]!r}?" if near else f"It has: {', '.join(names)}",
+        )
+
+
+def _records(record: RawRecord, offset: int) -> Records:
+    headers = [{"key": key, "value": value} for key, value in record.headers]
+    return Records(
+        topic=record.topic,
+        partition=0,
+        offsets=np.array([offset], dtype=np.int64),
+        timestamps=np.array([record.timestamp], dtype=np.int64),
+        keys=pa.array([record.key], pa.binary()),
+        values=pa.array([record.value], pa.binary()),
+        headers=pa.array([headers], HEADERS_TYPE) if headers else None,
+    )
+
+
+def _raw(row: dict[str, Any]) -> RawRecord:
+    headers = tuple((each["key"], each["value"]) for each in row["headers"] or ())
+    return RawRecord(row["topic"], row["key"], row["value"], row["timestamp"], headers)

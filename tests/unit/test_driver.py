@@ -1,0 +1,116 @@
+"""The test driver: what goes in, what comes out, and that mistakes are named."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from datetime import timedelta
+
+import pytest
+
+import penstock as ps
+from penstock.errors import (
+    DeserializationError,
+    PenstockError,
+    TopicMissingError,
+    TopologyError,
+    UserFunctionError,
+)
+from penstock.testing import TestRecord, TopologyTestDriver
+
+
+def word_count() -> ps.Application:
+    app = ps.Application("words-app")
+    words = app.stream("lines", key=str, value=str).filter(lambda key, word: word != "skip")
+    words.group_by(lambda key, word: word, key=str).count("counts").to_stream().to("totals")
+    return app
+
+
+def test_records_run_through_repartition_topics_and_stores() -> None:
+    driver = TopologyTestDriver(word_count())
+    lines = driver.input_topic("lines", key=str, value=str, advance=timedelta(milliseconds=5))
+    totals = driver.output_topic("totals", key=str, value=int)
+    lines.pipe("k", "a", headers=(("h", b"1"),))
+    lines.pipe_all([("k", "b"), ("k", "skip"), ("k", "a")])
+    assert totals.read() == TestRecord("a", 1, 0, (("h", b"1"),))
+    assert totals.read_all() == [TestRecord("b", 1, 5), TestRecord("a", 2, 15)]
+    again = driver.output_topic("words-app-counts-repartition", key=str, value=str)
+    assert again.read_pairs() == [("a", "a"), ("b", "b"), ("a", "a")]
+    store = driver.store("counts")
+    assert dict(store) == {"a": 2, "b": 1}
+    assert store.timestamp("a") == 15
+    assert "c" not in store
+
+
+def test_a_topic_that_is_written_and_read_again_goes_round() -> None:
+    builder = ps.StreamsBuilder()
+    builder.stream("one", key=str, value=int).map_values(lambda v: v + 1, value=int).to("two")
+    builder.stream("two", key=str, value=int).map_values(lambda v: v * 10, value=int).to("three")
+    driver = TopologyTestDriver(builder.build())
+    driver.input_topic("one", key=str, value=int).pipe("k", 4)
+    assert driver.output_topic("two", key=str, value=int).read_pairs() == [("k", 5)]
+    assert driver.output_topic("three", key=str, value=int).read_pairs() == [("k", 50)]
+
+
+def test_an_aggregator_that_returns_none_deletes() -> None:
+    app = ps.Application("stays")
+
+    def stay(patient: str, event: str, events: list[str]) -> list[str] | None:
+        return None if event == "out" else [*events, event]
+
+    stream = app.stream("events", key=str, value=str)
+    table = stream.group_by_key().aggregate(list, stay, "stays", value=list[str])
+    table.to_stream().to("stays-out")
+    driver = TopologyTestDriver(app)
+    events = driver.input_topic("events", key=str, value=str)
+    events.pipe_all([("ann", "in"), ("bob", "in"), ("ann", "out")])
+    assert driver.output_topic("stays-out", key=str, value=list[str]).read_pairs() == [
+        ("ann", ["in"]),
+        ("bob", ["in"]),
+        ("ann", None),
+    ]
+    assert dict(driver.store("stays")) == {"bob": ["in"]}
+
+
+def test_records_without_a_key_are_dropped_and_counted() -> None:
+    app = ps.Application("nulls")
+    app.stream("in", key=str, value=str).group_by_key().count("counts").to_stream().to("out")
+    driver = TopologyTestDriver(app)
+    driver.input_topic("in", key=str, value=str).pipe_all([(None, "x"), ("k", None), ("k", "x")])
+    assert driver.dropped == {"null_key": 1, "null_value": 1}
+    assert driver.output_topic("out", key=str, value=int).read_pairs() == [("k", 1)]
+
+
+def test_what_raises_leaves_no_trace() -> None:
+    app = ps.Application("raises")
+    stream = app.stream("in", key=str, value=int).map_values(lambda v: 10 // v, value=int)
+    stream.group_by_key().count("counts").to_stream().to("out")
+    driver = TopologyTestDriver(app)
+    numbers = driver.input_topic("in", key=str, value=int)
+    numbers.pipe("k", 5)
+    with pytest.raises(UserFunctionError, match="ZeroDivisionError"):
+        numbers.pipe("k", 0)
+    with pytest.raises(DeserializationError):
+        driver.input_topic("in", key=str, value=bytes).pipe("k", b"no long")
+    numbers.pipe("k", 2)
+    assert dict(driver.store("counts")) == {"k": 2}
+
+
+def test_mistakes_are_named() -> None:
+    driver = TopologyTestDriver(word_count())
+    with pytest.raises(TopicMissingError, match="Did you mean 'lines'"):
+        driver.input_topic("line", key=str, value=str)
+    with pytest.raises(TopicMissingError, match="It has: "):
+        driver.output_topic("zzz", key=str, value=str)
+    with pytest.raises(TopologyError, match="There are: counts"):
+        driver.store("count")
+    with pytest.raises(PenstockError, match="Nothing more was written"):
+        driver.output_topic("totals", key=str, value=int).read()
+
+
+def test_neither_spark_nor_rocksdb_is_loaded() -> None:
+    program = (
+        "import sys; from penstock.testing import TopologyTestDriver; "
+        "sys.exit(any(name in sys.modules for name in ('pyspark', 'py4j', 'rocksdict')))"
+    )
+    assert subprocess.run([sys.executable, "-c", program], check=False).returncode == 0
