@@ -9,10 +9,18 @@ from penstock.application import Application
 from penstock.config import Config
 from penstock.errors import PenstockError
 from penstock.serdes import Serde
-from penstock.topology import KGroupedStream, KStream, KTable, StreamsBuilder, Topology
+from penstock.topology import (
+    BranchedKStream,
+    KGroupedStream,
+    KStream,
+    KTable,
+    StreamsBuilder,
+    Topology,
+)
 
 __all__ = [
     "Application",
+    "BranchedKStream",
     "Config",
     "KGroupedStream",
     "KStream",

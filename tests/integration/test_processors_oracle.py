@@ -45,6 +45,17 @@ def _chain(s: KStream[Any, Any]) -> None:
     first.group_by_key().count("t").to_stream().to("out")
 
 
+def _divided(s: KStream[Any, Any]) -> None:
+    flat = s.flat_map_values(lambda v: [] if v is None else [v] * v, value=int)
+    flat.to("out")
+    flat.flat_map(lambda k, v: [(k, v), ("x", 1)], key=str, value=int).to("out")
+    split = flat.split(name="by-").branch(lambda _k, v: v == 1, name="one")
+    parts = split.branch(lambda _k, v: v % 2 == 0).default_branch()
+    parts["by-one"].to("out")
+    parts["by-2"].group_by_key().count("s").to_stream().to("out")
+    parts["by-0"].to("rest")
+
+
 PROGRAMS: dict[str, Callable[[KStream[Any, Any]], object]] = {
     "count": lambda s: s.group_by_key().count("s").to_stream().to("out"),
     "reduce": lambda s: s.group_by_key().reduce(lambda a, v: a + v, "s").to_stream().to("out"),
@@ -73,6 +84,7 @@ PROGRAMS: dict[str, Callable[[KStream[Any, Any]], object]] = {
     ),
     "branches": _branches,
     "chain": _chain,
+    "divided": _divided,
 }
 
 

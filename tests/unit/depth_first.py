@@ -98,8 +98,25 @@ class DepthFirst:
                 self.pass_on(node, row, node.selector(key, value), value)
             case t.AggregateNode():
                 self.aggregate(node, row)
+            case t.FlatMapValuesNode() | t.FlatMapNode() | t.BranchNode():
+                self.divide(node, row)
             case _:
                 self.forward(node, row)
+
+    def divide(self, node: t.Node, row: Row) -> None:
+        key, value = row.key, row.value
+        match node:
+            case t.FlatMapValuesNode():
+                for each in node.mapper(value):
+                    self.pass_on(node, row, key, each)
+            case t.FlatMapNode():
+                for pair in node.mapper(key, value):
+                    self.pass_on(node, row, *pair)
+            case t.BranchNode():
+                wants = (i for i, each in enumerate(node.predicates) if each(key, value))
+                place = next(wants, len(node.predicates))
+                for child in node.children[place : place + 1]:
+                    self.visit(self.sub.by_name[child], row)
 
     def pass_on(self, node: t.Node, row: Row, key: Any, value: Any) -> None:
         self.forward(node, Row(row.offset, row.timestamp, key, value, row.headers))

@@ -72,6 +72,50 @@ def test_an_aggregator_that_returns_none_deletes() -> None:
     assert dict(driver.store("stays")) == {"bob": ["in"]}
 
 
+def test_a_branch_takes_what_no_earlier_one_took() -> None:
+    app = ps.Application("branches")
+    seen: list[int] = []
+    numbers = app.stream("in", key=str, value=int)
+    branches = numbers.split(name="is-").branch(lambda _k, v: v > 10, name="large")
+    ends = branches.branch(lambda _k, v: v > 5, name="middle").default_branch(name="small")
+    assert list(ends) == ["is-large", "is-middle", "is-small"]
+    for name, branch in ends.items():
+        branch.to(name)
+    numbers.foreach(lambda _k, v: seen.append(v))
+    driver = TopologyTestDriver(app)
+    driver.input_topic("in", key=str, value=int).pipe_all([("k", v) for v in (11, 3, 6, 12)])
+    found = {
+        name: [v for _, v in driver.output_topic(name, key=str, value=int).read_pairs()]
+        for name in ends
+    }
+    assert found == {"is-large": [11, 12], "is-middle": [6], "is-small": [3]}
+    assert seen == [11, 3, 6, 12]
+
+
+def test_one_record_becomes_several_or_none() -> None:
+    app = ps.Application("flat")
+
+    def words(line: str) -> list[str]:
+        return line.split()
+
+    def sized(key: str, word: str) -> list[tuple[str, int]]:
+        return [(word, len(word))] if word != "skip" else []
+
+    app.stream("in", key=str, value=str).flat_map_values(words).flat_map(sized).to("out")
+    driver = TopologyTestDriver(app)
+    driver.input_topic("in", key=str, value=str).pipe_all([("k", "a skip bb"), ("k", "")])
+    assert driver.output_topic("out", key=str, value=int).read_pairs() == [("a", 1), ("bb", 2)]
+
+
+def test_a_flat_map_that_gives_no_pairs_is_named() -> None:
+    app = ps.Application("flat")
+    stream = app.stream("in", key=str, value=str)
+    stream.flat_map(lambda k, v: [v], key=str, value=str, name="wrong").to("out")  # type: ignore[list-item]
+    driver = TopologyTestDriver(app)
+    with pytest.raises(UserFunctionError, match="step wrong returned str, not a pair"):
+        driver.input_topic("in", key=str, value=str).pipe("k", "word")
+
+
 def test_records_without_a_key_are_dropped_and_counted() -> None:
     app = ps.Application("nulls")
     app.stream("in", key=str, value=str).group_by_key().count("counts").to_stream().to("out")

@@ -39,6 +39,33 @@ def _chain_of_stores(stream: Any) -> None:
     first.group_by_key().count("second").to_stream().to("second-out")
 
 
+def _many(value: int | None) -> list[int | None]:
+    """None, one or several, nulls among them."""
+    return [value, None, 7][: abs(value or 0)]
+
+
+def _flat(stream: Any) -> None:
+    """Several rows of one record meet in one topic, by ways of different lengths."""
+    flat = stream.flat_map_values(_many, value=int)
+    flat.to("out")
+    flat.filter(lambda _k, v: v is not None).to("out")
+    pairs = flat.flat_map(lambda k, v: [(k, v), (b"a", 1)], key=bytes, value=int)
+    pairs.to("out")
+    flat.group_by_key().count("counts").to_stream().to("out")
+    stream.to("out")
+
+
+def _split(stream: Any) -> None:
+    branches = stream.split(name="by-").branch(lambda _k, v: v is None, name="null")
+    branches = branches.branch(lambda _k, v: v % 2 == 0).default_branch()
+    branches["by-null"].to("out")
+    branches["by-2"].group_by_key().count("even").to_stream().to("out")
+    branches["by-0"].flat_map_values(_many, value=int).to("out")
+    some = stream.split().branch(lambda _k, v: v == 3, name="-three").no_default_branch()
+    for branch in some.values():
+        branch.to("out")
+
+
 TOPOLOGIES: dict[str, Any] = {
     "count": lambda s: s.group_by_key().count("counts").to_stream().to("out"),
     "uncached": lambda s: s.group_by_key().count("c", caching=False).to_stream().to("out"),
@@ -67,6 +94,8 @@ TOPOLOGIES: dict[str, Any] = {
     ),
     "branches": _two_branches,
     "chain": _chain_of_stores,
+    "flat": _flat,
+    "split": _split,
 }
 
 keys = st.one_of(st.none(), st.sampled_from([b"", b"a", b"bb", b"ccc", b"d" * 30]))

@@ -131,6 +131,29 @@ def many_branches(b: StreamsBuilder) -> None:
         each.to(f"out-{i}")
 
 
+def flat_map(b: StreamsBuilder) -> None:
+    flat = _stream(b).flat_map_values(lambda v: [v], value=str)
+    pairs = flat.flat_map(lambda k, v: [(k, v)], key=str, value=str)
+    pairs.group_by_key().count("counts").to_stream().foreach(_always)
+
+
+def split(b: StreamsBuilder) -> None:
+    branches = _stream(b).split().branch(_always).branch(_always, name="-second").default_branch()
+    branches["KSTREAM-BRANCH-00000000011"].to("out-1")
+    branches["KSTREAM-BRANCH-0000000001-second"].map_values(_same).to("out-2")
+    rest = branches["KSTREAM-BRANCH-00000000010"]
+    rest.group_by_key().count("counts").to_stream().to("out-0")
+
+
+def split_named(b: StreamsBuilder) -> None:
+    stream = _stream(b)
+    branched = stream.split(name="size-").branch(_always, name="large").branch(_always)
+    branches = branched.no_default_branch()
+    branches["size-large"].to("large")
+    branches["size-2"].foreach(_always, name="look")
+    stream.to("all")
+
+
 PROGRAMS = [
     count,
     count_unnamed,
@@ -149,6 +172,9 @@ PROGRAMS = [
     store_after_store,
     two_topics,
     many_branches,
+    flat_map,
+    split,
+    split_named,
 ]
 
 

@@ -14,8 +14,8 @@ from penstock.processors.calls import encode
 from penstock.processors.outputs import Changes, Outputs
 from penstock.processors.records import HEADERS_TYPE, Limits, Records, SliceResult, StateReader
 from penstock.processors.source import read_source
-from penstock.processors.stateless import transform
-from penstock.topology import AggregateNode, Node, SinkNode, SourceNode, SubTopology
+from penstock.processors.stateless import branches, transform
+from penstock.topology import AggregateNode, BranchNode, Node, SinkNode, SourceNode, SubTopology
 from penstock.topology.graph import full_topic
 
 # Small Arrow chunks are joined up to here: a batch costs something per distinct key, too.
@@ -120,8 +120,13 @@ class SliceRun:
             result = self._aggregates[node.name].process(batch, self._dropped)
             if result is not None:
                 self._forward(node, result)
+        elif isinstance(node, BranchNode):
+            # Records that no predicate wants have a child, or end here.
+            for child, part in zip(node.children, branches(node, batch), strict=False):
+                self._run(self._sub.by_name[child], part)
         else:
-            self._forward(node, transform(node, batch, self._dropped))
+            rank = self._rank[node.name]
+            self._forward(node, transform(node, batch, self._dropped, rank=rank))
 
     def _forward(self, node: Node, batch: Batch) -> None:
         for child in node.children:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import numpy as np
@@ -12,11 +12,16 @@ from penstock.errors import UserFunctionError
 from penstock.processors.batch import Batch, Column
 from penstock.processors.calls import call_each, coordinates
 from penstock.topology import (
+    BranchNode,
     DropNullKeyNode,
     FilterNode,
+    FlatMapNode,
+    FlatMapValuesNode,
+    ForeachNode,
     MapNode,
     MapValuesNode,
     Node,
+    PassNode,
     PeekNode,
     SelectKeyNode,
     SourceNode,
@@ -24,16 +29,16 @@ from penstock.topology import (
 )
 
 
-def transform(node: Node, batch: Batch, dropped: Counter[str]) -> Batch:
-    """The rows that a stateless step passes on."""
+def transform(node: Node, batch: Batch, dropped: Counter[str], *, rank: int) -> Batch:
+    """The rows that a stateless step passes on; `rank` is its place among the steps."""
     match node:
-        case SourceNode() | ToStreamNode():
+        case SourceNode() | ToStreamNode() | PassNode():
             return batch
         case FilterNode():
             return _filter(node, batch)
         case DropNullKeyNode():
             return _drop_null_keys(batch, dropped)
-        case PeekNode():
+        case PeekNode() | ForeachNode():
             _call_pairs(node.name, node.action, batch)
             return batch
         case MapValuesNode():
@@ -43,6 +48,14 @@ def transform(node: Node, batch: Batch, dropped: Counter[str]) -> Batch:
             return batch.replace(keys=Column(objects=_call_pairs(node.name, node.selector, batch)))
         case MapNode():
             return _map(node, batch)
+        case FlatMapValuesNode():
+            many = call_each(node.name, batch, _listed(node.mapper), batch.values.objects())
+            rows, values = _flat(batch, many, rank)
+            return rows.replace(values=Column(objects=values))
+        case FlatMapNode():
+            many = _call_pairs(node.name, _listed(node.mapper), batch)
+            rows, pairs = _flat(batch, many, rank)
+            return _with_pairs(node, rows, pairs)
     raise TypeError(f"{type(node).__name__} is not a stateless step")
 
 
@@ -61,16 +74,51 @@ def _drop_null_keys(batch: Batch, dropped: Counter[str]) -> Batch:
 
 
 def _map(node: MapNode, batch: Batch) -> Batch:
-    pairs = _call_pairs(node.name, node.mapper, batch)
+    return _with_pairs(node, batch, _call_pairs(node.name, node.mapper, batch))
+
+
+def _with_pairs(node: MapNode | FlatMapNode, batch: Batch, pairs: list[Any]) -> Batch:
+    """The rows with these pairs for keys and values. Raises `UserFunctionError`."""
     for row, pair in enumerate(pairs):
         if not isinstance(pair, tuple) or len(pair) != 2:
             raise UserFunctionError(
                 f"The function of step {node.name} returned {type(pair).__name__}, not a pair",
                 where=coordinates(node.name, batch, row),
-                hint="Return (key, value) from map; map_values returns the value alone",
+                hint="Return (key, value), or several of them from flat_map; the functions of "
+                "map_values and flat_map_values return values alone",
             )
     keys, values = [pair[0] for pair in pairs], [pair[1] for pair in pairs]
     return batch.replace(keys=Column(objects=keys), values=Column(objects=values))
+
+
+def branches(node: BranchNode, batch: Batch) -> list[Batch]:
+    """The rows of each child: those that the first predicate wants, the second, ..., the rest.
+
+    A predicate sees the rows that no earlier one wanted.
+    """
+    result = []
+    for predicate in node.predicates:
+        answers = _call_pairs(node.name, predicate, batch)
+        mask = np.fromiter(map(bool, answers), np.bool_, len(answers))
+        result.append(batch.keep(mask))
+        batch = batch.keep(~mask)
+    return [*result, batch]
+
+
+def _listed(mapper: Callable[..., Iterable[Any]]) -> Callable[..., list[Any]]:
+    """The mapper, run to its end at once: a generator that raises must do so for its own record."""
+    return lambda *arguments: list(mapper(*arguments))
+
+
+def _flat(batch: Batch, many: list[list[Any]], rank: int) -> tuple[Batch, list[Any]]:
+    """A row for each result; `order` has the place of a result among its record's."""
+    counts = np.fromiter(map(len, many), np.int64, len(many))
+    rows = batch.take(np.repeat(np.arange(len(many), dtype=np.int64), counts))
+    starts = np.repeat(np.cumsum(counts) - counts, counts)
+    places = np.arange(len(rows), dtype=np.int64) - starts
+    ranks = np.full(len(rows), rank, dtype=np.int64)
+    flat = [each for results in many for each in results]
+    return rows.replace(order=(*rows.order, ranks, places)), flat
 
 
 def _call_pairs(step: str, function: Callable[[Any, Any], Any], batch: Batch) -> list[Any]:

@@ -4,11 +4,16 @@ from penstock.topology.builder import StreamsBuilder
 from penstock.topology.graph import SubTopology, Topology
 from penstock.topology.nodes import (
     AggregateNode,
+    BranchNode,
     DropNullKeyNode,
     FilterNode,
+    FlatMapNode,
+    FlatMapValuesNode,
+    ForeachNode,
     MapNode,
     MapValuesNode,
     Node,
+    PassNode,
     PeekNode,
     SelectKeyNode,
     SinkNode,
@@ -16,18 +21,24 @@ from penstock.topology.nodes import (
     StoreSpec,
     ToStreamNode,
 )
-from penstock.topology.streams import KGroupedStream, KStream, KTable
+from penstock.topology.streams import BranchedKStream, KGroupedStream, KStream, KTable
 
 __all__ = [
     "AggregateNode",
+    "BranchNode",
+    "BranchedKStream",
     "DropNullKeyNode",
     "FilterNode",
+    "FlatMapNode",
+    "FlatMapValuesNode",
+    "ForeachNode",
     "KGroupedStream",
     "KStream",
     "KTable",
     "MapNode",
     "MapValuesNode",
     "Node",
+    "PassNode",
     "PeekNode",
     "SelectKeyNode",
     "SinkNode",

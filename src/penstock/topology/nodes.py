@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -47,6 +47,42 @@ class PeekNode(Node):
     """Calls `action(key, value)` and passes the record on."""
 
     action: Callable[[Any, Any], object]
+
+
+@dataclass(frozen=True, kw_only=True)
+class ForeachNode(Node):
+    """Calls `action(key, value)`; the record ends here."""
+
+    action: Callable[[Any, Any], object]
+
+
+@dataclass(frozen=True, kw_only=True)
+class BranchNode(Node):
+    """Passes a record to the child whose predicate is the first to be true.
+
+    A child more than there are predicates is for the records that no predicate wants.
+    """
+
+    predicates: tuple[Callable[[Any, Any], bool], ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class PassNode(Node):
+    """Passes every record on: a branch has a name of its own."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class FlatMapNode(Node):
+    """Replaces a record by the pairs of `mapper(key, value)`: none, one or many."""
+
+    mapper: Callable[[Any, Any], Iterable[tuple[Any, Any]]]
+
+
+@dataclass(frozen=True, kw_only=True)
+class FlatMapValuesNode(Node):
+    """Replaces a value by those of `mapper(value)`: none, one or many."""
+
+    mapper: Callable[[Any], Iterable[Any]]
 
 
 @dataclass(frozen=True, kw_only=True)

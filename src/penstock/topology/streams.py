@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import typing
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
@@ -15,10 +15,15 @@ from penstock.topology.naming import check_name
 from penstock.topology.nodes import (
     AggregateKind,
     AggregateNode,
+    BranchNode,
     FilterNode,
+    FlatMapNode,
+    FlatMapValuesNode,
+    ForeachNode,
     MapNode,
     MapValuesNode,
     Node,
+    PassNode,
     PeekNode,
     SelectKeyNode,
     SinkNode,
@@ -83,6 +88,61 @@ class KStream(Generic[K, V]):
         step = self._name(name, "KSTREAM-PEEK-")
         return KStream(self._flow.then(PeekNode(name=step, action=action)))
 
+    def foreach(self, action: Callable[[K, V], object], *, name: str | None = None) -> None:
+        """Call `action(key, value)` for each record; nothing goes on from here."""
+        step = self._name(name, "KSTREAM-FOREACH-")
+        self._flow.then(ForeachNode(name=step, action=action))
+
+    def split(self, *, name: str | None = None) -> BranchedKStream[K, V]:
+        """Divide the stream: each record goes to the first branch whose predicate wants it.
+
+        >>> from penstock.topology import StreamsBuilder
+        >>> stream = StreamsBuilder().stream("numbers", key=str, value=int)
+        >>> branches = stream.split(name="size-").branch(
+        ...     lambda key, number: number > 100, name="large"
+        ... ).default_branch(name="small")
+        >>> list(branches)
+        ['size-large', 'size-small']
+        """
+        step = self._name(name, "KSTREAM-BRANCH-")
+        return BranchedKStream(self._flow.then(BranchNode(name=step, predicates=())))
+
+    def flat_map_values(
+        self,
+        mapper: Callable[[V], Iterable[V2]],
+        *,
+        value: type[V2] | Serde[V2] | None = None,
+        name: str | None = None,
+    ) -> KStream[K, V2]:
+        """Replace each record by one for each value of `mapper(value)`; keys stay."""
+        step = self._name(name, "KSTREAM-FLATMAPVALUES-")
+        kind = _item(_returned(mapper))
+        serde = _chosen(value, kind, f"flat_map_values (step {step})", "value")
+        return KStream(self._flow.then(FlatMapValuesNode(name=step, mapper=mapper), value=serde))
+
+    def flat_map(
+        self,
+        mapper: Callable[[K, V], Iterable[tuple[K2, V2]]],
+        *,
+        key: type[K2] | Serde[K2] | None = None,
+        value: type[V2] | Serde[V2] | None = None,
+        name: str | None = None,
+    ) -> KStream[K2, V2]:
+        """Replace each record by one for each pair of `mapper(key, value)`.
+
+        The next grouping goes through a repartition topic; `flat_map_values` does not need one.
+        """
+        step = self._name(name, "KSTREAM-FLATMAP-")
+        key_kind, value_kind = _pair(_item(_returned(mapper)))
+        return KStream(
+            self._flow.then(
+                FlatMapNode(name=step, mapper=mapper),
+                key=_chosen(key, key_kind, f"flat_map (step {step})", "key"),
+                value=_chosen(value, value_kind, f"flat_map (step {step})", "value"),
+                rekeyed=True,
+            )
+        )
+
     def map_values(
         self,
         mapper: Callable[[V], V2],
@@ -108,9 +168,7 @@ class KStream(Generic[K, V]):
         The next grouping goes through a repartition topic; `map_values` does not need one.
         """
         step = self._name(name, "KSTREAM-MAP-")
-        pair = _returned(mapper)
-        kinds = typing.get_args(pair) if typing.get_origin(pair) is tuple else ()
-        key_kind, value_kind = kinds if len(kinds) == 2 else (None, None)
+        key_kind, value_kind = _pair(_returned(mapper))
         return KStream(
             self._flow.then(
                 MapNode(name=step, mapper=mapper),
@@ -177,6 +235,41 @@ class KStream(Generic[K, V]):
 
     def _name(self, name: str | None, prefix: str) -> str:
         return self._flow.draft.step_name(name, prefix)
+
+
+class BranchedKStream(Generic[K, V]):
+    """A stream that is being divided; `default_branch` or `no_default_branch` ends it."""
+
+    def __init__(self, flow: _Flow) -> None:
+        self._flow = flow
+        self._predicates: list[Callable[[K, V], bool]] = []
+        self._branches: dict[str, KStream[K, V]] = {}
+
+    def branch(
+        self, predicate: Callable[[K, V], bool], *, name: str | None = None
+    ) -> BranchedKStream[K, V]:
+        """Add a branch for the records that no earlier one took and `predicate` wants.
+
+        Its name is the split's with `name`, or the branch's number from 1, behind it.
+        """
+        self._predicates.append(predicate)
+        self._add(name or str(len(self._predicates)))
+        self._flow.draft.set_predicates(self._flow.step, tuple(self._predicates))
+        return self
+
+    def default_branch(self, *, name: str | None = None) -> dict[str, KStream[K, V]]:
+        """All branches by name, with one for the records that no predicate wants."""
+        self._add(name or "0")
+        return self._branches
+
+    def no_default_branch(self) -> dict[str, KStream[K, V]]:
+        """All branches by name; records that no predicate wants go nowhere."""
+        return self._branches
+
+    def _add(self, suffix: str) -> None:
+        self._flow.draft.number("")  # Kafka Streams numbers a branch and does not show it.
+        step = check_name(f"{self._flow.step}{suffix}", "branch")
+        self._branches[step] = KStream(self._flow.then(PassNode(name=step)))
 
 
 class KGroupedStream(Generic[K, V]):
@@ -316,6 +409,19 @@ def _chosen(given: Any, annotated: Any, step: str, option: str) -> SerdeOrMissin
     except TopologyError:
         # An annotation without a serde matters only if bytes are ever needed.
         return Missing(step, option)
+
+
+def _pair(kind: Any) -> tuple[Any, Any]:
+    """The types of a pair, as its annotation says; `None` where it says nothing."""
+    kinds = typing.get_args(kind) if typing.get_origin(kind) is tuple else ()
+    return kinds if len(kinds) == 2 else (None, None)
+
+
+def _item(kind: Any) -> Any:
+    """The type of what an annotated iterable holds; `None` where it says nothing."""
+    origin, kinds = typing.get_origin(kind), typing.get_args(kind)
+    is_iterable = isinstance(origin, type) and issubclass(origin, Iterable)
+    return kinds[0] if is_iterable and kinds else None
 
 
 def _returned(function: Callable[..., Any]) -> Any:

@@ -8,7 +8,10 @@ import com.fasterxml.jackson.databind.node.ObjectNode;
 import java.io.BufferedReader;
 import java.io.InputStreamReader;
 import java.time.Instant;
+import java.util.Collections;
 import java.util.HexFormat;
+import java.util.List;
+import java.util.Map;
 import java.util.Properties;
 import org.apache.kafka.common.header.Header;
 import org.apache.kafka.common.header.Headers;
@@ -59,6 +62,16 @@ public class Oracle {
         KStream<String, Long> first = grouped.aggregate(() -> 0L, (k, v, t) -> forget(t + v), store("s")).toStream();
         first.to("first", produced);
         first.groupByKey(Grouped.with(TEXT, LONG)).count(store("t")).toStream().to("out", produced);
+      }
+      case "divided" -> {
+        KStream<String, Long> flat = in.flatMapValues(v -> v == null ? List.of() : Collections.nCopies(v.intValue(), v));
+        flat.to("out", produced);
+        flat.flatMap((k, v) -> List.of(KeyValue.pair(k, v), KeyValue.pair("x", 1L))).to("out", produced);
+        Map<String, KStream<String, Long>> parts = flat.split(Named.as("by-"))
+            .branch((k, v) -> v == 1, Branched.as("one")).branch((k, v) -> v % 2 == 0).defaultBranch();
+        parts.get("by-one").to("out", produced);
+        parts.get("by-2").groupByKey(Grouped.with(TEXT, LONG)).count(store("s")).toStream().to("out", produced);
+        parts.get("by-0").to("rest", produced);
       }
       default -> throw new IllegalArgumentException(name);
     }

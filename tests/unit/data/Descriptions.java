@@ -3,6 +3,7 @@
 import java.nio.file.Files;
 import java.nio.file.Path;
 import java.util.List;
+import java.util.Map;
 import org.apache.kafka.common.serialization.Serdes;
 import org.apache.kafka.streams.KeyValue;
 import org.apache.kafka.streams.StreamsBuilder;
@@ -78,6 +79,24 @@ public class Descriptions {
         for (int j = 0; j < i % 4; j++) each = each.mapValues(v -> v);
         each.to("out-" + i);
       }
+    });
+    describe("flat_map", b -> b.stream("in", C).flatMapValues(v -> List.of(v))
+        .flatMap((k, v) -> List.of(KeyValue.pair(k, v))).groupByKey().count(Materialized.as("counts"))
+        .toStream().foreach((k, v) -> { }));
+    describe("split", b -> {
+      Map<String, KStream<String, String>> m = b.stream("in", C).split().branch((k, v) -> true)
+          .branch((k, v) -> true, Branched.as("-second")).defaultBranch();
+      m.get("KSTREAM-BRANCH-00000000011").to("out-1");
+      m.get("KSTREAM-BRANCH-0000000001-second").mapValues(v -> v).to("out-2");
+      m.get("KSTREAM-BRANCH-00000000010").groupByKey().count(Materialized.as("counts")).toStream().to("out-0");
+    });
+    describe("split_named", b -> {
+      KStream<String, String> s = b.stream("in", C);
+      Map<String, KStream<String, String>> m = s.split(Named.as("size-"))
+          .branch((k, v) -> true, Branched.as("large")).branch((k, v) -> true).noDefaultBranch();
+      m.get("size-large").to("large");
+      m.get("size-2").foreach((k, v) -> { }, Named.as("look"));
+      s.to("all");
     });
   }
 }
