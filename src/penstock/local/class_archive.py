@@ -13,6 +13,8 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 
+from penstock.local.jars import cache_directory
+
 MAKING_VARIABLE = "PENSTOCK_MAKE_CLASS_ARCHIVES"
 """Names the directory into which the JVMs of this process write their archives as they end."""
 
@@ -41,5 +43,10 @@ class ClassArchive:
 
 
 def archive_directory() -> Path:
-    """Where archives are kept: with the environment whose packages they are made from."""
+    """Where archives are kept: in the virtual environment whose packages they are made from.
+
+    They go with it, being of no use to another. Without one, the user's cache has them.
+    """
+    if sys.prefix == sys.base_prefix:
+        return cache_directory() / "classes"
     return Path(sys.prefix) / "share" / "penstock" / "classes"

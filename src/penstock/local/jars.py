@@ -83,8 +83,13 @@ def jar_directory() -> Path:
     given = os.environ.get("PENSTOCK_JARS")
     if given:
         return Path(given).expanduser().absolute()
+    return cache_directory() / "jars"
+
+
+def cache_directory() -> Path:
+    """Return Penstock's part of the user's cache."""
     cache = os.environ.get("XDG_CACHE_HOME") or str(Path.home() / ".cache")
-    return Path(cache) / "penstock" / "jars"
+    return Path(cache) / "penstock"
 
 
 def _missing(jars: Sequence[Jar], target: Path) -> list[Jar]:
