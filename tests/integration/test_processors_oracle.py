@@ -56,6 +56,16 @@ def _divided(s: KStream[Any, Any]) -> None:
     parts["by-0"].to("rest")
 
 
+def _tables(s: KStream[Any, Any]) -> None:
+    sums = s.group_by_key().aggregate(int, lambda _k, v, t: _forget(t + v), "s")
+    sums.filter(lambda _k, v: v % 2 == 0).to_stream().to("out")
+    small = sums.filter_not(lambda _k, v: v > 6).map_values(lambda v: v * 10, value=int)
+    small.to_stream().to("small")
+    mapped = sums.map_values(lambda v: v % 3, value=int).filter(lambda _k, v: v == 1)
+    mapped.to_stream().to("mapped")
+    sums.map_values(lambda v: v + 1, value=int).to_stream().to("out")
+
+
 PROGRAMS: dict[str, Callable[[KStream[Any, Any]], object]] = {
     "count": lambda s: s.group_by_key().count("s").to_stream().to("out"),
     "reduce": lambda s: s.group_by_key().reduce(lambda a, v: a + v, "s").to_stream().to("out"),
@@ -85,6 +95,7 @@ PROGRAMS: dict[str, Callable[[KStream[Any, Any]], object]] = {
     "branches": _branches,
     "chain": _chain,
     "divided": _divided,
+    "tables": _tables,
 }
 
 

@@ -20,6 +20,7 @@ class Row:
     key: Any
     value: Any
     headers: list[tuple[str, bytes]] | None = None
+    old: Any = None
 
 
 @dataclass
@@ -100,8 +101,22 @@ class DepthFirst:
                 self.aggregate(node, row)
             case t.FlatMapValuesNode() | t.FlatMapNode() | t.BranchNode():
                 self.divide(node, row)
+            case t.TableFilterNode() | t.TableMapValuesNode():
+                self.change_table(node, row)
             case _:
                 self.forward(node, row)
+
+    def change_table(self, node: t.TableFilterNode | t.TableMapValuesNode, row: Row) -> None:
+        def step(value: Any) -> Any:
+            if value is None:
+                return None
+            if isinstance(node, t.TableMapValuesNode):
+                return node.mapper(value)
+            return value if bool(node.predicate(row.key, value)) != node.negate else None
+
+        new, old = step(row.value), step(row.old)
+        if new is not None or old is not None or isinstance(node, t.TableMapValuesNode):
+            self.forward(node, Row(row.offset, row.timestamp, row.key, new, row.headers, old))
 
     def divide(self, node: t.Node, row: Row) -> None:
         key, value = row.key, row.value
@@ -143,7 +158,10 @@ class DepthFirst:
             self.write_store(
                 node.store, key, data, timestamp if data is not None else row.timestamp
             )
-            self.forward(node, Row(row.offset, timestamp, row.key, new, row.headers))
+            if old is None and node.kind != "reduce":
+                # Kafka Streams hands on what it started from as the old value.
+                old = node.initializer() if node.initializer else 0
+            self.forward(node, Row(row.offset, timestamp, row.key, new, row.headers, old))
 
     def read(self, node: t.AggregateNode, key: bytes) -> tuple[bytes, int] | None:
         below = self.store.setdefault(node.store, {}).get(key)
@@ -196,6 +214,7 @@ class DepthFirst:
             if entry.value is None and key not in self.store.setdefault(node.store, {}):
                 continue
             time = entry.timestamp if entry.value is not None else entry.context.timestamp
+            below = self.store.setdefault(node.store, {}).get(key)
             self.write_store(node.store, key, entry.value, time)
             value = None if entry.value is None else spec.value_serde.deserialize(entry.value)
             row = Row(
@@ -204,6 +223,7 @@ class DepthFirst:
                 spec.key_serde.deserialize(key),
                 value,
                 entry.context.headers,
+                None if below is None else spec.value_serde.deserialize(below[0]),
             )
             self.forward(node, row)
 

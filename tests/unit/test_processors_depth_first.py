@@ -66,6 +66,14 @@ def _split(stream: Any) -> None:
         branch.to("out")
 
 
+def _tables(stream: Any) -> None:
+    table = stream.group_by_key().aggregate(int, _forget_small, "sums")
+    table.filter(lambda _k, v: v % 2 == 0).to_stream().to("out")
+    table.filter_not(lambda _k, v: v > 2).map_values(str, value=str).to_stream().to("texts")
+    table.map_values(lambda v: v % 3, value=int).filter(lambda _k, v: v == 1).to_stream().to("out")
+    table.to_stream().to("out")
+
+
 TOPOLOGIES: dict[str, Any] = {
     "count": lambda s: s.group_by_key().count("counts").to_stream().to("out"),
     "uncached": lambda s: s.group_by_key().count("c", caching=False).to_stream().to("out"),
@@ -96,6 +104,7 @@ TOPOLOGIES: dict[str, Any] = {
     "chain": _chain_of_stores,
     "flat": _flat,
     "split": _split,
+    "tables": _tables,
 }
 
 keys = st.one_of(st.none(), st.sampled_from([b"", b"a", b"bb", b"ccc", b"d" * 30]))

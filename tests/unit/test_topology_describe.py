@@ -154,6 +154,12 @@ def split_named(b: StreamsBuilder) -> None:
     stream.to("all")
 
 
+def tables(b: StreamsBuilder) -> None:
+    table = _stream(b).group_by_key().count("counts")
+    table.filter(_always).map_values(lambda n: n, value=int).to_stream().to("out")
+    table.filter_not(_always, name="keep").to_stream().to("out2")
+
+
 PROGRAMS = [
     count,
     count_unnamed,
@@ -175,6 +181,7 @@ PROGRAMS = [
     flat_map,
     split,
     split_named,
+    tables,
 ]
 
 

@@ -57,8 +57,11 @@ class AggregateRun:
         changes: Changes,
         cache_max_bytes: int,
         rank: int,
+        with_old: bool,
     ) -> None:
         self._node = node
+        # Each slot's value as last written, where steps behind need it with the new one.
+        self._written: list[bytes | None] | None = [] if with_old else None
         self._store = store
         self._state = state
         self._changes = changes
@@ -102,6 +105,8 @@ class AggregateRun:
         found = self._state.get_many(self._store.name, keys)
         stored = split_stored(found)
         self._fold.grow(stored)
+        if self._written is not None:
+            self._written.extend(stored.values.to_pylist())
         if self._cache is not None:
             self._cache.grow(_lengths(keys), _value_bytes(stored.values))
 
@@ -178,7 +183,32 @@ class AggregateRun:
             keys=Column(binary=writes.keys, serde=self._store.key_serde),
             values=Column(binary=writes.values, serde=self._store.value_serde),
             timestamps=logged if self._cache is not None else times,
+            old=self._old_values(writes),
         )
+
+    def _old_values(self, writes: _Writes) -> Column | None:
+        """What each write replaces."""
+        written = self._written
+        if written is None:
+            return None
+        old: list[bytes | None] = []
+        start = self._start_value() if self._cache is None else None
+        slots, _ = self._slots.assign(writes.keys)
+        for slot, value in zip(slots.tolist(), writes.values.to_pylist(), strict=True):
+            before = written[slot]
+            old.append(start if before is None else before)
+            written[slot] = value
+        return Column(binary=pa.array(old, pa.binary()), serde=self._store.value_serde)
+
+    def _start_value(self) -> bytes | None:
+        """What Kafka Streams calls the old value of a key without one, where it has no cache.
+
+        Its aggregation hands on the initial value that it began with; its cache knows better.
+        """
+        start = 0 if self._node.kind == "count" else None
+        if self._node.initializer is not None:
+            start = self._node.initializer()
+        return None if start is None else self._store.value_serde.serialize(start)
 
 
 class _Contexts:

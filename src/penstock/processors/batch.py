@@ -99,6 +99,8 @@ class Batch:
     values: Column
     headers: pa.ListArray | None
     order: tuple[Int64s, ...]
+    old: Column | None = None
+    """In a table's changes, where a step needs it: the value before."""
 
     def __len__(self) -> int:
         return len(self.offsets)
@@ -117,6 +119,7 @@ class Batch:
             values=self.values.take(rows),
             headers=None if self.headers is None else self.headers.take(pa.array(rows)),
             order=tuple(each[rows] for each in self.order),
+            old=None if self.old is None else self.old.take(rows),
         )
 
     def keep(self, mask: Bools) -> Batch:

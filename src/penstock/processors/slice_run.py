@@ -15,7 +15,17 @@ from penstock.processors.outputs import Changes, Outputs
 from penstock.processors.records import HEADERS_TYPE, Limits, Records, SliceResult, StateReader
 from penstock.processors.source import read_source
 from penstock.processors.stateless import branches, transform
-from penstock.topology import AggregateNode, BranchNode, Node, SinkNode, SourceNode, SubTopology
+from penstock.processors.tables import change_table, steps_that_need_old_values
+from penstock.topology import (
+    AggregateNode,
+    BranchNode,
+    Node,
+    SinkNode,
+    SourceNode,
+    SubTopology,
+    TableFilterNode,
+    TableMapValuesNode,
+)
 from penstock.topology.graph import full_topic
 
 # Small Arrow chunks are joined up to here: a batch costs something per distinct key, too.
@@ -82,6 +92,7 @@ class SliceRun:
 
     def _make_aggregates(self, state: StateReader) -> dict[str, AggregateRun]:
         cached = sum(store.caching for store in self._sub.stores)
+        need_old = steps_that_need_old_values(self._sub)
         share = self._limits.cache_max_bytes // max(cached, 1)
         return {
             node.name: AggregateRun(
@@ -91,6 +102,7 @@ class SliceRun:
                 changes=self._changes,
                 cache_max_bytes=share,
                 rank=self._rank[node.name],
+                with_old=node.name in need_old,
             )
             for node in self._sub.nodes
             if isinstance(node, AggregateNode)
@@ -124,6 +136,8 @@ class SliceRun:
             # Records that no predicate wants have a child, or end here.
             for child, part in zip(node.children, branches(node, batch), strict=False):
                 self._run(self._sub.by_name[child], part)
+        elif isinstance(node, TableFilterNode | TableMapValuesNode):
+            self._forward(node, change_table(node, batch))
         else:
             rank = self._rank[node.name]
             self._forward(node, transform(node, batch, self._dropped, rank=rank))

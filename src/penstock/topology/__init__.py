@@ -19,6 +19,8 @@ from penstock.topology.nodes import (
     SinkNode,
     SourceNode,
     StoreSpec,
+    TableFilterNode,
+    TableMapValuesNode,
     ToStreamNode,
 )
 from penstock.topology.streams import BranchedKStream, KGroupedStream, KStream, KTable
@@ -46,6 +48,8 @@ __all__ = [
     "StoreSpec",
     "StreamsBuilder",
     "SubTopology",
+    "TableFilterNode",
+    "TableMapValuesNode",
     "ToStreamNode",
     "Topology",
 ]

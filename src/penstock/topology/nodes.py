@@ -121,6 +121,21 @@ class AggregateNode(Node):
 
 
 @dataclass(frozen=True, kw_only=True)
+class TableFilterNode(Node):
+    """Passes a change on, as a deletion where `predicate(key, value)` is false (`negate`: true)."""
+
+    predicate: Callable[[Any, Any], bool]
+    negate: bool = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class TableMapValuesNode(Node):
+    """Replaces a table's value by `mapper(value)`; a deletion stays one."""
+
+    mapper: Callable[[Any], Any]
+
+
+@dataclass(frozen=True, kw_only=True)
 class ToStreamNode(Node):
     """A table's changes become a stream's records."""
 

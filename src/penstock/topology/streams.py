@@ -28,6 +28,8 @@ from penstock.topology.nodes import (
     SelectKeyNode,
     SinkNode,
     StoreSpec,
+    TableFilterNode,
+    TableMapValuesNode,
     ToStreamNode,
 )
 
@@ -378,6 +380,35 @@ class KTable(Generic[K, V]):
 
     def __init__(self, flow: _Flow) -> None:
         self._flow = flow
+
+    def filter(self, predicate: Callable[[K, V], bool], *, name: str | None = None) -> KTable[K, V]:
+        """The keys whose `predicate(key, value)` is true; one that no longer is gets deleted.
+
+        >>> from penstock.topology import StreamsBuilder
+        >>> counts = StreamsBuilder().stream("in", key=str, value=str).group_by_key().count("c")
+        >>> counts.filter(lambda key, count: count > 2).to_stream().to("often")
+        """
+        step = self._flow.draft.step_name(name, "KTABLE-FILTER-")
+        return KTable(self._flow.then(TableFilterNode(name=step, predicate=predicate)))
+
+    def filter_not(
+        self, predicate: Callable[[K, V], bool], *, name: str | None = None
+    ) -> KTable[K, V]:
+        """The keys whose `predicate(key, value)` is false; one that no longer is gets deleted."""
+        step = self._flow.draft.step_name(name, "KTABLE-FILTER-")
+        return KTable(self._flow.then(TableFilterNode(name=step, predicate=predicate, negate=True)))
+
+    def map_values(
+        self,
+        mapper: Callable[[V], V2],
+        *,
+        value: type[V2] | Serde[V2] | None = None,
+        name: str | None = None,
+    ) -> KTable[K, V2]:
+        """Replace each value by `mapper(value)`; a deletion stays one, and is not shown to it."""
+        step = self._flow.draft.step_name(name, "KTABLE-MAPVALUES-")
+        serde = _chosen(value, _returned(mapper), f"map_values (step {step})", "value")
+        return KTable(self._flow.then(TableMapValuesNode(name=step, mapper=mapper), value=serde))
 
     def to_stream(self, *, name: str | None = None) -> KStream[K, V]:
         """The table's changes as a stream; a deleted key is a record without a value."""

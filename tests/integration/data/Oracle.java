@@ -73,6 +73,13 @@ public class Oracle {
         parts.get("by-2").groupByKey(Grouped.with(TEXT, LONG)).count(store("s")).toStream().to("out", produced);
         parts.get("by-0").to("rest", produced);
       }
+      case "tables" -> {
+        KTable<String, Long> sums = grouped.aggregate(() -> 0L, (k, v, t) -> forget(t + v), store("s"));
+        sums.filter((k, v) -> v % 2 == 0).toStream().to("out", produced);
+        sums.filterNot((k, v) -> v > 6).mapValues(v -> v * 10).toStream().to("small", produced);
+        sums.mapValues(v -> v % 3).filter((k, v) -> v == 1).toStream().to("mapped", produced);
+        sums.mapValues(v -> v + 1).toStream().to("out", produced);
+      }
       default -> throw new IllegalArgumentException(name);
     }
     return builder.build();

@@ -98,5 +98,10 @@ public class Descriptions {
       m.get("size-2").foreach((k, v) -> { }, Named.as("look"));
       s.to("all");
     });
+    describe("tables", b -> {
+      KTable<String, Long> t = b.stream("in", C).groupByKey().count(Materialized.as("counts"));
+      t.filter((k, v) -> true).mapValues(v -> v).toStream().to("out");
+      t.filterNot((k, v) -> true, Named.as("keep")).toStream().to("out2");
+    });
   }
 }
