@@ -16,7 +16,7 @@ from penstock.config import Config
 from penstock.driver.events import DriverState, Event, Listener, StateChanged, Totals
 from penstock.errors import ConfigError
 from penstock.serdes import Serde
-from penstock.topology import KStream, StreamsBuilder, Topology
+from penstock.topology import KStream, KTable, StreamsBuilder, Topology
 from penstock.topology.naming import check_name
 
 K = TypeVar("K")
@@ -59,6 +59,18 @@ class Application:
     ) -> KStream[K, V]:
         """The records of a topic as a stream."""
         return self.builder.stream(topic, key=key, value=value, name=name)
+
+    def table(
+        self,
+        topic: str,
+        store: str | None = None,
+        *,
+        key: type[K] | Serde[K],
+        value: type[V] | Serde[V],
+        name: str | None = None,
+    ) -> KTable[K, V]:
+        """A topic as a table: the latest value of each key, kept in a store."""
+        return self.builder.table(topic, store, key=key, value=value, name=name)
 
     def build(self) -> Topology:
         """The topology as it will run. Raises `TopologyError` where it cannot."""

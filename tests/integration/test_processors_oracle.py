@@ -66,6 +66,14 @@ def _tables(s: KStream[Any, Any]) -> None:
     sums.map_values(lambda v: v + 1, value=int).to_stream().to("out")
 
 
+def _latest(s: KStream[Any, Any]) -> None:
+    latest = s.to_table("s")
+    latest.to_stream().to("out")
+    latest.filter(lambda _k, v: v > 1).to_stream().to("out")
+    moved = s.select_key(lambda k, v: k if v is None else f"k{v % 3}", key=str)
+    moved.to_table("t", name="mover").map_values(lambda v: v * 2, value=int).to_stream().to("moved")
+
+
 PROGRAMS: dict[str, Callable[[KStream[Any, Any]], object]] = {
     "count": lambda s: s.group_by_key().count("s").to_stream().to("out"),
     "reduce": lambda s: s.group_by_key().reduce(lambda a, v: a + v, "s").to_stream().to("out"),
@@ -96,6 +104,7 @@ PROGRAMS: dict[str, Callable[[KStream[Any, Any]], object]] = {
     "chain": _chain,
     "divided": _divided,
     "tables": _tables,
+    "latest": _latest,
 }
 
 

@@ -138,7 +138,7 @@ class DepthFirst:
 
     def aggregate(self, node: t.AggregateNode, row: Row) -> None:
         spec = self.sub.store(node.store)
-        if row.key is None or row.value is None:
+        if row.key is None or (row.value is None and node.kind != "latest"):
             self.dropped["null_key" if row.key is None else "null_value"] += 1
             return
         key = spec.key_serde.serialize(row.key)
@@ -149,6 +149,8 @@ class DepthFirst:
             new = (old or 0) + 1
         elif node.kind == "reduce":
             new = row.value if old is None else node.aggregator(old, row.value)
+        elif node.kind == "latest":
+            new, timestamp = row.value, row.timestamp
         else:
             new = node.aggregator(row.key, row.value, node.initializer() if old is None else old)
         data = None if new is None else spec.value_serde.serialize(new)
@@ -158,7 +160,7 @@ class DepthFirst:
             self.write_store(
                 node.store, key, data, timestamp if data is not None else row.timestamp
             )
-            if old is None and node.kind != "reduce":
+            if old is None and node.kind in ("count", "aggregate"):
                 # Kafka Streams hands on what it started from as the old value.
                 old = node.initializer() if node.initializer else 0
             self.forward(node, Row(row.offset, timestamp, row.key, new, row.headers, old))

@@ -72,6 +72,19 @@ def test_an_aggregator_that_returns_none_deletes() -> None:
     assert dict(driver.store("stays")) == {"bob": ["in"]}
 
 
+def test_a_table_holds_the_latest_values_and_forgets_the_deleted() -> None:
+    app = ps.Application("tables")
+    patients = app.table("patients", "names", key=str, value=str)
+    patients.filter(lambda _k, name: name != "").to_stream().to("named")
+    driver = TopologyTestDriver(app)
+    topic = driver.input_topic("patients", key=str, value=str)
+    topic.pipe_all([("1", "ann"), ("2", ""), ("1", "anna"), (None, "x"), ("2", None), ("1", "")])
+    named = driver.output_topic("named", key=str, value=str).read_pairs()
+    assert named == [("1", "ann"), ("1", "anna"), ("1", None)]
+    assert dict(driver.store("names")) == {"1": ""}
+    assert driver.dropped == {"null_key": 1}
+
+
 def test_a_branch_takes_what_no_earlier_one_took() -> None:
     app = ps.Application("branches")
     seen: list[int] = []

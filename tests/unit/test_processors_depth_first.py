@@ -74,6 +74,13 @@ def _tables(stream: Any) -> None:
     table.to_stream().to("out")
 
 
+def _latest(stream: Any) -> None:
+    table = stream.to_table("latest")
+    table.to_stream().to("out")
+    table.filter(lambda _k, v: v > 0).to_stream().to("out")
+    stream.to_table("uncached", caching=False).to_stream().to("out")
+
+
 TOPOLOGIES: dict[str, Any] = {
     "count": lambda s: s.group_by_key().count("counts").to_stream().to("out"),
     "uncached": lambda s: s.group_by_key().count("c", caching=False).to_stream().to("out"),
@@ -105,6 +112,7 @@ TOPOLOGIES: dict[str, Any] = {
     "flat": _flat,
     "split": _split,
     "tables": _tables,
+    "latest": _latest,
 }
 
 keys = st.one_of(st.none(), st.sampled_from([b"", b"a", b"bb", b"ccc", b"d" * 30]))

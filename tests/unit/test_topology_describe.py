@@ -160,6 +160,17 @@ def tables(b: StreamsBuilder) -> None:
     table.filter_not(_always, name="keep").to_stream().to("out2")
 
 
+def to_table(b: StreamsBuilder) -> None:
+    stream = _stream(b)
+    stream.to_table("latest").to_stream().to("out")
+    moved = stream.select_key(_value, key=str).to_table("moved")
+    moved.filter(_always).to_stream().to("out2")
+
+
+def table(b: StreamsBuilder) -> None:
+    b.table("in", "latest", key=str, value=str).to_stream().to("out")
+
+
 PROGRAMS = [
     count,
     count_unnamed,
@@ -182,6 +193,8 @@ PROGRAMS = [
     split,
     split_named,
     tables,
+    to_table,
+    table,
 ]
 
 

@@ -11,7 +11,14 @@ import pyarrow.compute as pc
 
 from penstock.processors.batch import Batch, Column
 from penstock.processors.calls import encode
-from penstock.processors.folds import CountFold, Each, Fold, FunctionFold, split_stored
+from penstock.processors.folds import (
+    CountFold,
+    Each,
+    Fold,
+    FunctionFold,
+    LatestFold,
+    split_stored,
+)
 from penstock.processors.full_cache import FullCache, sizes_are_even
 from penstock.processors.keyed import Slots
 from penstock.processors.outputs import Changes
@@ -67,16 +74,14 @@ class AggregateRun:
         self._changes = changes
         self._rank = rank
         self._slots = Slots()
-        self._fold: Fold = (
-            CountFold() if node.kind == "count" else FunctionFold(node, store.value_serde)
-        )
+        self._fold = _fold(node, store)
         cached = store.caching and cache_max_bytes > 0
         self._cache = CacheState(cache_max_bytes) if cached else None
         self._contexts = _Contexts()
 
     def process(self, batch: Batch, dropped: Counter[str]) -> Batch | None:
         """Take rows in; returns those that go on now."""
-        batch = _accepted(batch, dropped)
+        batch = _accepted(batch, dropped, with_nulls=self._node.kind == "latest")
         if not len(batch):
             return None
         keys = encode(self._node.name, batch, batch.keys, self._store.key_serde, "key")
@@ -273,13 +278,24 @@ class _Contexts:
             self._headers = np.concatenate([self._headers, more])
 
 
-def _accepted(batch: Batch, dropped: Counter[str]) -> Batch:
-    """The rows that have both key and value."""
-    for column, reason in ((batch.keys, "null_key"), (batch.values, "null_value")):
-        present = column.present()
-        if present is not None:
-            dropped[reason] += len(batch) - int(present.sum())
-            return _accepted(batch.keep(present), dropped)
+def _fold(node: AggregateNode, store: StoreSpec) -> Fold:
+    if node.kind == "count":
+        return CountFold()
+    if node.kind == "latest":
+        return LatestFold(store.value_serde)
+    return FunctionFold(node, store.value_serde)
+
+
+def _accepted(batch: Batch, dropped: Counter[str], *, with_nulls: bool) -> Batch:
+    """The rows that have a key and, except in a table, a value."""
+    present = batch.keys.present()
+    if present is not None:
+        dropped["null_key"] += len(batch) - int(present.sum())
+        batch = batch.keep(present)
+    present = None if with_nulls else batch.values.present()
+    if present is not None:
+        dropped["null_value"] += len(batch) - int(present.sum())
+        batch = batch.keep(present)
     return batch
 
 

@@ -132,6 +132,40 @@ def _counts(counts: Int64s) -> Column:
     return Column(binary=serde.write(counts), serde=serde)
 
 
+class LatestFold:
+    """A table's newest values: the last row wins, and one without a value deletes."""
+
+    def __init__(self, serde: Serde[Any]) -> None:
+        self._serde = serde
+        self._state: list[bytes | None] = []
+        self.timestamps = np.empty(0, dtype=np.int64)
+
+    def grow(self, stored: Stored) -> None:
+        self._state.extend(stored.values.to_pylist())
+        self.timestamps = np.concatenate([self.timestamps, stored.timestamps])
+
+    def each(self, slots: Int64s, batch: Batch) -> Each:
+        values = batch.values.binary(self._serde)
+        state = self._state
+        for slot, value in zip(slots.tolist(), values.to_pylist(), strict=True):
+            state[slot] = value
+        self.timestamps[slots] = batch.timestamps
+        return Each(Column(binary=values, serde=self._serde), batch.timestamps)
+
+    def last(self, slots: Int64s, batch: Batch) -> Bools | None:
+        return self.each(slots, batch).values.present()
+
+    def values(self, slots: Int64s) -> Column:
+        state = self._state
+        data = pa.array([state[slot] for slot in slots.tolist()], pa.binary())
+        return Column(binary=data, serde=self._serde)
+
+    def snapshot(self) -> LatestFold:
+        copy = LatestFold(self._serde)
+        copy._state, copy.timestamps = self._state.copy(), self.timestamps.copy()
+        return copy
+
+
 class FunctionFold:
     """`reduce` and `aggregate`: the user's function, row by row.
 

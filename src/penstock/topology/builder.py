@@ -10,8 +10,8 @@ from penstock.serdes import Serde, serde_of
 from penstock.topology.draft import Draft, Names
 from penstock.topology.graph import Topology
 from penstock.topology.naming import check_name
-from penstock.topology.nodes import SourceNode
-from penstock.topology.streams import KStream, _Flow
+from penstock.topology.nodes import AggregateNode, SourceNode, StoreSpec
+from penstock.topology.streams import KStream, KTable, _Flow
 
 K = TypeVar("K")
 V = TypeVar("V")
@@ -54,6 +54,52 @@ class StreamsBuilder:
             SourceNode(name=step, topics=topics, key_serde=key_serde, value_serde=value_serde)
         )
         return KStream(_Flow(self._draft, step, key_serde, value_serde, origin=topics[0]))
+
+    def table(
+        self,
+        topic: str,
+        store: str | None = None,
+        *,
+        key: type[K] | Serde[K],
+        value: type[V] | Serde[V],
+        caching: bool = True,
+        logging: bool = True,
+        name: str | None = None,
+    ) -> KTable[K, V]:
+        """A topic as a table: the latest value of each key, in a store.
+
+        A record without a value deletes its key; one without a key is dropped.
+
+        >>> builder = StreamsBuilder()
+        >>> patients = builder.table("patients", "patient-names", key=str, value=str)
+        >>> patients.filter(lambda key, name: name != "").to_stream().to("named-patients")
+        """
+        draft = self._draft
+        check_name(topic, "topic")
+        key_serde, value_serde = serde_of(key), serde_of(value)
+        held = draft.store_name(store, f"{topic}-STATE-STORE-", origin=topic, kind="table")
+        source = draft.number("KSTREAM-SOURCE-")
+        step = draft.step_name(name, "KTABLE-SOURCE-")
+        draft.add_source(
+            SourceNode(
+                name=source if name is None else f"{name}-source",
+                topics=(topic,),
+                key_serde=key_serde,
+                value_serde=value_serde,
+            )
+        )
+        draft.add_store(
+            StoreSpec(
+                name=held,
+                key_serde=key_serde,
+                value_serde=value_serde,
+                logging=logging,
+                caching=caching,
+            )
+        )
+        node = AggregateNode(name=step, kind="latest", store=held)
+        draft.add(node, after=[source if name is None else f"{name}-source"])
+        return KTable(_Flow(draft, step, key_serde, value_serde, origin=topic))
 
     def build(self) -> Topology:
         """The frozen topology; raises `TopologyError` if it cannot be run."""

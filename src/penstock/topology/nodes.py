@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 from penstock.serdes import Serde
 
-AggregateKind = Literal["count", "reduce", "aggregate"]
+AggregateKind = Literal["count", "reduce", "aggregate", "latest"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -110,8 +110,9 @@ class SelectKeyNode(Node):
 class AggregateNode(Node):
     """Keeps one value per key in `store`.
 
-    `count` has neither function, `reduce` has `aggregator(aggregate, value)`, `aggregate` has
-    `initializer()` and `aggregator(key, value, aggregate)`.
+    `count` and `latest` (a table's newest value, or none) have neither function, `reduce` has
+    `aggregator(aggregate, value)`, `aggregate` has `initializer()` and
+    `aggregator(key, value, aggregate)`.
     """
 
     kind: AggregateKind

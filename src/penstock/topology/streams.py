@@ -204,6 +204,39 @@ class KStream(Generic[K, V]):
         """Group by `selector(key, value)`, through a repartition topic."""
         return KGroupedStream(self._select_key(selector, key, name, "group_by"), _grouping(name))
 
+    def to_table(
+        self,
+        store: str | None = None,
+        *,
+        caching: bool = True,
+        logging: bool = True,
+        name: str | None = None,
+    ) -> KTable[K, V]:
+        """The latest value of each key, in a store; a record without a value deletes its key.
+
+        >>> from penstock.topology import StreamsBuilder
+        >>> moves = StreamsBuilder().stream("moves", key=str, value=str)
+        >>> moves.to_table("places").to_stream().to("places")
+        """
+        flow, draft = self._flow, self._flow.draft
+        step = self._name(name, "KSTREAM-TOTABLE-")
+        held = draft.store_name(
+            store, "KSTREAM-TOTABLE-STATE-STORE-", origin=flow.origin, kind="table"
+        )
+        where = f"The store {held!r}"
+        key, value = needed(flow.key, "key", where), needed(flow.value, "value", where)
+        draft.add_store(
+            StoreSpec(name=held, key_serde=key, value_serde=value, logging=logging, caching=caching)
+        )
+        source = flow.step
+        if flow.rekeyed:
+            # Kafka Streams calls the topic after the step, whatever the store is called.
+            generated = name is None and draft.names == "kafka_streams"
+            topic = step if generated or name is not None else held
+            source = draft.add_repartition(flow.step, topic, key, value, generated=generated)
+        draft.add(AggregateNode(name=step, kind="latest", store=held), after=[source])
+        return KTable(_Flow(draft, step, key, value, origin=held))
+
     def to(
         self,
         topic: str,

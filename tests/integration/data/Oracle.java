@@ -80,6 +80,12 @@ public class Oracle {
         sums.mapValues(v -> v % 3).filter((k, v) -> v == 1).toStream().to("mapped", produced);
         sums.mapValues(v -> v + 1).toStream().to("out", produced);
       }
+      case "latest" -> {
+        KTable<String, Long> latest = in.toTable(store("s"));
+        latest.toStream().to("out", produced);
+        latest.filter((k, v) -> v > 1).toStream().to("out", produced);
+        in.selectKey((k, v) -> v == null ? k : "k" + v % 3).toTable(Named.as("mover"), store("t")).mapValues(v -> v * 2).toStream().to("moved", produced);
+      }
       default -> throw new IllegalArgumentException(name);
     }
     return builder.build();

@@ -103,5 +103,11 @@ public class Descriptions {
       t.filter((k, v) -> true).mapValues(v -> v).toStream().to("out");
       t.filterNot((k, v) -> true, Named.as("keep")).toStream().to("out2");
     });
+    describe("to_table", b -> {
+      KStream<String, String> s = b.stream("in", C);
+      s.toTable(Materialized.as("latest")).toStream().to("out");
+      s.selectKey((k, v) -> v).toTable(Materialized.as("moved")).filter((k, v) -> true).toStream().to("out2");
+    });
+    describe("table", b -> b.table("in", C, Materialized.as("latest")).toStream().to("out"));
   }
 }
