@@ -19,6 +19,8 @@ from typing import Any
 from confluent_kafka import Consumer, KafkaError, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
+from penstock.observability.crash_points import HOLD, write_whole
+
 ROOT = Path(__file__).parent
 
 
@@ -212,7 +214,12 @@ class AppProcess:
 
     def arm(self, point: str, *, hit: int = 1) -> None:
         """Have the process that comes by this point for the n-th time die there."""
-        (self.crash_dir / point).write_text(str(hit))
+        write_whole(self.crash_dir / point, str(hit))
+
+    def hold(self, point: str) -> Path:
+        """Have the process that comes by this point stand still; the file will hold its number."""
+        write_whole(self.crash_dir / point, HOLD)
+        return self.crash_dir / f"{point}.held"
 
     def fired(self, point: str) -> bool:
         return not (self.crash_dir / point).exists()

@@ -15,7 +15,7 @@ from collections.abc import Iterator, Mapping
 import pytest
 
 from penstock.changelog.topics import commits_name
-from penstock.observability.crash_points import HOLD, POINTS
+from penstock.observability.crash_points import POINTS
 from tests.crash import processes
 from tests.crash.world import KEYS, World, uncommitted_at
 from tests.harness import Scene, wait_until
@@ -94,15 +94,16 @@ class Lane:
 
 
 def test_a_kill_while_a_task_is_closed_during_its_restore_stops_nothing(world: World) -> None:
-    held = world.app.crash_dir / f"{HELD_WHILE_CLOSING}.held"
     for _ in range(KILLS_PER_POINT):
         # Every task is served, so nobody restores yet: the process that will be held is one that
         # takes over, and not one that is killed here.
         world.wait_gone_on()
         world.app.arm(CLOSING)
-        (world.app.crash_dir / HELD_WHILE_CLOSING).write_text(HOLD)
+        held = world.app.hold(HELD_WHILE_CLOSING)
         world.owners()[0].kill()
-        world.wait_for(lambda: held.exists() and bool(held.read_text()), what="a restore")
+        world.wait_for(
+            lambda held=held: held.exists() and held.read_text().isdigit(), what="a restore"
+        )
         restoring = int(held.read_text())
         for instance in world.instances():
             if instance.pid == restoring:

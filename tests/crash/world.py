@@ -21,8 +21,8 @@ KEYS = 500
 RECORDS_PER_TICK = 8
 TICK_SECONDS = 0.02
 WAIT_SECONDS = 200
-PILE = 10
-"""So many records without a commit are more than the moment between two commits."""
+PILE = 5
+"""So many records without a commit show that work was waiting."""
 
 
 class Feeder:
@@ -181,11 +181,12 @@ class World:
 
     def _wait_piled_up(self, what: str) -> None:
         """Wait until a partition has grown while its group offset stood still."""
-        committed, ends = self.committed(), self.ends()
+        seen: dict[tuple[int, int], int] = {}
 
         def piled_up() -> bool:
-            now = zip(self.committed(), self.ends(), committed, ends, strict=True)
-            return any(at == was and end >= before + PILE for at, end, was, before in now)
+            """Whether so many records came since a partition's present offset was first seen."""
+            now = list(enumerate(zip(self.committed(), self.ends(), strict=True)))
+            return any(end >= seen.setdefault((p, at), end) + PILE for p, (at, end) in now)
 
         self.wait_for(piled_up, what=f"records waited for the {what}")
 

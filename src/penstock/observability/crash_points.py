@@ -72,7 +72,7 @@ def _is_due(armed: Path) -> bool:
     except (FileNotFoundError, ValueError):
         return False
     if hits_left > 1:
-        armed.write_text(str(hits_left - 1))
+        write_whole(armed, str(hits_left - 1))
         return False
     try:
         armed.unlink()
@@ -83,10 +83,20 @@ def _is_due(armed: Path) -> bool:
     return True
 
 
+def write_whole(path: Path, text: str) -> None:
+    """Write a file that others may read at any moment: they see all of it, or what was there.
+
+    Read half-written, an order to hold would be one to die.
+    """
+    draft = path.with_name(f".{path.name}.{os.getpid()}.{threading.get_ident()}")
+    draft.write_text(text)
+    draft.replace(path)
+
+
 def _hold(armed: Path) -> None:
     # The rename lets one thread of one process in; others find no file and go on.
     held = armed.rename(armed.with_name(f"{armed.name}.held"))
-    held.write_text(str(os.getpid()))
+    write_whole(held, str(os.getpid()))
     while held.exists():
         time.sleep(_HELD_PAUSE_SECONDS)
 
