@@ -46,6 +46,7 @@ HOLD = "hold"
 DEATHS = "deaths"
 """The file with a line for each crash: the point, the process, and when, in ms since the epoch."""
 _HELD_PAUSE_SECONDS = 0.005
+_dying = threading.Lock()
 
 
 def crash_point(name: str) -> None:
@@ -74,10 +75,14 @@ def _is_due(armed: Path) -> bool:
     if hits_left > 1:
         write_whole(armed, str(hits_left - 1))
         return False
+    # Kept for good by the thread that takes an order: a process dies of one alone. Another thread
+    # could take a second one and be killed by the first before it has noted it.
+    _dying.acquire()
     try:
         armed.unlink()
     except FileNotFoundError:
         # Another process crossed the same point first; one armed point is one crash.
+        _dying.release()
         return False
     _note_death(armed)
     return True
