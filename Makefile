@@ -23,7 +23,7 @@ demo: java $(READY) ## Run an example on a real Kafka and Spark, and show its re
 	@$(VENV)/bin/penstock demo
 
 test: compiler $(READY) ## Run all tests
-	@$(VENV)/bin/penstock prepare
+	@$(VENV)/bin/penstock prepare --kafka-streams
 	@$(PYTHON) -m pytest --numprocesses 2 --dist loadfile $(PYTEST)
 
 check: $(READY) ## Check style, types and the order of imports
@@ -33,7 +33,7 @@ check: $(READY) ## Check style, types and the order of imports
 	@$(PYTHON) -m pytest -q tests/unit/test_import_order.py
 
 bench: compiler $(READY) ## Measure against Kafka Streams and Quix Streams: make bench [ROW=count]
-	@$(VENV)/bin/penstock prepare
+	@$(VENV)/bin/penstock prepare --kafka-streams
 	@PYTHONPATH=. $(PYTHON) -m bench $(ROW)
 
 lock: $(READY) ## Choose newer packages, within the ranges of pyproject.toml

@@ -67,10 +67,14 @@ class Application:
         *,
         key: type[K] | Serde[K],
         value: type[V] | Serde[V],
+        caching: bool = True,
+        logging: bool = True,
         name: str | None = None,
     ) -> KTable[K, V]:
         """A topic as a table: the latest value of each key, kept in a store."""
-        return self.builder.table(topic, store, key=key, value=value, name=name)
+        return self.builder.table(
+            topic, store, key=key, value=value, caching=caching, logging=logging, name=name
+        )
 
     def build(self) -> Topology:
         """The topology as it will run. Raises `TopologyError` where it cannot."""

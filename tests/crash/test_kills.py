@@ -40,7 +40,7 @@ LEAVE_ABORTED_RECORDS = ("commit.after_ack", "commit.after_offsets_in_txn")
 def world(kafka: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
     world = World(Scene(kafka, tmp_path_factory.mktemp("crash")).create_topics())
     try:
-        world.wait_running()
+        world.app.wait_running()
         world.wait_gone_on()
         yield world
     finally:
@@ -57,16 +57,17 @@ def test_kills_at_every_named_point_stop_nothing(world: World) -> None:
     in_workers = [point for point in points if point in WORKERS_POINTS]
     in_instances = [point for point in points if point not in taking + in_workers]
     lanes = [Lane(world, each) for each in (taking, in_instances, in_workers)]
+    takes, commits, _ = lanes
     while True:
         going_on = [lane.go_on() for lane in lanes]
         if not any(going_on):
             break
         world.app.check()
-        if lanes[0].waits and not lanes[1].waits:
+        if takes.waits and not commits.waits:
             # Nobody dies any more in whose place a task could be taken.
             for owner in world.owners():
                 owner.kill()
-            world.wait_for(lambda: not lanes[0].waits, what=f"the crash at {lanes[0].point}")
+            world.app.wait_for(lambda: not takes.waits, what=f"the crash at {takes.point}")
         time.sleep(0.02)
     world.wait_gone_on()
 
@@ -101,14 +102,14 @@ def test_a_kill_while_a_task_is_closed_during_its_restore_stops_nothing(world: W
         world.app.arm(CLOSING)
         held = world.app.hold(HELD_WHILE_CLOSING)
         world.owners()[0].kill()
-        world.wait_for(
+        world.app.wait_for(
             lambda held=held: held.exists() and held.read_text().isdigit(), what="a restore"
         )
         restoring = int(held.read_text())
         for instance in world.instances():
             if instance.pid == restoring:
                 instance.terminate()
-        world.wait_for(lambda: world.app.fired(CLOSING), what=f"the crash at {CLOSING}")
+        world.app.wait_for(lambda: world.app.fired(CLOSING), what=f"the crash at {CLOSING}")
         held.unlink()
     world.wait_moved(1)
 
@@ -135,7 +136,7 @@ def test_every_count_is_exact_in_the_end_and_without_the_disk(world: World) -> N
     world.restart()
     # One record more of every key: its count goes on from what was restored.
     world.feeder.stop()
-    world.wait_running()
+    world.app.wait_running()
     world.wait_gone_on()
     assert world.app.stop() == 0
     wait_until_alone(world)

@@ -20,9 +20,8 @@ from tests.harness import AppProcess, Scene
 KEYS = 500
 RECORDS_PER_TICK = 8
 TICK_SECONDS = 0.02
-WAIT_SECONDS = 200
-PILE = 5
-"""So many records without a commit show that work was waiting."""
+PILE = 10
+"""So many records without a commit are as many as come between two commits, at least."""
 
 
 class Feeder:
@@ -97,13 +96,6 @@ class World:
 
     # Looking.
 
-    def wait_for(self, condition: Callable[[], bool], *, what: str) -> None:
-        """Wait until something is so; machines that do much else besides are slow."""
-        self.app.wait_for(condition, what=what, seconds=WAIT_SECONDS)
-
-    def wait_running(self) -> None:
-        self.wait_for(lambda: "state running" in self.app.text(), what="it was running")
-
     def committed(self) -> list[int]:
         """The group's offset of each source partition."""
         found = self._consumer.committed(self._partitions, timeout=30)
@@ -118,12 +110,12 @@ class World:
     def wait_moved(self, records: int) -> None:
         """Wait until so many further records are committed."""
         until = sum(self.committed()) + records
-        self.wait_for(lambda: sum(self.committed()) >= until, what=f"{records} were committed")
+        self.app.wait_for(lambda: sum(self.committed()) >= until, what=f"{records} were committed")
 
     def wait_gone_on(self) -> None:
         """Wait until all that is in the source now is committed."""
         ends = self.ends()
-        self.wait_for(
+        self.app.wait_for(
             lambda: all(a >= b for a, b in zip(self.committed(), ends, strict=True)),
             what=f"the group's offsets passed {ends}",
         )
@@ -150,7 +142,7 @@ class World:
 
         That records pile up shows that work was under way in these very processes.
         """
-        self.wait_for(lambda: bool(find()), what=f"there was a {what}")
+        self.app.wait_for(lambda: bool(find()), what=f"there was a {what}")
         victims = find()
         for victim in victims:
             victim.suspend()
@@ -188,7 +180,7 @@ class World:
             now = list(enumerate(zip(self.committed(), self.ends(), strict=True)))
             return any(end >= seen.setdefault((p, at), end) + PILE for p, (at, end) in now)
 
-        self.wait_for(piled_up, what=f"records waited for the {what}")
+        self.app.wait_for(piled_up, what=f"records waited for the {what}")
 
     def _start(self) -> AppProcess:
         return AppProcess(self.scene, statestore_cache_max_bytes=0, num_instances=2)

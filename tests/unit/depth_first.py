@@ -99,7 +99,7 @@ class DepthFirst:
                 self.pass_on(node, row, node.selector(key, value), value)
             case t.AggregateNode():
                 self.aggregate(node, row)
-            case t.FlatMapValuesNode() | t.FlatMapNode() | t.BranchNode():
+            case t.FlatMapValuesNode() | t.FlatMapNode() | t.SplitNode():
                 self.divide(node, row)
             case t.TableFilterNode() | t.TableMapValuesNode():
                 self.change_table(node, row)
@@ -127,11 +127,13 @@ class DepthFirst:
             case t.FlatMapNode():
                 for pair in node.mapper(key, value):
                     self.pass_on(node, row, *pair)
-            case t.BranchNode():
-                wants = (i for i, each in enumerate(node.predicates) if each(key, value))
-                place = next(wants, len(node.predicates))
-                for child in node.children[place : place + 1]:
-                    self.visit(self.sub.by_name[child], row)
+            case t.SplitNode():
+                for child in node.children:
+                    branch = self.sub.by_name[child]
+                    assert isinstance(branch, t.BranchNode)
+                    if branch.predicate is None or branch.predicate(key, value):
+                        self.forward(branch, row)
+                        break
 
     def pass_on(self, node: t.Node, row: Row, key: Any, value: Any) -> None:
         self.forward(node, Row(row.offset, row.timestamp, key, value, row.headers))

@@ -129,6 +129,15 @@ def test_a_flat_map_that_gives_no_pairs_is_named() -> None:
         driver.input_topic("in", key=str, value=str).pipe("k", "word")
 
 
+def test_a_value_that_a_table_cannot_hold_is_named() -> None:
+    app = ps.Application("wrong")
+    stream = app.stream("in", key=str, value=str).map_values(lambda v: v, value=int)  # type: ignore[arg-type,return-value]
+    stream.to_table("numbers", name="keep")
+    driver = TopologyTestDriver(app)
+    with pytest.raises(UserFunctionError, match="Step keep got a value that its serde 'long'"):
+        driver.input_topic("in", key=str, value=str).pipe("k", "word")
+
+
 def test_records_without_a_key_are_dropped_and_counted() -> None:
     app = ps.Application("nulls")
     app.stream("in", key=str, value=str).group_by_key().count("counts").to_stream().to("out")

@@ -71,7 +71,10 @@ def _tables(stream: Any) -> None:
     table.filter(lambda _k, v: v % 2 == 0).to_stream().to("out")
     table.filter_not(lambda _k, v: v > 2).map_values(str, value=str).to_stream().to("texts")
     table.map_values(lambda v: v % 3, value=int).filter(lambda _k, v: v == 1).to_stream().to("out")
-    table.to_stream().to("out")
+    changes = table.to_stream()
+    changes.to("out")
+    # Behind a table with old values, a store of its own: a stream's records have none.
+    changes.group_by_key().count("changes").to_stream().to("out")
 
 
 def _latest(stream: Any) -> None:

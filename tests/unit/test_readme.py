@@ -20,6 +20,7 @@ def test_the_first_program_passes_the_test_that_is_shown_for_it(
     (tmp_path / "pulse_monitor.py").write_text(program)
     (tmp_path / "shown_test.py").write_text(test)
     monkeypatch.syspath_prepend(tmp_path)
+    # Set and taken away again, so that what the import puts there is removed in the end.
     monkeypatch.setitem(sys.modules, "pulse_monitor", None)
     del sys.modules["pulse_monitor"]
     runpy.run_path(str(tmp_path / "shown_test.py"))["test_beats_are_counted"]()

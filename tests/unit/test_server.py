@@ -25,13 +25,13 @@ from penstock.instance.server import CutOffError, Server
 class Echo:
     """Answers reads with the keys, and commits with the number of rows."""
 
-    def read(self, header: ReadHeader, keys: pa.Array) -> tuple[Reply, pa.Array | None]:
-        return Reply(status="ok", n=header.n), keys
-
     def __init__(self) -> None:
         self.first_came = threading.Event()
         self.ended = threading.Event()
         self.error: Exception | None = None
+
+    def read(self, header: ReadHeader, keys: pa.Array) -> tuple[Reply, pa.Array | None]:
+        return Reply(status="ok", n=header.n), keys
 
     def commit(self, header: CommitHeader, batches: Iterator[pa.RecordBatch]) -> Reply:
         rows = 0
@@ -104,7 +104,6 @@ def commit_of(rows: int) -> CommitHeader:
 
 CUT_OFF = """
 import sys, time
-from penstock.instance import protocol
 from tests.unit.test_server import ROWS, client, commit_of
 
 def rows():

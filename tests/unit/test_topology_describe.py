@@ -171,6 +171,10 @@ def table(b: StreamsBuilder) -> None:
     b.table("in", "latest", key=str, value=str).to_stream().to("out")
 
 
+def table_named(b: StreamsBuilder) -> None:
+    b.table("in", "latest", key=str, value=str, name="patients").to_stream().to("out")
+
+
 PROGRAMS = [
     count,
     count_unnamed,
@@ -195,6 +199,7 @@ PROGRAMS = [
     tables,
     to_table,
     table,
+    table_named,
 ]
 
 

@@ -19,8 +19,8 @@ from penstock.errors import PenstockError
 COMMANDS = {
     "demo": "Run an example on a real Kafka and Spark, and show its results.",
     "dev": "Start an Apache Kafka for development, until Ctrl-C.",
-    "prepare": "Fetch Kafka's and Spark's Java parts, and prepare them for quick starts.",
     "instance": "Run a process that holds state for an application elsewhere.",
+    "prepare": "Fetch Kafka's and Spark's Java parts, and prepare them for quick starts.",
     "run": "Run the application in a Python file.",
 }
 

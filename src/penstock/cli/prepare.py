@@ -8,6 +8,9 @@ import subprocess
 import sys
 import tempfile
 from pathlib import Path
+from typing import Annotated
+
+import typer
 
 from penstock.cli.answers import print_progress
 from penstock.local.broker import broker_archive
@@ -19,10 +22,15 @@ from penstock.pipeline.session import driver_archive
 _SECONDS_MAX = 240.0
 
 
-def prepare() -> None:
-    jars, broker_jars, _ = (
-        ensure(jar_set, report=print_progress) for jar_set in (SPARK_KAFKA, BROKER, STREAMS)
-    )
+def prepare(
+    kafka_streams: Annotated[
+        bool, typer.Option("--kafka-streams", help="Also fetch Kafka Streams, to compare with.")
+    ] = False,
+) -> None:
+    jars = ensure(SPARK_KAFKA, report=print_progress)
+    broker_jars = ensure(BROKER, report=print_progress)
+    if kafka_streams:
+        ensure(STREAMS, report=print_progress)
     java = find_java().program
     wanted = {driver_archive(java, jars).file_name, broker_archive(java, broker_jars).file_name}
     directory = archive_directory()

@@ -29,7 +29,7 @@ from penstock.instance.protocol import (
 _CHANNEL = [("grpc.max_receive_message_length", -1), ("grpc.max_send_message_length", -1)]
 
 # What a lost, stopped or restarting peer can make of a call, and also a peer's own exception.
-_UNREACHABLE = (
+_FAILURES = (
     flight.FlightUnavailableError,
     flight.FlightTimedOutError,
     flight.FlightCancelledError,
@@ -62,7 +62,7 @@ class Client:
         try:
             request = flight.Action(action, encode(message))
             answers = list(self._flight.do_action(request, self._options))
-        except _UNREACHABLE as error:
+        except _FAILURES as error:
             raise self._failure(error) from error
         return decode(answers[0].body.to_pybytes(), reply)
 
@@ -95,7 +95,7 @@ class Client:
                 reply = decode(chunk.app_metadata.to_pybytes(), Reply)
                 values = reader.read_chunk().data if reply.status == "ok" and request.read else None
             return reply, values
-        except _UNREACHABLE as error:
+        except _FAILURES as error:
             raise self._failure(error) from error
 
     def _failure(self, error: BaseException) -> InstanceError:

@@ -86,7 +86,7 @@ class EmbeddedKafka:
         self._children: dict[int, subprocess.Popen[bytes]] = {}
         self._java = Path()
         self._classpath = ""
-        self._archive = ClassArchive("", ())
+        self._archive_options: list[str] = []
 
     def __enter__(self) -> Self:
         self.start()
@@ -117,7 +117,7 @@ class EmbeddedKafka:
         self._java = find_java().program
         paths = jars.ensure(jars.BROKER, report=self._options.report)
         self._classpath = jars.classpath(paths)
-        self._archive = broker_archive(self._java, paths)
+        self._archive_options = broker_archive(self._java, paths).options()
         self._lock = self._locked()
         try:
             self._start_nodes()
@@ -235,7 +235,7 @@ class EmbeddedKafka:
         options = [f"-Xmx{heap}m", "-XX:+ExitOnOutOfMemoryError"]
         # Several nodes on one machine are there to be killed, not measured.
         options += [] if alone else _QUICK_START
-        options += self._archive.options()
+        options += self._archive_options
         properties = str(self._home(node) / "server.properties")
         command = self._command(node, options, "kafka.Kafka", [properties])
         self._children[node.id] = self._run(node, command)

@@ -46,9 +46,8 @@ class Jobs:
         self._options = _source_options(config, application_id)
 
     def warm_up(self, topic: str, partition: int) -> None:
-        """Run what a batch runs, once, over a small log, so that no record waits for it.
-
-        A first job loads classes, compiles, starts workers and opens the source's consumers.
+        """Run what a batch runs, once, over a small log: a first job loads classes, compiles and
+        starts workers, and no record is to wait for that.
         """
         use_added_jars(self._spark)
         self._spark.sparkContext.setJobDescription("warm-up")

@@ -197,11 +197,12 @@ class AggregateRun:
         if written is None:
             return None
         old: list[bytes | None] = []
-        start = self._start_value() if self._cache is None else None
         slots, _ = self._slots.assign(writes.keys)
         for slot, value in zip(slots.tolist(), writes.values.to_pylist(), strict=True):
             before = written[slot]
-            old.append(start if before is None else before)
+            if before is None and self._cache is None:
+                before = self._start_value()
+            old.append(before)
             written[slot] = value
         return Column(binary=pa.array(old, pa.binary()), serde=self._store.value_serde)
 
@@ -282,7 +283,7 @@ def _fold(node: AggregateNode, store: StoreSpec) -> Fold:
     if node.kind == "count":
         return CountFold()
     if node.kind == "latest":
-        return LatestFold(store.value_serde)
+        return LatestFold(node, store.value_serde)
     return FunctionFold(node, store.value_serde)
 
 

@@ -15,7 +15,7 @@ import pyarrow as pa
 
 from penstock.errors import StoreDamagedError
 from penstock.processors.batch import Batch, Bools, Column
-from penstock.processors.calls import user_error
+from penstock.processors.calls import encode, user_error
 from penstock.processors.records import Int64s
 from penstock.processors.running import positions_within, running_max, sort_by_slot
 from penstock.serdes import LongSerde, Serde
@@ -135,7 +135,8 @@ def _counts(counts: Int64s) -> Column:
 class LatestFold:
     """A table's newest values: the last row wins, and one without a value deletes."""
 
-    def __init__(self, serde: Serde[Any]) -> None:
+    def __init__(self, node: AggregateNode, serde: Serde[Any]) -> None:
+        self._node = node
         self._serde = serde
         self._state: list[bytes | None] = []
         self.timestamps = np.empty(0, dtype=np.int64)
@@ -145,7 +146,7 @@ class LatestFold:
         self.timestamps = np.concatenate([self.timestamps, stored.timestamps])
 
     def each(self, slots: Int64s, batch: Batch) -> Each:
-        values = batch.values.binary(self._serde)
+        values = encode(self._node.name, batch, batch.values, self._serde, "value")
         state = self._state
         for slot, value in zip(slots.tolist(), values.to_pylist(), strict=True):
             state[slot] = value
@@ -161,7 +162,7 @@ class LatestFold:
         return Column(binary=data, serde=self._serde)
 
     def snapshot(self) -> LatestFold:
-        copy = LatestFold(self._serde)
+        copy = LatestFold(self._node, self._serde)
         copy._state, copy.timestamps = self._state.copy(), self.timestamps.copy()
         return copy
 

@@ -14,17 +14,16 @@ from penstock.processors.calls import encode
 from penstock.processors.outputs import Changes, Outputs
 from penstock.processors.records import HEADERS_TYPE, Limits, Records, SliceResult, StateReader
 from penstock.processors.source import read_source
-from penstock.processors.stateless import branches, transform
-from penstock.processors.tables import change_table, steps_that_need_old_values
+from penstock.processors.stateless import split, transform
+from penstock.processors.tables import TableNode, change_table, needs_old_values
 from penstock.topology import (
     AggregateNode,
     BranchNode,
     Node,
     SinkNode,
     SourceNode,
+    SplitNode,
     SubTopology,
-    TableFilterNode,
-    TableMapValuesNode,
 )
 from penstock.topology.graph import full_topic
 
@@ -92,7 +91,6 @@ class SliceRun:
 
     def _make_aggregates(self, state: StateReader) -> dict[str, AggregateRun]:
         cached = sum(store.caching for store in self._sub.stores)
-        need_old = steps_that_need_old_values(self._sub)
         share = self._limits.cache_max_bytes // max(cached, 1)
         return {
             node.name: AggregateRun(
@@ -102,7 +100,7 @@ class SliceRun:
                 changes=self._changes,
                 cache_max_bytes=share,
                 rank=self._rank[node.name],
-                with_old=node.name in need_old,
+                with_old=needs_old_values(node, self._sub),
             )
             for node in self._sub.nodes
             if isinstance(node, AggregateNode)
@@ -132,11 +130,11 @@ class SliceRun:
             result = self._aggregates[node.name].process(batch, self._dropped)
             if result is not None:
                 self._forward(node, result)
-        elif isinstance(node, BranchNode):
-            # Records that no predicate wants have a child, or end here.
-            for child, part in zip(node.children, branches(node, batch), strict=False):
-                self._run(self._sub.by_name[child], part)
-        elif isinstance(node, TableFilterNode | TableMapValuesNode):
+        elif isinstance(node, SplitNode):
+            children = [self._sub.by_name[child] for child in node.children]
+            for branch, part in split((c for c in children if isinstance(c, BranchNode)), batch):
+                self._run(branch, part)
+        elif isinstance(node, TableNode):
             self._forward(node, change_table(node, batch))
         else:
             rank = self._rank[node.name]

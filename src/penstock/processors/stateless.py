@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import numpy as np
@@ -21,7 +21,6 @@ from penstock.topology import (
     MapNode,
     MapValuesNode,
     Node,
-    PassNode,
     PeekNode,
     SelectKeyNode,
     SourceNode,
@@ -32,8 +31,10 @@ from penstock.topology import (
 def transform(node: Node, batch: Batch, dropped: Counter[str], *, rank: int) -> Batch:
     """The rows that a stateless step passes on; `rank` is its place among the steps."""
     match node:
-        case SourceNode() | ToStreamNode() | PassNode():
+        case SourceNode() | BranchNode():
             return batch
+        case ToStreamNode():
+            return batch.replace(old=None)
         case FilterNode():
             return _filter(node, batch)
         case DropNullKeyNode():
@@ -91,18 +92,16 @@ def _with_pairs(node: MapNode | FlatMapNode, batch: Batch, pairs: list[Any]) -> 
     return batch.replace(keys=Column(objects=keys), values=Column(objects=values))
 
 
-def branches(node: BranchNode, batch: Batch) -> list[Batch]:
-    """The rows of each child: those that the first predicate wants, the second, ..., the rest.
-
-    A predicate sees the rows that no earlier one wanted.
-    """
-    result = []
-    for predicate in node.predicates:
-        answers = _call_pairs(node.name, predicate, batch)
+def split(branches: Iterable[BranchNode], batch: Batch) -> Iterator[tuple[BranchNode, Batch]]:
+    """Each branch with its rows; its predicate sees those that no earlier one wanted."""
+    for branch in branches:
+        if branch.predicate is None:
+            yield branch, batch
+            return
+        answers = _call_pairs(branch.name, branch.predicate, batch)
         mask = np.fromiter(map(bool, answers), np.bool_, len(answers))
-        result.append(batch.keep(mask))
+        yield branch, batch.keep(mask)
         batch = batch.keep(~mask)
-    return [*result, batch]
 
 
 def _listed(mapper: Callable[..., Iterable[Any]]) -> Callable[..., list[Any]]:

@@ -17,20 +17,14 @@ from penstock.topology import Node, SubTopology, TableFilterNode, TableMapValues
 TableNode = TableFilterNode | TableMapValuesNode
 
 
-def steps_that_need_old_values(sub_topology: SubTopology) -> frozenset[str]:
-    """The steps before a table's filter, up to the store that the table comes from."""
-    found: set[str] = set()
-
-    def need(node: Node) -> bool:
-        children = [sub_topology.by_name[child] for child in node.children]
-        needy = [child for child in children if isinstance(child, TableNode) and need(child)]
-        if needy:
-            found.add(node.name)
-        return node.name in found or isinstance(node, TableFilterNode)
-
-    for node in sub_topology.nodes:
-        need(node)
-    return frozenset(found)
+def needs_old_values(node: Node, sub_topology: SubTopology) -> bool:
+    """Whether a filter of tables is behind this step, with nothing but tables between."""
+    children = (sub_topology.by_name[child] for child in node.children)
+    return any(
+        isinstance(child, TableFilterNode)
+        or (isinstance(child, TableMapValuesNode) and needs_old_values(child, sub_topology))
+        for child in children
+    )
 
 
 def change_table(node: TableNode, batch: Batch) -> Batch:

@@ -50,16 +50,16 @@ class TopologyTestDriver:
     __test__ = False
 
     def __init__(self, program: Application | Topology) -> None:
-        application = program if isinstance(program, Application) else None
-        topology = program.build() if isinstance(program, Application) else program
+        if isinstance(program, Application):
+            topology, config, self._id = program.build(), program.config, program.application_id
+        else:
+            topology, config, self._id = program, Config(), APPLICATION_ID
         self.dropped: Counter[str] = Counter()
-        self._config = application.config if application else Config()
-        self._id = application.application_id if application else APPLICATION_ID
         self._readers = _readers(topology, self._id)
         self._specs = {spec.name: spec for spec in topology.stores}
         self._limits = Limits(
-            cache_max_bytes=self._config.statestore_cache_max_bytes,
-            on_bad_record=self._config.deserialization_exception_handler,
+            cache_max_bytes=config.statestore_cache_max_bytes,
+            on_bad_record=config.deserialization_exception_handler,
             partition_counts=dict.fromkeys(_outputs(topology, self._id), 1),
         )
         self._state = DriverState()

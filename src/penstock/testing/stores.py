@@ -7,12 +7,11 @@ from typing import Any, Generic, TypeVar
 
 import pyarrow as pa
 
+from penstock.processors.record_cache import TIMESTAMP_BYTES
 from penstock.topology import StoreSpec
 
 K = TypeVar("K")
 V = TypeVar("V")
-
-TIMESTAMP_BYTES = 8
 
 
 class DriverState:

@@ -10,8 +10,8 @@ from penstock.serdes import Serde, serde_of
 from penstock.topology.draft import Draft, Names
 from penstock.topology.graph import Topology
 from penstock.topology.naming import check_name
-from penstock.topology.nodes import AggregateNode, SourceNode, StoreSpec
-from penstock.topology.streams import KStream, KTable, _Flow
+from penstock.topology.nodes import SourceNode, StoreSpec
+from penstock.topology.streams import KStream, KTable, _Flow, latest_values
 
 K = TypeVar("K")
 V = TypeVar("V")
@@ -80,26 +80,19 @@ class StreamsBuilder:
         held = draft.store_name(store, f"{topic}-STATE-STORE-", origin=topic, kind="table")
         source = draft.number("KSTREAM-SOURCE-")
         step = draft.step_name(name, "KTABLE-SOURCE-")
+        if name is not None:
+            source = f"{name}-source"
         draft.add_source(
-            SourceNode(
-                name=source if name is None else f"{name}-source",
-                topics=(topic,),
-                key_serde=key_serde,
-                value_serde=value_serde,
-            )
+            SourceNode(name=source, topics=(topic,), key_serde=key_serde, value_serde=value_serde)
         )
-        draft.add_store(
-            StoreSpec(
-                name=held,
-                key_serde=key_serde,
-                value_serde=value_serde,
-                logging=logging,
-                caching=caching,
-            )
+        spec = StoreSpec(
+            name=held,
+            key_serde=key_serde,
+            value_serde=value_serde,
+            logging=logging,
+            caching=caching,
         )
-        node = AggregateNode(name=step, kind="latest", store=held)
-        draft.add(node, after=[source if name is None else f"{name}-source"])
-        return KTable(_Flow(draft, step, key_serde, value_serde, origin=topic))
+        return latest_values(draft, step, spec, after=source)
 
     def build(self) -> Topology:
         """The frozen topology; raises `TopologyError` if it cannot be run."""

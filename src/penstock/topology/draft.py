@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -13,7 +13,6 @@ from penstock.topology.graph import SubTopology, Topology
 from penstock.topology.naming import check_name, repartition_base
 from penstock.topology.nodes import (
     AggregateNode,
-    BranchNode,
     DropNullKeyNode,
     Node,
     SinkNode,
@@ -22,7 +21,6 @@ from penstock.topology.nodes import (
 )
 
 Names = Literal["stable", "kafka_streams"]
-Predicate = Callable[[Any, Any], bool]
 
 
 @dataclass(frozen=True)
@@ -81,12 +79,6 @@ class Draft:
             tries += 1
             candidate = f"{base}-{tries}"
         return check_name(candidate, "store")
-
-    def set_predicates(self, branch: str, predicates: tuple[Predicate, ...]) -> None:
-        """Tell a branch step its predicates; they become known one after the other."""
-        node = self._nodes[branch]
-        assert isinstance(node, BranchNode)
-        self._nodes[branch] = dataclasses.replace(node, predicates=predicates)
 
     def add(self, node: Node, *, after: Iterable[str] = ()) -> str:
         """Append a step behind others."""

@@ -57,18 +57,15 @@ class ForeachNode(Node):
 
 
 @dataclass(frozen=True, kw_only=True)
-class BranchNode(Node):
-    """Passes a record to the child whose predicate is the first to be true.
-
-    A child more than there are predicates is for the records that no predicate wants.
-    """
-
-    predicates: tuple[Callable[[Any, Any], bool], ...]
+class SplitNode(Node):
+    """Passes a record to the first of its children, all branches, that wants it."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class PassNode(Node):
-    """Passes every record on: a branch has a name of its own."""
+class BranchNode(Node):
+    """Wants records whose `predicate(key, value)` is true; without one, every record."""
+
+    predicate: Callable[[Any, Any], bool] | None
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -23,10 +23,10 @@ from penstock.topology.nodes import (
     MapNode,
     MapValuesNode,
     Node,
-    PassNode,
     PeekNode,
     SelectKeyNode,
     SinkNode,
+    SplitNode,
     StoreSpec,
     TableFilterNode,
     TableMapValuesNode,
@@ -107,7 +107,7 @@ class KStream(Generic[K, V]):
         ['size-large', 'size-small']
         """
         step = self._name(name, "KSTREAM-BRANCH-")
-        return BranchedKStream(self._flow.then(BranchNode(name=step, predicates=())))
+        return BranchedKStream(self._flow.then(SplitNode(name=step)))
 
     def flat_map_values(
         self,
@@ -225,17 +225,16 @@ class KStream(Generic[K, V]):
         )
         where = f"The store {held!r}"
         key, value = needed(flow.key, "key", where), needed(flow.value, "value", where)
-        draft.add_store(
-            StoreSpec(name=held, key_serde=key, value_serde=value, logging=logging, caching=caching)
-        )
         source = flow.step
         if flow.rekeyed:
             # Kafka Streams calls the topic after the step, whatever the store is called.
             generated = name is None and draft.names == "kafka_streams"
             topic = step if generated or name is not None else held
             source = draft.add_repartition(flow.step, topic, key, value, generated=generated)
-        draft.add(AggregateNode(name=step, kind="latest", store=held), after=[source])
-        return KTable(_Flow(draft, step, key, value, origin=held))
+        store_spec = StoreSpec(
+            name=held, key_serde=key, value_serde=value, logging=logging, caching=caching
+        )
+        return latest_values(draft, step, store_spec, after=source)
 
     def to(
         self,
@@ -277,7 +276,6 @@ class BranchedKStream(Generic[K, V]):
 
     def __init__(self, flow: _Flow) -> None:
         self._flow = flow
-        self._predicates: list[Callable[[K, V], bool]] = []
         self._branches: dict[str, KStream[K, V]] = {}
 
     def branch(
@@ -287,24 +285,22 @@ class BranchedKStream(Generic[K, V]):
 
         Its name is the split's with `name`, or the branch's number from 1, behind it.
         """
-        self._predicates.append(predicate)
-        self._add(name or str(len(self._predicates)))
-        self._flow.draft.set_predicates(self._flow.step, tuple(self._predicates))
+        self._add(predicate, name or str(len(self._branches) + 1))
         return self
 
     def default_branch(self, *, name: str | None = None) -> dict[str, KStream[K, V]]:
         """All branches by name, with one for the records that no predicate wants."""
-        self._add(name or "0")
+        self._add(None, name or "0")
         return self._branches
 
     def no_default_branch(self) -> dict[str, KStream[K, V]]:
         """All branches by name; records that no predicate wants go nowhere."""
         return self._branches
 
-    def _add(self, suffix: str) -> None:
+    def _add(self, predicate: Callable[[K, V], bool] | None, suffix: str) -> None:
         self._flow.draft.number("")  # Kafka Streams numbers a branch and does not show it.
         step = check_name(f"{self._flow.step}{suffix}", "branch")
-        self._branches[step] = KStream(self._flow.then(PassNode(name=step)))
+        self._branches[step] = KStream(self._flow.then(BranchNode(name=step, predicate=predicate)))
 
 
 class KGroupedStream(Generic[K, V]):
@@ -447,6 +443,13 @@ class KTable(Generic[K, V]):
         """The table's changes as a stream; a deleted key is a record without a value."""
         step = self._flow.draft.step_name(name, "KTABLE-TOSTREAM-")
         return KStream(self._flow.then(ToStreamNode(name=step)))
+
+
+def latest_values(draft: Draft, step: str, store: StoreSpec, *, after: str) -> KTable[Any, Any]:
+    """The table of each key's latest value behind a step."""
+    draft.add_store(store)
+    draft.add(AggregateNode(name=step, kind="latest", store=store.name), after=[after])
+    return KTable(_Flow(draft, step, store.key_serde, store.value_serde, origin=store.name))
 
 
 @dataclass(frozen=True)

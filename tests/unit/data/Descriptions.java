@@ -109,5 +109,6 @@ public class Descriptions {
       s.selectKey((k, v) -> v).toTable(Materialized.as("moved")).filter((k, v) -> true).toStream().to("out2");
     });
     describe("table", b -> b.table("in", C, Materialized.as("latest")).toStream().to("out"));
+    describe("table_named", b -> b.table("in", C.withName("patients"), Materialized.as("latest")).toStream().to("out"));
   }
 }
