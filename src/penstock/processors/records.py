@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal, Protocol
 
@@ -34,11 +34,34 @@ OUTPUTS_SCHEMA = pa.schema(
 )
 
 
+Entry = tuple[bytes, bytes]
+"""A key as in the changelog, and the stored bytes: 8 bytes of big-endian timestamp, the value."""
+
+
 class StateReader(Protocol):
     """Reads a task's stores as they were when the slice began."""
 
     def get_many(self, store: str, keys: pa.BinaryArray) -> pa.BinaryArray:
         """Each key's stored bytes (8-byte big-endian timestamp, then the value), null if absent."""
+
+
+class ScanReader(StateReader, Protocol):
+    """Reads ranges too, for windows, sessions, joins and users' processors."""
+
+    def fetch_many(
+        self, store: str, questions: Sequence[tuple[bytes, int, int]]
+    ) -> list[list[Entry]]:
+        """For each (key, first, last): the windows of exactly that key that start in first..last,
+        or the sessions that end there, in order of time. Both ends belong to the range.
+        """
+
+    def range_many(
+        self, store: str, ranges: Sequence[tuple[bytes | None, bytes | None]]
+    ) -> list[list[Entry]]:
+        """For each (lower, upper): the entries with lower <= key < upper, by key; None is open."""
+
+    def fetch_times(self, store: str, first: int, last: int) -> list[Entry]:
+        """Of a store with a time index: the entries of first..last, by time and then by key."""
 
 
 @dataclass(frozen=True)

@@ -9,6 +9,11 @@ from typing import Any, Literal
 from penstock.serdes import Serde
 
 AggregateKind = Literal["count", "reduce", "aggregate", "latest"]
+StoreKind = Literal["key_value", "window", "session"]
+TimeIndex = Literal["window_start", "session_end", "value_tail"]
+"""Where an entry's time is: in the key of a window or a session, or in the value's last 8 bytes."""
+
+SEGMENT_MS_MIN = 60_000
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -150,11 +155,25 @@ class SinkNode(Node):
 
 @dataclass(frozen=True, kw_only=True)
 class StoreSpec:
-    """A named store, one partition of which belongs to each task of its sub-topology."""
+    """A named store, one partition of which belongs to each task of its sub-topology.
+
+    In a `window` store a key is followed by 8 bytes of window start and 4 of sequence number, in a
+    `session` store by 8 bytes of end and 8 of start, as in changelogs. `time_index` names where the
+    time of an entry lies, if entries are to be found by time alone.
+    """
 
     name: str
     key_serde: Serde[Any]
     value_serde: Serde[Any]
-    kind: Literal["key_value"] = "key_value"
+    kind: StoreKind = "key_value"
     logging: bool = True
     caching: bool = True
+    persistent: bool = True
+    retention_ms: int | None = None
+    time_index: TimeIndex | None = None
+
+    @property
+    def segment_ms(self) -> int:
+        """How much time one segment of a window or session store spans; segments expire whole."""
+        assert self.retention_ms is not None
+        return max(self.retention_ms // 2, SEGMENT_MS_MIN)
