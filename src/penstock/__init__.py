@@ -8,14 +8,27 @@ instance, local, queries, pipeline, console, driver, application, testing, cli. 
 from penstock.application import Application
 from penstock.config import Config
 from penstock.errors import PenstockError
-from penstock.serdes import Serde
+from penstock.serdes import Serde, Windowed
 from penstock.topology import (
     BranchedKStream,
     KGroupedStream,
+    KGroupedTable,
     KStream,
     KTable,
     StreamsBuilder,
     Topology,
+    WindowedKStream,
+    hopping,
+    join_window,
+    max_bytes,
+    max_records,
+    session,
+    sliding,
+    tumbling,
+    unbounded,
+    unlimited,
+    until_time_limit,
+    until_window_closes,
 )
 
 __all__ = [
@@ -23,11 +36,25 @@ __all__ = [
     "BranchedKStream",
     "Config",
     "KGroupedStream",
+    "KGroupedTable",
     "KStream",
     "KTable",
     "PenstockError",
     "Serde",
     "StreamsBuilder",
     "Topology",
+    "Windowed",
+    "WindowedKStream",
+    "hopping",
+    "join_window",
+    "max_bytes",
+    "max_records",
+    "session",
+    "sliding",
+    "tumbling",
+    "unbounded",
+    "unlimited",
+    "until_time_limit",
+    "until_window_closes",
 ]
 __version__ = "0.1.0"

@@ -4,8 +4,10 @@
 single values and, where it matters for speed, whole Arrow columns.
 """
 
+from penstock.serdes.change import Change, ChangeSerde
 from penstock.serdes.choice import serde_of
 from penstock.serdes.contract import Serde
+from penstock.serdes.joined import JoinSideSerde, SideValue, TimedSide, TimedSideSerde
 from penstock.serdes.json import JsonSerde
 from penstock.serdes.scalars import (
     BoolSerde,
@@ -14,14 +16,24 @@ from penstock.serdes.scalars import (
     LongSerde,
     StringSerde,
 )
+from penstock.serdes.windowed import SessionWindowedSerde, Windowed, WindowedSerde
 
 __all__ = [
     "BoolSerde",
     "BytesSerde",
+    "Change",
+    "ChangeSerde",
     "DoubleSerde",
+    "JoinSideSerde",
     "JsonSerde",
     "LongSerde",
     "Serde",
+    "SessionWindowedSerde",
+    "SideValue",
     "StringSerde",
+    "TimedSide",
+    "TimedSideSerde",
+    "Windowed",
+    "WindowedSerde",
     "serde_of",
 ]

@@ -1,8 +1,8 @@
 """Keys of windows and sessions, in Kafka Streams' bytes.
 
-    in a window store    key, 8 bytes of start, 4 bytes of sequence number
-    in a topic           key, 8 bytes of start
-    sessions, in both    key, 8 bytes of end, 8 bytes of start
+in a window store    key, 8 bytes of start, 4 bytes of sequence number
+in a topic           key, 8 bytes of start
+sessions, in both    key, 8 bytes of end, 8 bytes of start
 """
 
 from __future__ import annotations
