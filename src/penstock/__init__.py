@@ -8,7 +8,18 @@ instance, local, queries, pipeline, console, driver, application, testing, cli. 
 from penstock.application import Application
 from penstock.config import Config
 from penstock.errors import PenstockError
-from penstock.serdes import Serde
+from penstock.serdes import (
+    FloatSerde,
+    IntegerSerde,
+    JsonSerde,
+    ListSerde,
+    Serde,
+    SessionWindowedSerde,
+    ShortSerde,
+    Windowed,
+    WindowedSerde,
+    serde,
+)
 from penstock.topology import (
     BranchedKStream,
     KGroupedStream,
@@ -22,12 +33,21 @@ __all__ = [
     "Application",
     "BranchedKStream",
     "Config",
+    "FloatSerde",
+    "IntegerSerde",
+    "JsonSerde",
     "KGroupedStream",
     "KStream",
     "KTable",
+    "ListSerde",
     "PenstockError",
     "Serde",
+    "SessionWindowedSerde",
+    "ShortSerde",
     "StreamsBuilder",
     "Topology",
+    "Windowed",
+    "WindowedSerde",
+    "serde",
 ]
 __version__ = "0.1.0"

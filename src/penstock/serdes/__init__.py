@@ -5,23 +5,42 @@ single values and, where it matters for speed, whole Arrow columns.
 """
 
 from penstock.serdes.choice import serde_of
-from penstock.serdes.contract import Serde
+from penstock.serdes.contract import RecordPart, Serde
+from penstock.serdes.datetimes import DateTimeSerde
+from penstock.serdes.functions import serde
 from penstock.serdes.json import JsonSerde
+from penstock.serdes.lists import ListSerde
 from penstock.serdes.scalars import (
     BoolSerde,
     BytesSerde,
     DoubleSerde,
+    FloatSerde,
+    IntegerSerde,
     LongSerde,
+    ShortSerde,
     StringSerde,
+    UuidSerde,
 )
+from penstock.serdes.windowed import SessionWindowedSerde, Windowed, WindowedSerde
 
 __all__ = [
     "BoolSerde",
     "BytesSerde",
+    "DateTimeSerde",
     "DoubleSerde",
+    "FloatSerde",
+    "IntegerSerde",
     "JsonSerde",
+    "ListSerde",
     "LongSerde",
+    "RecordPart",
     "Serde",
+    "SessionWindowedSerde",
+    "ShortSerde",
     "StringSerde",
+    "UuidSerde",
+    "Windowed",
+    "WindowedSerde",
+    "serde",
     "serde_of",
 ]
