@@ -9,10 +9,14 @@ from penstock.application import Application
 from penstock.config import Config
 from penstock.errors import PenstockError
 from penstock.serdes import (
+    AvroSerde,
     FloatSerde,
     IntegerSerde,
+    JsonSchemaSerde,
     JsonSerde,
     ListSerde,
+    ProtobufSerde,
+    SchemaRegistry,
     Serde,
     SessionWindowedSerde,
     ShortSerde,
@@ -31,16 +35,20 @@ from penstock.topology import (
 
 __all__ = [
     "Application",
+    "AvroSerde",
     "BranchedKStream",
     "Config",
     "FloatSerde",
     "IntegerSerde",
+    "JsonSchemaSerde",
     "JsonSerde",
     "KGroupedStream",
     "KStream",
     "KTable",
     "ListSerde",
     "PenstockError",
+    "ProtobufSerde",
+    "SchemaRegistry",
     "Serde",
     "SessionWindowedSerde",
     "ShortSerde",

@@ -6,6 +6,7 @@
         SerdeMissingError              a type is needed to turn bytes into values
       UserFunctionError                a function of the user's raised
       DeserializationError             a record's key or value cannot be decoded
+      SchemaRegistryError              a schema registry does not answer, or refuses a schema
       KafkaError                       Kafka, or something in it, is not as needed
         BrokerUnreachableError         nothing answers
         TopicMissingError              a source or sink topic does not exist
@@ -94,6 +95,10 @@ class UserFunctionError(PenstockError):
 
 class DeserializationError(PenstockError):
     """A record's key or value cannot be decoded with the serde that the topology names."""
+
+
+class SchemaRegistryError(PenstockError):
+    """A schema registry does not answer, or refuses a schema. No record is at fault."""
 
 
 class KafkaError(PenstockError):

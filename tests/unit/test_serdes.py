@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import math
 import pickle
+import subprocess
+import sys
 from dataclasses import dataclass, field
 from datetime import UTC, date, datetime, timedelta, timezone
 from decimal import Decimal
@@ -18,8 +20,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pyspark import cloudpickle
 
-from penstock.errors import TopologyError
+from penstock.errors import LocalPartsError, TopologyError
 from penstock.serdes import (
+    AvroSerde,
     FloatSerde,
     IntegerSerde,
     JsonSerde,
@@ -334,3 +337,24 @@ def test_what_a_function_raises_says_whose_fault_it_is() -> None:
         broken.deserialize(b"away")
     with pytest.raises(TypeError, match="returned str, not bytes"):
         broken.serialize("text")
+
+
+def test_without_the_extra_a_registry_serde_says_what_to_install(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setitem(sys.modules, "confluent_kafka.schema_registry.avro", None)
+    with pytest.raises(LocalPartsError, match=r"pip install 'penstock\[registry\]'"):
+        AvroSerde('"string"', registry="http://nowhere")
+
+
+def test_most_serdes_are_the_same_for_every_topic() -> None:
+    lists = ListSerde(serde_of(str))
+    assert lists.for_topic("beats", "key") == lists
+    assert serde_of(Pulse).for_topic("beats", "value") == serde_of(Pulse)
+
+
+def test_the_package_is_imported_without_the_registrys_packages() -> None:
+    heavy = "fastavro jsonschema httpx2 authlib google.protobuf confluent_kafka.schema_registry"
+    program = f"import sys, penstock; print([n for n in {heavy.split()!r} if n in sys.modules])"
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, check=True)
+    assert done.stdout == b"[]\n"

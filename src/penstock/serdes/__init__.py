@@ -10,6 +10,12 @@ from penstock.serdes.datetimes import DateTimeSerde
 from penstock.serdes.functions import serde
 from penstock.serdes.json import JsonSerde
 from penstock.serdes.lists import ListSerde
+from penstock.serdes.registry import (
+    AvroSerde,
+    JsonSchemaSerde,
+    ProtobufSerde,
+    SchemaRegistry,
+)
 from penstock.serdes.scalars import (
     BoolSerde,
     BytesSerde,
@@ -24,16 +30,20 @@ from penstock.serdes.scalars import (
 from penstock.serdes.windowed import SessionWindowedSerde, Windowed, WindowedSerde
 
 __all__ = [
+    "AvroSerde",
     "BoolSerde",
     "BytesSerde",
     "DateTimeSerde",
     "DoubleSerde",
     "FloatSerde",
     "IntegerSerde",
+    "JsonSchemaSerde",
     "JsonSerde",
     "ListSerde",
     "LongSerde",
+    "ProtobufSerde",
     "RecordPart",
+    "SchemaRegistry",
     "Serde",
     "SessionWindowedSerde",
     "ShortSerde",

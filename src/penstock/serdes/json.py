@@ -29,7 +29,7 @@ class JsonSerde(Serde[T]):
     name: ClassVar[str] = "json"
 
     def __post_init__(self) -> None:
-        _check_type(self.type)
+        check_json_type(self.type)
 
     def serialize(self, value: T) -> bytes:
         return _ENCODE(value)
@@ -42,7 +42,7 @@ class JsonSerde(Serde[T]):
 _ENCODE = msgspec.json.Encoder().encode
 
 
-def _check_type(kind: Any) -> None:
+def check_json_type(kind: Any) -> None:
     """Raise `TopologyError` unless every part of a type has a form in JSON."""
     try:
         decoder(kind)
