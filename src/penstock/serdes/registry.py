@@ -236,22 +236,22 @@ class ProtobufSerde(RegistrySerde[T]):
 class _Process:
     """What this process has opened: a client for each registry, a pair for each serde."""
 
+    lock: threading.RLock
+    clients: list[tuple[SchemaRegistry, Any]]
+    pairs: dict[RegistrySerde[Any], _Pair]
+
     def __init__(self) -> None:
+        self.forget()
+
+    def forget(self) -> None:
+        """Begin anew: two processes must not talk over one connection, nor share a held lock."""
         self.lock = threading.RLock()
-        self.clients: list[tuple[SchemaRegistry, Any]] = []
-        self.pairs: dict[RegistrySerde[Any], _Pair] = {}
+        self.clients = []
+        self.pairs = {}
 
 
 _process = _Process()
-
-
-def _forget() -> None:
-    """Begin anew in a forked process: two processes must not talk over one connection."""
-    global _process  # noqa: PLW0603 - it is the process that changes, not the value
-    _process = _Process()
-
-
-os.register_at_fork(after_in_child=_forget)
+os.register_at_fork(after_in_child=_process.forget)
 
 
 def _opened(serde: RegistrySerde[Any]) -> _Pair:
