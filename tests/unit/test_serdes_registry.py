@@ -95,11 +95,13 @@ class Registry:
         self.schemas: list[dict[str, Any]] = []
         self.subjects: dict[str, list[int]] = {}
         self.asked: list[str] = []
+        self.queries: list[str] = []
         self.ports: set[int] = set()
         self.refuses = 0
 
     def answer(self, method: str, path: str, body: dict[str, Any]) -> tuple[int, dict[str, Any]]:
-        path = path.split("?", maxsplit=1)[0]
+        path, _, query = path.partition("?")
+        self.queries.append(query)
         self.asked.append(f"{method} {path}")
         if self.refuses:
             return self.refuses, {"error_code": self.refuses, "message": "refused"}
@@ -194,8 +196,11 @@ def test_the_wire_format(
     again = pickle.loads(pickle.dumps(serde))
     assert again == serde
     assert again.serialize(value) == data
-    # Read by a process that never wrote: the number alone leads to the schema.
-    assert made(kind, url).deserialize(data) == value
+    # Read without a topic and without having written: the number alone leads to the schema.
+    reader = made(kind, SchemaRegistry(url, {"max.retries": 0}))
+    assert reader.deserialize(data) == value
+    assert held.asked[-1] == "GET /schemas/ids/2"
+    assert "subject" not in held.queries[-1]
 
 
 @pytest.mark.parametrize("kind", ["avro", "json", "protobuf"])

@@ -49,7 +49,7 @@ class Serde(ABC, Generic[T]):
     def for_topic(self, topic: str, part: RecordPart) -> Serde[T]:
         """The serde for the keys or the values of one topic; most are the same for all of them.
 
-        A topology calls it once for each source, sink and store, with the name that Kafka knows.
+        To be called where the topic is known, with the name that Kafka has for it.
         """
         del topic, part
         return self

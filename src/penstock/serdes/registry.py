@@ -54,7 +54,7 @@ class SchemaRegistry:
 
 
 class _Pair(NamedTuple):
-    """What writes and what reads, as confluent-kafka has them; both want topic and part."""
+    """What writes and what reads, as confluent-kafka has them, and the topic and part for both."""
 
     serializer: Callable[[Any, Any], bytes]
     deserializer: Callable[[bytes, Any], Any]
@@ -133,6 +133,11 @@ class RegistrySerde(Serde[T], Generic[T]):
         subject = self.subject
         if subject is not None:
             return {**options, "subject.name.strategy": lambda context, record: subject}
+        if self.topic is None:
+            # Reading does without; a subject made of no topic must not be asked for.
+            by_number: dict[str, Any] = {"subject.name.strategy": lambda context, record: None}
+            named = any(option.startswith("subject.name.strategy") for option in options)
+            return dict(options) if named else {**options, **by_number}
         return {"subject.name.strategy.type": _BY_TOPIC, **options}
 
 
@@ -274,9 +279,8 @@ def _open(serde: RegistrySerde[Any]) -> _Pair:
             f"The serde {serde.name!r} cannot be used: {error}",
             hint="See confluent-kafka's options for this serializer and for its registry client",
         ) from error
-    return _Pair(
-        serializer, deserializer, contexts.SerializationContext(serde.topic or "", serde.part)
-    )
+    context = contexts.SerializationContext(serde.topic or "", serde.part)
+    return _Pair(serializer, deserializer, context)
 
 
 def _client(where: str | SchemaRegistry) -> Any:
