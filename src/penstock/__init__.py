@@ -8,7 +8,22 @@ instance, local, queries, pipeline, console, driver, application, testing, cli. 
 from penstock.application import Application
 from penstock.config import Config
 from penstock.errors import PenstockError
-from penstock.serdes import Serde, Windowed
+from penstock.serdes import (
+    AvroSerde,
+    FloatSerde,
+    IntegerSerde,
+    JsonSchemaSerde,
+    JsonSerde,
+    ListSerde,
+    ProtobufSerde,
+    SchemaRegistry,
+    Serde,
+    SessionWindowedSerde,
+    ShortSerde,
+    Windowed,
+    WindowedSerde,
+    serde,
+)
 from penstock.topology import (
     BranchedKStream,
     KGroupedStream,
@@ -33,22 +48,34 @@ from penstock.topology import (
 
 __all__ = [
     "Application",
+    "AvroSerde",
     "BranchedKStream",
     "Config",
+    "FloatSerde",
+    "IntegerSerde",
+    "JsonSchemaSerde",
+    "JsonSerde",
     "KGroupedStream",
     "KGroupedTable",
     "KStream",
     "KTable",
+    "ListSerde",
     "PenstockError",
+    "ProtobufSerde",
+    "SchemaRegistry",
     "Serde",
+    "SessionWindowedSerde",
+    "ShortSerde",
     "StreamsBuilder",
     "Topology",
     "Windowed",
     "WindowedKStream",
+    "WindowedSerde",
     "hopping",
     "join_window",
     "max_bytes",
     "max_records",
+    "serde",
     "session",
     "sliding",
     "tumbling",
