@@ -3,6 +3,7 @@
 from penstock.topology.builder import (
     StreamsBuilder,
 )
+from penstock.topology.cogrouped import CogroupedKStream, WindowedCogroupedKStream
 from penstock.topology.graph import (
     SubTopology,
     Topology,
@@ -10,7 +11,6 @@ from penstock.topology.graph import (
 from penstock.topology.grouped import (
     KGroupedStream,
     KGroupedTable,
-    WindowedKStream,
 )
 from penstock.topology.nodes import (
     AggregateNode,
@@ -55,6 +55,7 @@ from penstock.topology.suppression import (
     until_window_closes,
 )
 from penstock.topology.tables import KTable
+from penstock.topology.windowed import WindowedKStream
 from penstock.topology.windows import (
     JoinWindows,
     SessionWindows,
@@ -73,6 +74,7 @@ __all__ = [
     "BranchNode",
     "BranchedKStream",
     "BufferLimits",
+    "CogroupedKStream",
     "DropNullKeyNode",
     "FilterNode",
     "FlatMapNode",
@@ -113,6 +115,7 @@ __all__ = [
     "ToStreamNode",
     "Topology",
     "WindowAggregateNode",
+    "WindowedCogroupedKStream",
     "WindowedKStream",
     "hopping",
     "join_window",

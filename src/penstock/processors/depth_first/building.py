@@ -124,6 +124,8 @@ class Builder:
         self._rows = rows
         self._cache_bytes = cache_bytes
         self._join_times: dict[str, JoinTimes] = {}
+        self._tables: dict[str, TableStore] = {}
+        self._window_stores: dict[str, WindowStore] = {}
         self.steps: dict[str, Step] = {}
         self.states: dict[str, KeyValueState | TimedState] = {}
         self.finishers: list[Callable[[], None]] = []
@@ -305,21 +307,29 @@ class Builder:
                 step = SlidingWindowAggregate(name, shared, fold, windows, emits_at_close=at_close)
             case windows:
                 step = TimeWindowAggregate(name, shared, fold, windows, emits_at_close=at_close)
-        store = WindowStore(
+        step.attach(self._window_store(step, node))
+        self.finishers.append(step.finish)
+        return step
+
+    def _window_store(self, step: Step, node: WindowAggregateNode) -> WindowStore:
+        if node.store in self._window_stores:
+            return self._window_stores[node.store]
+        store = self._window_stores[node.store] = WindowStore(
             step,
             self._sub.store(node.store),
             self._timed(node.store),
             cache_bytes=self._cache_bytes,
             sends_old=self._sends_old(node),
-            forwards=not at_close,
+            forwards=node.emit == "update",
         )
-        step.attach(store)
         self.flushers.append(store.flush)
-        self.finishers.append(step.finish)
-        return step
+        return store
 
     def _table_store(self, step: Step, node: Node, store: str) -> TableStore:
-        table = TableStore(
+        # Streams that are grouped together share one store, and all their steps one child.
+        if store in self._tables:
+            return self._tables[store]
+        table = self._tables[store] = TableStore(
             step,
             self._sub.store(store),
             self._key_value(store),
