@@ -8,6 +8,7 @@ from typing import Protocol
 from penstock.processors.depth_first import RecordRun
 from penstock.processors.records import Limits, Records, ScanReader, SliceResult
 from penstock.processors.slice_run import SliceRun
+from penstock.serdes import SessionWindowedSerde, WindowedSerde
 from penstock.topology import (
     AggregateNode,
     BranchNode,
@@ -90,5 +91,8 @@ def runs_in_columns(sub_topology: SubTopology) -> bool:
 
 
 def _is_in_columns(node: Node) -> bool:
+    if isinstance(node, SinkNode):
+        windowed = isinstance(node.key_serde, WindowedSerde | SessionWindowedSerde)
+        return node.partitioner is None and not windowed
     # A filter or mapping of tables with a store of its own is not.
     return type(node) in _IN_COLUMNS and (type(node) is AggregateNode or not node.stores)

@@ -14,6 +14,8 @@ from penstock.topology.grouped import (
 )
 from penstock.topology.nodes import (
     AggregateNode,
+    AnswerRowNode,
+    AnswerSubscriptionNode,
     BranchNode,
     DropNullKeyNode,
     FilterNode,
@@ -27,6 +29,8 @@ from penstock.topology.nodes import (
     MergeNode,
     Node,
     PeekNode,
+    RegisterNode,
+    ResolveNode,
     SelectKeyNode,
     SinkNode,
     SourceNode,
@@ -34,6 +38,7 @@ from penstock.topology.nodes import (
     StoreSpec,
     StreamJoinNode,
     StreamTableJoinNode,
+    SubscribeNode,
     SuppressNode,
     TableAggregateNode,
     TableFilterNode,
@@ -71,6 +76,8 @@ from penstock.topology.windows import (
 
 __all__ = [
     "AggregateNode",
+    "AnswerRowNode",
+    "AnswerSubscriptionNode",
     "BranchNode",
     "BranchedKStream",
     "BufferLimits",
@@ -92,6 +99,8 @@ __all__ = [
     "MergeNode",
     "Node",
     "PeekNode",
+    "RegisterNode",
+    "ResolveNode",
     "SelectKeyNode",
     "SessionWindows",
     "SinkNode",
@@ -103,6 +112,7 @@ __all__ = [
     "StreamTableJoinNode",
     "StreamsBuilder",
     "SubTopology",
+    "SubscribeNode",
     "SuppressNode",
     "Suppression",
     "TableAggregateNode",

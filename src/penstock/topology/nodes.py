@@ -289,6 +289,48 @@ class StreamJoinNode(ReadingNode):
 
 
 @dataclass(frozen=True, kw_only=True)
+class SubscribeNode(Node):
+    """Tells the right side of a foreign-key join which row a left one refers to."""
+
+    extractor: Callable[[Any], Any]
+    left: bool
+    value_serde: Serde[Any]
+
+
+@dataclass(frozen=True, kw_only=True)
+class RegisterNode(Node):
+    """Keeps in `store` which left rows refer to which right one."""
+
+    store: str
+
+    @property
+    def stores(self) -> tuple[str, ...]:
+        return (self.store,)
+
+
+@dataclass(frozen=True, kw_only=True)
+class AnswerSubscriptionNode(ReadingNode):
+    """Answers a left row with the row that the right table `table` has now."""
+
+    table: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class AnswerRowNode(RegisterNode):
+    """Tells every left row that refers to a right one of its change."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ResolveNode(ReadingNode):
+    """Joins an answer with the row of the left table `table`, if it is still the one that asked."""
+
+    table: str
+    joiner: Callable[[Any, Any], Any]
+    left: bool
+    value_serde: Serde[Any]
+
+
+@dataclass(frozen=True, kw_only=True)
 class ToStreamNode(Node):
     """A table's changes become a stream's records."""
 
@@ -303,6 +345,8 @@ class SinkNode(Node):
     repartition: bool = False
     partitions: int | None = None
     """How many a repartition topic is to have, if the user said so."""
+    partitioner: Callable[[Any, Any, int], int] | None = None
+    """Chooses a record's partition from key, value and the number of partitions."""
 
 
 @dataclass(frozen=True, kw_only=True)

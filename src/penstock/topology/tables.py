@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from penstock.errors import TopologyError
 from penstock.serdes import Serde, serde_of
 from penstock.topology.draft import Draft, needed
 from penstock.topology.flow import Flow, chosen_serde, pair_types, returned_type
+from penstock.topology.foreign_keys import ForeignKeyJoin, join_foreign_key
 from penstock.topology.grouped import KGroupedTable
 from penstock.topology.joins import INNER, LEFT, OUTER, JoinKind, join_tables
 from penstock.topology.naming import check_name
@@ -104,31 +106,38 @@ class KTable(Generic[K, V]):
 
     def join(
         self,
-        other: KTable[K, V2],
+        other: KTable[K2, V2],
         joiner: Callable[[V, V2], V3],
         store: str | None = None,
         *,
+        foreign_key: Callable[[V], K2 | None] | None = None,
         value: type[V3] | Serde[V3] | None = None,
         caching: bool = True,
         logging: bool = True,
         name: str | None = None,
     ) -> KTable[K, V3]:
-        """The rows that have the same key in both tables, kept up to date."""
-        return self._join(other, joiner, INNER, store, value, caching, logging, name)
+        """The rows that have the same key in both tables, kept up to date.
+
+        With `foreign_key(value)` each row meets the one that its own value refers to.
+        """
+        options = _JoinOptions(foreign_key, value, store, caching, logging, name)
+        return self._join(other, joiner, INNER, options)
 
     def left_join(
         self,
-        other: KTable[K, V2],
+        other: KTable[K2, V2],
         joiner: Callable[[V, V2 | None], V3],
         store: str | None = None,
         *,
+        foreign_key: Callable[[V], K2 | None] | None = None,
         value: type[V3] | Serde[V3] | None = None,
         caching: bool = True,
         logging: bool = True,
         name: str | None = None,
     ) -> KTable[K, V3]:
         """As `join`, and a row of this table that the other lacks is joined with None."""
-        return self._join(other, joiner, LEFT, store, value, caching, logging, name)
+        options = _JoinOptions(foreign_key, value, store, caching, logging, name)
+        return self._join(other, joiner, LEFT, options)
 
     def outer_join(
         self,
@@ -142,7 +151,8 @@ class KTable(Generic[K, V]):
         name: str | None = None,
     ) -> KTable[K, V3]:
         """As `join`, and a row of either table that the other lacks is joined with None."""
-        return self._join(other, joiner, OUTER, store, value, caching, logging, name)
+        options = _JoinOptions(None, value, store, caching, logging, name)
+        return self._join(other, joiner, OUTER, options)
 
     def suppress(self, suppression: Suppression, *, name: str | None = None) -> KTable[K, V]:
         """Hold updates back: `until_window_closes()`, or `until_time_limit(...)`.
@@ -227,28 +237,47 @@ class KTable(Generic[K, V]):
 
     def _join(
         self,
-        other: KTable[K, Any],
+        other: KTable[Any, Any],
         joiner: Callable[[Any, Any], V3],
         kind: JoinKind,
-        store: str | None,
-        value: Any,
-        caching: bool,
-        logging: bool,
-        name: str | None,
+        options: _JoinOptions,
     ) -> KTable[K, V3]:
+        value = chosen_serde(options.value, returned_type(joiner), "join", "value")
+        if options.foreign_key is not None:
+            join = ForeignKeyJoin(
+                joiner=joiner,
+                extractor=options.foreign_key,
+                left=kind.left,
+                value=value,
+                store=options.store,
+                caching=options.caching,
+                logging=options.logging,
+                name=options.name,
+            )
+            return KTable(join_foreign_key(self.flow, other.flow, join))
         return KTable(
             join_tables(
                 self.flow,
                 other.flow,
                 joiner=joiner,
                 kind=kind,
-                value=chosen_serde(value, returned_type(joiner), "join", "value"),
-                store=store,
-                caching=caching,
-                logging=logging,
-                name=name,
+                value=value,
+                store=options.store,
+                caching=options.caching,
+                logging=options.logging,
+                name=options.name,
             )
         )
+
+
+@dataclass(frozen=True)
+class _JoinOptions:
+    foreign_key: Callable[[Any], Any] | None
+    value: Any
+    store: str | None
+    caching: bool
+    logging: bool
+    name: str | None
 
 
 def latest_values(draft: Draft, step: str, store: StoreSpec, *, after: str) -> KTable[Any, Any]:

@@ -6,6 +6,13 @@ from collections.abc import Callable
 from typing import Any
 
 from penstock.errors import TopologyError
+from penstock.processors.depth_first.foreign_keys import (
+    AnswerRow,
+    AnswerSubscription,
+    Register,
+    Resolve,
+    Subscribe,
+)
 from penstock.processors.depth_first.joins import (
     JoinTimes,
     JoinWindow,
@@ -61,6 +68,8 @@ from penstock.processors.depth_first.windows import (
 from penstock.processors.records import ScanReader
 from penstock.topology import (
     AggregateNode,
+    AnswerRowNode,
+    AnswerSubscriptionNode,
     BranchNode,
     DropNullKeyNode,
     FilterNode,
@@ -73,6 +82,8 @@ from penstock.topology import (
     MergeNode,
     Node,
     PeekNode,
+    RegisterNode,
+    ResolveNode,
     SelectKeyNode,
     SessionWindows,
     SlidingWindows,
@@ -81,6 +92,7 @@ from penstock.topology import (
     StoreSpec,
     StreamJoinNode,
     StreamTableJoinNode,
+    SubscribeNode,
     SubTopology,
     SuppressNode,
     TableAggregateNode,
@@ -235,6 +247,25 @@ class Builder:
                 return keep
             case StreamJoinNode():
                 return self._stream_join(node)
+        return self._foreign_key(node)
+
+    def _foreign_key(self, node: Node) -> Step | None:
+        shared = self._shared
+        match node:
+            case SubscribeNode():
+                return Subscribe(shared, node)
+            case AnswerRowNode():
+                return AnswerRow(
+                    shared, node, self._sub.store(node.store), self._key_value(node.store)
+                )
+            case RegisterNode():
+                return Register(
+                    shared, node, self._sub.store(node.store), self._key_value(node.store)
+                )
+            case AnswerSubscriptionNode():
+                return AnswerSubscription(shared, node, self._view(node.table))
+            case ResolveNode():
+                return Resolve(shared, node, self._view(node.table))
         return None
 
     def _stream_join(self, node: StreamJoinNode) -> Step:

@@ -31,14 +31,19 @@ from penstock.topology import Node, SinkNode, SubTopology
 from penstock.topology.graph import full_topic
 
 Input = tuple[str, int]
-_Output = tuple[str, bytes | None, bytes | None, int, Headers, bytes | None]
+_Output = tuple[str, bytes | None, bytes | None, int, Headers, bytes | None, int]
+BY_KEY = -2
+"""A partition that is still to be computed from the key."""
 
 
 class Sink(Step):
     """Collects what goes to a topic, in order."""
 
-    def __init__(self, shared: Shared, node: SinkNode, topic: str, outputs: list[_Output]) -> None:
+    def __init__(
+        self, shared: Shared, node: SinkNode, topic: str, count: int, outputs: list[_Output]
+    ) -> None:
         super().__init__(node.name, shared)
+        self._count = count
         self._node = node
         self._topic = topic
         self._outputs = outputs
@@ -51,7 +56,12 @@ class Sink(Step):
         key = shared.encode(self.name, node.key_serde, record.key, "key")
         value = shared.encode(self.name, node.value_serde, record.value, "value")
         inner = key[: -self._tail] if key is not None and self._tail else key
-        self._outputs.append((self._topic, key, value, record.timestamp, record.headers, inner))
+        chosen = BY_KEY
+        if node.partitioner is not None:
+            chosen = self.call(node.partitioner, record.key, record.value, self._count)
+        self._outputs.append(
+            (self._topic, key, value, record.timestamp, record.headers, inner, chosen)
+        )
 
 
 class RecordRun:
@@ -126,7 +136,8 @@ class RecordRun:
         if not isinstance(node, SinkNode):
             return None
         topic = full_topic(node, node.topic, application_id)
-        return Sink(self._shared, node, topic, self._outputs)
+        count = self._limits.partition_counts[topic]
+        return Sink(self._shared, node, topic, count, self._outputs)
 
     def _read(self, name: Input, chunks: list[Records]) -> Batch:
         return read_source(
@@ -246,10 +257,10 @@ def _outputs(rows: list[_Output], counts: Mapping[str, int]) -> pa.RecordBatch:
     topics = list(dict.fromkeys(row[0] for row in rows))
     numbers = {name: number for number, name in enumerate(topics)}
     indices = np.array([numbers[row[0]] for row in rows], dtype=np.int32)
-    partitions = np.empty(len(rows), dtype=np.int32)
+    partitions = np.array([row[6] for row in rows], dtype=np.int32)
     inner = pa.array([row[5] for row in rows], pa.binary())
     for name, number in numbers.items():
-        chosen = np.flatnonzero(indices == number)
+        chosen = np.flatnonzero((indices == number) & (partitions == BY_KEY))
         partitions[chosen] = partitions_of(inner.take(pa.array(chosen)), counts[name])
     headers = [[{"key": k, "value": v} for k, v in row[4]] if row[4] else None for row in rows]
     columns = [

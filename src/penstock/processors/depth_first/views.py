@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from penstock.topology import (
     Node,
+    SubscribeNode,
     SubTopology,
     SuppressNode,
     TableFilterNode,
@@ -21,7 +22,7 @@ def sends_old_values(node: Node, sub_topology: SubTopology) -> bool:
 
 
 def _wants_old_values(node: Node, sub_topology: SubTopology) -> bool:
-    if isinstance(node, TableFilterNode | TableSelectNode):
+    if isinstance(node, TableFilterNode | TableSelectNode | SubscribeNode):
         return True
     if isinstance(node, TableJoinNode) and node.here_outer:
         # Else the deletion of a row that the other table lacks would not be told.
