@@ -8,7 +8,7 @@ import os
 import secrets
 import signal
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from types import FrameType, TracebackType
 from typing import Any, Self, TypeVar
 
@@ -16,7 +16,7 @@ from penstock.config import Config
 from penstock.driver.events import DriverState, Event, Listener, StateChanged, Totals
 from penstock.errors import ConfigError
 from penstock.serdes import Serde
-from penstock.topology import KStream, KTable, StreamsBuilder, Topology
+from penstock.topology import GlobalKTable, KStream, KTable, StoreBuilder, StreamsBuilder, Topology
 from penstock.topology.naming import check_name
 
 K = TypeVar("K")
@@ -51,13 +51,13 @@ class Application:
 
     def stream(
         self,
-        topic: str,
+        topic: str | Sequence[str],
         *,
         key: type[K] | Serde[K],
         value: type[V] | Serde[V],
         name: str | None = None,
     ) -> KStream[K, V]:
-        """The records of a topic as a stream."""
+        """The records of a topic, or of several, as a stream."""
         return self.builder.stream(topic, key=key, value=value, name=name)
 
     def table(
@@ -75,6 +75,22 @@ class Application:
         return self.builder.table(
             topic, store, key=key, value=value, caching=caching, logging=logging, name=name
         )
+
+    def global_table(
+        self,
+        topic: str,
+        store: str | None = None,
+        *,
+        key: type[K] | Serde[K],
+        value: type[V] | Serde[V],
+        name: str | None = None,
+    ) -> GlobalKTable[K, V]:
+        """A topic as a table that every instance holds whole, to be joined by any key."""
+        return self.builder.global_table(topic, store, key=key, value=value, name=name)
+
+    def add_state_store(self, store: StoreBuilder) -> None:
+        """Add a store for processors, to be connected by its name."""
+        self.builder.add_state_store(store)
 
     def build(self) -> Topology:
         """The topology as it will run. Raises `TopologyError` where it cannot."""

@@ -71,6 +71,8 @@ def start_slice(
     state: ScanReader,
     limits: Limits,
     metadata: Mapping[str, str],
+    partition: int,
+    now_ms: int,
 ) -> Run:
     """A run of one slice; `metadata` is what the task's last slice left."""
     kind = SliceRun if runs_in_columns(sub_topology) else RecordRun
@@ -80,6 +82,8 @@ def start_slice(
         state=state,
         limits=limits,
         metadata=metadata,
+        partition=partition,
+        now_ms=now_ms,
     )
 
 

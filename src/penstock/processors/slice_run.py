@@ -47,7 +47,10 @@ class SliceRun:
         state: StateReader,
         limits: Limits,
         metadata: Mapping[str, str] | None = None,
+        partition: int = 0,
+        now_ms: int = 0,
     ) -> None:
+        del partition, now_ms  # Only users' processors ask for them.
         self._sub = sub_topology
         self._metadata = metadata or {}
         self._limits = limits

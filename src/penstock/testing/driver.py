@@ -14,11 +14,11 @@ import pyarrow as pa
 from penstock.application import Application
 from penstock.config import Config
 from penstock.errors import TopicMissingError, TopologyError
-from penstock.processors import HEADERS_TYPE, Limits, Records, start_slice
+from penstock.processors import HEADERS_TYPE, Limits, Records, Run, start_slice
 from penstock.serdes import Serde, serde_of
 from penstock.testing.stores import DriverState, StoreView
 from penstock.testing.topics import InputTopic, OutputTopic, RawRecord
-from penstock.topology import SubTopology, Topology
+from penstock.topology import ProcessNode, SubTopology, Topology
 
 K = TypeVar("K")
 V = TypeVar("V")
@@ -64,8 +64,16 @@ class TopologyTestDriver:
         )
         self._state = DriverState(self._specs)
         self._metadata: dict[str, dict[str, str]] = {}
+        self._now_ms = 0
+        self._ticking = [
+            sub
+            for sub in topology.sub_topologies
+            if any(isinstance(node, ProcessNode) for node in sub.nodes)
+        ]
         self._offsets: Counter[str] = Counter()
         self._written: defaultdict[str, deque[RawRecord]] = defaultdict(deque)
+        # Processors schedule their punctuators now, as they would when the application starts.
+        self._tick()
 
     def input_topic(
         self,
@@ -103,28 +111,49 @@ class TopologyTestDriver:
             )
         return StoreView(spec, self._state.of(name))
 
+    def advance_wall_clock_time(self, span: timedelta) -> None:
+        """Let the wall clock go on, and run the punctuators that are due then."""
+        self._now_ms += round(span.total_seconds() * 1000)
+        self._tick()
+
+    def _tick(self) -> None:
+        for sub_topology in self._ticking:
+            self._take_in(self._commit(sub_topology, self._start(sub_topology)))
+
     def _pipe(self, record: RawRecord) -> None:
         """Run a record, and what it caused in topics that are read again, to the end."""
-        waiting = deque([record])
+        self._take_in(self._run(record))
+
+    def _take_in(self, written: list[RawRecord]) -> None:
+        waiting = deque(written)
         while waiting:
-            for written in self._run(waiting.popleft()):
-                self._written[written.topic].append(written)
-                if written.topic in self._readers:
-                    waiting.append(written)
+            record = waiting.popleft()
+            self._written[record.topic].append(record)
+            if record.topic in self._readers:
+                waiting += self._run(record)
 
     def _run(self, record: RawRecord) -> list[RawRecord]:
         offset = self._offsets[record.topic]
         sub_topology = self._readers[record.topic]
-        run = start_slice(
+        run = self._start(sub_topology)
+        run.process(_records(record, offset))
+        written = self._commit(sub_topology, run)
+        self._offsets[record.topic] += 1
+        return written
+
+    def _start(self, sub_topology: SubTopology) -> Run:
+        return start_slice(
             sub_topology,
             application_id=self._id,
             state=self._state,
             limits=self._limits,
             metadata=self._metadata.get(sub_topology.name, {}),
+            partition=0,
+            now_ms=self._now_ms,
         )
-        run.process(_records(record, offset))
+
+    def _commit(self, sub_topology: SubTopology, run: Run) -> list[RawRecord]:
         result = run.finish()
-        self._offsets[record.topic] += 1
         self._state.apply(result.changes)
         self._metadata[sub_topology.name] = dict(result.metadata)
         self.dropped.update(result.dropped)
@@ -132,9 +161,8 @@ class TopologyTestDriver:
 
 
 def _readers(topology: Topology, application_id: str) -> dict[str, SubTopology]:
-    return {
-        topic: sub for sub in topology.sub_topologies for topic in sub.input_topics(application_id)
-    }
+    subs = topology.sub_topologies + topology.global_tables
+    return {topic: sub for sub in subs for topic in sub.input_topics(application_id)}
 
 
 def _outputs(topology: Topology, application_id: str) -> list[str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from datetime import timedelta
 from typing import TypeVar
 
 from penstock.errors import TopologyError
@@ -11,8 +12,9 @@ from penstock.topology.draft import Draft, Names
 from penstock.topology.flow import Flow
 from penstock.topology.graph import Topology
 from penstock.topology.naming import check_name
-from penstock.topology.nodes import SourceNode, StoreSpec
-from penstock.topology.streams import KStream
+from penstock.topology.nodes import AggregateNode, SourceNode, StoreSpec
+from penstock.topology.processor import StoreBuilder
+from penstock.topology.streams import GlobalKTable, KStream
 from penstock.topology.tables import KTable, latest_values
 
 K = TypeVar("K")
@@ -95,6 +97,59 @@ class StreamsBuilder:
             caching=caching,
         )
         return latest_values(draft, step, spec, after=source)
+
+    def global_table(
+        self,
+        topic: str,
+        store: str | None = None,
+        *,
+        key: type[K] | Serde[K],
+        value: type[V] | Serde[V],
+        name: str | None = None,
+    ) -> GlobalKTable[K, V]:
+        """A topic as a table that every instance holds whole, to be joined by any key."""
+        draft = self._draft
+        check_name(topic, "topic")
+        key_serde, value_serde = serde_of(key), serde_of(value)
+        held = draft.store_name(store, f"{topic}-STATE-STORE-", origin=topic, kind="global")
+        source = draft.number("KSTREAM-SOURCE-")
+        step = draft.step_name(name, "KTABLE-SOURCE-")
+        draft.add_source(
+            SourceNode(name=source, topics=(topic,), key_serde=key_serde, value_serde=value_serde)
+        )
+        spec = StoreSpec(
+            name=held,
+            key_serde=key_serde,
+            value_serde=value_serde,
+            logging=False,
+            caching=False,
+            is_global=True,
+        )
+        draft.add_store(spec)
+        draft.add(AggregateNode(name=step, kind="latest", store=held), after=[source])
+        return GlobalKTable(draft, spec)
+
+    def add_state_store(self, store: StoreBuilder) -> None:
+        """Add a store for processors, to be connected by its name.
+
+        >>> from penstock.topology import key_value_store
+        >>> StreamsBuilder().add_state_store(key_value_store("seen", key=str, value=int))
+        """
+        millisecond = timedelta(milliseconds=1)
+        retention = None if store.retention is None else int(store.retention / millisecond)
+        self._draft.add_store(
+            StoreSpec(
+                name=check_name(store.name, "store"),
+                key_serde=serde_of(store.key),
+                value_serde=serde_of(store.value),
+                kind=store.kind,
+                logging=store.logging,
+                caching=False,
+                persistent=store.persistent,
+                retention_ms=retention,
+                window_ms=None if store.window is None else int(store.window / millisecond),
+            )
+        )
 
     def build(self) -> Topology:
         """The frozen topology; raises `TopologyError` if it cannot be run."""

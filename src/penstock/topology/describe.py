@@ -20,12 +20,16 @@ class _Entry:
         return (-self.size, self.node.name)
 
 
-def describe(sub_topologies: Iterable[tuple[int, Sequence[Node]]]) -> str:
-    """The description of sub-topologies, given as (number, nodes)."""
+def describe(sub_topologies: Iterable[tuple[int, Sequence[Node], bool]]) -> str:
+    """The description of sub-topologies, given as (number, nodes, whether it is global)."""
     return "Topologies:\n " + "".join(_sub_topology(*each) for each in sub_topologies)
 
 
-def _sub_topology(number: int, nodes: Sequence[Node]) -> str:
+def _sub_topology(number: int, nodes: Sequence[Node], is_global: bool) -> str:
+    if is_global:
+        entries = _connect(nodes)
+        lines = "".join(f"    {_text(entry)}\n" for entry in entries)
+        return f"  Sub-topology: {number} for global store (will not generate tasks)\n{lines}"
     lines = "".join(f"    {_text(entry)}\n" for entry in sorted(_connect(nodes), key=_rank))
     return f"  Sub-topology: {number}\n{lines}\n"
 

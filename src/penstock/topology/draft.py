@@ -66,6 +66,16 @@ class Draft:
         generated = self.number(prefix)
         return generated if name is None else check_name(name, "step")
 
+    def check_store(self, name: str) -> str:
+        """The name, if there is a store of that name."""
+        if name not in self._stores:
+            known = ", ".join(self._stores) or "none"
+            raise TopologyError(
+                f"There is no store {name!r}",
+                hint=f"Add it first with add_state_store(...); there are: {known}",
+            )
+        return name
+
     def store_name(self, name: str | None, prefix: str, *, origin: str, kind: str) -> str:
         """The user's name; else one made of what it counts, or Kafka Streams' number."""
         if name is not None:
@@ -166,8 +176,11 @@ class Draft:
         groups: dict[str, list[Node]] = {}
         for node in frozen:
             groups.setdefault(root[node.name], []).append(node)
-        subs = tuple(self._sub_topology(i, nodes) for i, nodes in enumerate(groups.values()))
-        return Topology(sub_topologies=subs)
+        subs = [self._sub_topology(i, nodes) for i, nodes in enumerate(groups.values())]
+        return Topology(
+            sub_topologies=tuple(sub for sub in subs if not sub.is_global),
+            global_tables=tuple(sub for sub in subs if sub.is_global),
+        )
 
     def _connected(self) -> dict[str, str]:
         """Each step's representative: steps joined by an edge or a store have the same."""

@@ -33,6 +33,11 @@ class SubTopology:
         return {node.name: node for node in self.nodes}
 
     @property
+    def is_global(self) -> bool:
+        """Whether it only fills a global table: every instance runs it, and no task."""
+        return any(store.is_global for store in self.stores)
+
+    @property
     def sinks(self) -> tuple[SinkNode, ...]:
         """The steps that write topics."""
         return tuple(node for node in self.nodes if isinstance(node, SinkNode))
@@ -63,15 +68,18 @@ class Topology:
     """A whole program, ready to run. Holds the user's functions, so it travels by cloudpickle."""
 
     sub_topologies: tuple[SubTopology, ...] = field(default=())
+    global_tables: tuple[SubTopology, ...] = field(default=())
 
     def describe(self) -> str:
         """Kafka Streams' own text for this topology."""
-        return describe([(sub.number, sub.nodes) for sub in self.sub_topologies])
+        subs = sorted(self.sub_topologies + self.global_tables, key=lambda sub: sub.number)
+        return describe([(sub.number, sub.nodes, sub.is_global) for sub in subs])
 
     @property
     def stores(self) -> tuple[StoreSpec, ...]:
         """Every store."""
-        return tuple(store for sub in self.sub_topologies for store in sub.stores)
+        subs = self.sub_topologies + self.global_tables
+        return tuple(store for sub in subs for store in sub.stores)
 
     def sub_topology(self, name: str) -> SubTopology:
         """The sub-topology of that durable name."""

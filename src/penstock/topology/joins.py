@@ -9,8 +9,9 @@ from typing import Any
 from penstock.errors import TopologyError
 from penstock.serdes import JoinSideSerde, Serde, TimedSideSerde
 from penstock.topology.draft import Draft, SerdeOrMissing, needed
-from penstock.topology.flow import Flow
+from penstock.topology.flow import Flow, chosen_serde, returned_type
 from penstock.topology.nodes import (
+    GlobalJoinNode,
     JoinWindowNode,
     MergeNode,
     Side,
@@ -34,6 +35,84 @@ class JoinKind:
 
 
 INNER, LEFT, OUTER = JoinKind(), JoinKind(left=True), JoinKind(left=True, right=True)
+
+
+@dataclass(frozen=True)
+class JoinOptions:
+    """What a stream's join was asked for."""
+
+    windows: JoinWindows | None
+    key_selector: Callable[[Any, Any], Any] | None
+    value: Any
+    name: str | None
+
+
+@dataclass(frozen=True)
+class Partner:
+    """What a stream is joined with: a stream or a table, or a global table."""
+
+    draft: Draft
+    flow: Flow | None = None
+    is_table: bool = False
+    table: StoreSpec | None = None
+
+
+def join(
+    stream: Flow, other: Partner, joiner: Joiner, kind: JoinKind, options: JoinOptions
+) -> Flow:
+    """The stream of a join with whatever the partner is."""
+    if stream.draft is not other.draft:
+        raise TopologyError(
+            "The two sides belong to different applications",
+            hint="Make both from one Application or StreamsBuilder",
+        )
+    _check_options(other, options)
+    value = chosen_serde(options.value, returned_type(joiner), "join", "value")
+    if other.table is not None:
+        assert options.key_selector is not None
+        prefix = "KSTREAM-LEFTJOIN-" if kind.left else "KSTREAM-JOIN-"
+        node = GlobalJoinNode(
+            name=stream.draft.step_name(options.name, prefix),
+            table=other.table,
+            selector=options.key_selector,
+            joiner=joiner,
+            left=kind.left,
+        )
+        return stream.then(node, value=value)
+    assert other.flow is not None
+    if other.is_table:
+        return join_table(
+            stream, other.flow, joiner=joiner, left=kind.left, value=value, name=options.name
+        )
+    assert options.windows is not None
+    return join_streams(
+        stream,
+        other.flow,
+        joiner=joiner,
+        windows=options.windows,
+        kind=kind,
+        value=value,
+        name=options.name,
+    )
+
+
+def _check_options(other: Partner, options: JoinOptions) -> None:
+    is_table = other.is_table or other.table is not None
+    if is_table and options.windows is not None:
+        raise TopologyError(
+            "A join with a table has no window: a record meets the row of that moment",
+            hint="Leave the window out, or join with the table's to_stream()",
+        )
+    if not is_table and options.windows is None:
+        raise TopologyError(
+            "A join of streams needs a window of time",
+            hint="Add join_window(timedelta(...), grace=timedelta(...))",
+        )
+    if (other.table is not None) != (options.key_selector is not None):
+        raise TopologyError(
+            "A global table is joined by key_selector(key, value), and nothing else is",
+            hint="Say key_selector=lambda key, value: ... with a global table, and only there",
+        )
 
 
 def join_streams(

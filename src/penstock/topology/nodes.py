@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from penstock.serdes import Serde
+from penstock.topology.processor import Processor
 from penstock.topology.suppression import BufferLimits
 from penstock.topology.windows import JoinWindows, Windows
 
@@ -289,6 +290,24 @@ class StreamJoinNode(ReadingNode):
 
 
 @dataclass(frozen=True, kw_only=True)
+class GlobalJoinNode(Node):
+    """Joins a record with the row that a global table has for `selector(key, value)`."""
+
+    table: StoreSpec
+    selector: Callable[[Any, Any], Any]
+    joiner: Callable[[Any, Any], Any]
+    left: bool
+
+
+@dataclass(frozen=True, kw_only=True)
+class ProcessNode(ReadingNode):
+    """Runs a processor of the user's, made by `supplier()`; with `fixed_key` keys stay."""
+
+    supplier: Callable[[], Processor[Any, Any, Any, Any]]
+    fixed_key: bool
+
+
+@dataclass(frozen=True, kw_only=True)
 class SubscribeNode(Node):
     """Tells the right side of a foreign-key join which row a left one refers to."""
 
@@ -369,6 +388,8 @@ class StoreSpec:
     retention_ms: int | None = None
     window_ms: int | None = None
     duplicates: bool = False
+    is_global: bool = False
+    """Whether every instance holds all of it, filled from its topic."""
     time_index: TimeIndex | None = None
 
     @property

@@ -3,21 +3,21 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Iterable
-from typing import Any, Generic, TypeVar, overload
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any, Generic, TypeVar
 
-from penstock.errors import TopologyError
 from penstock.serdes import Serde, serde_of
-from penstock.topology.draft import needed
+from penstock.topology.draft import Draft, needed
 from penstock.topology.flow import Flow, chosen_serde, item_type, pair_types, returned_type
 from penstock.topology.grouped import KGroupedStream
 from penstock.topology.joins import (
     INNER,
     LEFT,
     OUTER,
-    JoinKind,
-    join_streams,
-    join_table,
+    JoinOptions,
+    Partner,
+    join,
     merge_streams,
 )
 from penstock.topology.naming import check_name
@@ -30,11 +30,13 @@ from penstock.topology.nodes import (
     MapNode,
     MapValuesNode,
     PeekNode,
+    ProcessNode,
     SelectKeyNode,
     SinkNode,
     SplitNode,
     StoreSpec,
 )
+from penstock.topology.processor import Processor
 from penstock.topology.tables import KTable, latest_values
 from penstock.topology.windows import JoinWindows
 
@@ -283,37 +285,19 @@ class KStream(Generic[K, V]):
             dataclasses.replace(flow, step=source, key=key_serde, value=value_serde, rekeyed=False)
         )
 
-    @overload
     def join(
         self,
-        other: KStream[K, V2],
-        joiner: Callable[[V, V2], V3],
-        windows: JoinWindows,
-        *,
-        value: type[V3] | Serde[V3] | None = None,
-        name: str | None = None,
-    ) -> KStream[K, V3]: ...
-
-    @overload
-    def join(
-        self,
-        other: KTable[K, V2],
-        joiner: Callable[[V, V2], V3],
-        *,
-        value: type[V3] | Serde[V3] | None = None,
-        name: str | None = None,
-    ) -> KStream[K, V3]: ...
-
-    def join(
-        self,
-        other: KStream[K, V2] | KTable[K, V2],
+        other: KStream[K, V2] | KTable[K, V2] | GlobalKTable[Any, V2],
         joiner: Callable[[V, V2], V3],
         windows: JoinWindows | None = None,
         *,
+        key_selector: Callable[[K, V], Any] | None = None,
         value: type[V3] | Serde[V3] | None = None,
         name: str | None = None,
     ) -> KStream[K, V3]:
         """Join records of equal keys: with a stream's inside `windows`, or with a table's row now.
+
+        A row of a global table is that of `key_selector(key, value)`.
 
         >>> from penstock.topology import StreamsBuilder
         >>> builder = StreamsBuilder()
@@ -321,40 +305,22 @@ class KStream(Generic[K, V]):
         >>> calls = builder.stream("calls", key=str, value=str)
         >>> calls.join(names, lambda call, name: f"{name}: {call}", value=str).to("named-calls")
         """
-        return self._join(other, joiner, windows, INNER, value, name)
-
-    @overload
-    def left_join(
-        self,
-        other: KStream[K, V2],
-        joiner: Callable[[V, V2 | None], V3],
-        windows: JoinWindows,
-        *,
-        value: type[V3] | Serde[V3] | None = None,
-        name: str | None = None,
-    ) -> KStream[K, V3]: ...
-
-    @overload
-    def left_join(
-        self,
-        other: KTable[K, V2],
-        joiner: Callable[[V, V2 | None], V3],
-        *,
-        value: type[V3] | Serde[V3] | None = None,
-        name: str | None = None,
-    ) -> KStream[K, V3]: ...
+        options = JoinOptions(windows, key_selector, value, name)
+        return KStream(join(self.flow, _other(other), joiner, INNER, options))
 
     def left_join(
         self,
-        other: KStream[K, V2] | KTable[K, V2],
+        other: KStream[K, V2] | KTable[K, V2] | GlobalKTable[Any, V2],
         joiner: Callable[[V, V2 | None], V3],
         windows: JoinWindows | None = None,
         *,
+        key_selector: Callable[[K, V], Any] | None = None,
         value: type[V3] | Serde[V3] | None = None,
         name: str | None = None,
     ) -> KStream[K, V3]:
         """As `join`, and a record of this stream that meets nothing is joined with None."""
-        return self._join(other, joiner, windows, LEFT, value, name)
+        options = JoinOptions(windows, key_selector, value, name)
+        return KStream(join(self.flow, _other(other), joiner, LEFT, options))
 
     def outer_join(
         self,
@@ -366,43 +332,53 @@ class KStream(Generic[K, V]):
         name: str | None = None,
     ) -> KStream[K, V3]:
         """As `join` of streams, and a record of either that meets nothing is joined with None."""
-        return self._join(other, joiner, windows, OUTER, value, name)
+        options = JoinOptions(windows, None, value, name)
+        return KStream(join(self.flow, _other(other), joiner, OUTER, options))
 
-    def _join(
+    def process(
         self,
-        other: KStream[K, Any] | KTable[K, Any],
-        joiner: Callable[[Any, Any], V3],
-        windows: JoinWindows | None,
-        kind: JoinKind,
-        value: Any,
-        name: str | None,
-    ) -> KStream[K, V3]:
-        serde = chosen_serde(value, returned_type(joiner), "join", "value")
-        if isinstance(other, KTable):
-            if windows is not None:
-                raise TopologyError(
-                    "A join with a table has no window: a record meets the row of that moment",
-                    hint="Leave the window out, or join with the table's to_stream()",
-                )
-            flow = join_table(
-                self.flow, other.flow, joiner=joiner, left=kind.left, value=serde, name=name
-            )
-            return KStream(flow)
-        if windows is None:
-            raise TopologyError(
-                "A join of streams needs a window of time",
-                hint="Add join_window(timedelta(...), grace=timedelta(...))",
-            )
+        supplier: Callable[[], Processor[K, V, K2, V2]],
+        *,
+        stores: Sequence[str] = (),
+        key: type[K2] | Serde[K2] | None = None,
+        value: type[V2] | Serde[V2] | None = None,
+        name: str | None = None,
+    ) -> KStream[K2, V2]:
+        """Run a processor, made by `supplier()`; what it forwards goes on, with any key.
+
+        `stores` names those that it uses, added with `add_state_store`.
+        """
+        step = self._name(name, "KSTREAM-PROCESSOR-")
+        flow = self._process(step, supplier, stores, fixed_key=False)
         return KStream(
-            join_streams(
-                self.flow,
-                other.flow,
-                joiner=joiner,
-                windows=windows,
-                kind=kind,
-                value=serde,
-                name=name,
+            dataclasses.replace(
+                flow,
+                key=chosen_serde(key, None, f"process (step {step})", "key"),
+                value=chosen_serde(value, None, f"process (step {step})", "value"),
+                rekeyed=True,
             )
+        )
+
+    def process_values(
+        self,
+        supplier: Callable[[], Processor[K, V, K, V2]],
+        *,
+        stores: Sequence[str] = (),
+        value: type[V2] | Serde[V2] | None = None,
+        name: str | None = None,
+    ) -> KStream[K, V2]:
+        """As `process`, for a processor that leaves keys alone: no repartition follows."""
+        step = self._name(name, "KSTREAM-PROCESSVALUES-")
+        flow = self._process(step, supplier, stores, fixed_key=True)
+        serde = chosen_serde(value, None, f"process_values (step {step})", "value")
+        return KStream(dataclasses.replace(flow, value=serde))
+
+    def _process(
+        self, step: str, supplier: Callable[[], Any], stores: Sequence[str], *, fixed_key: bool
+    ) -> Flow:
+        reads = tuple(self.flow.draft.check_store(store) for store in stores)
+        return self.flow.then(
+            ProcessNode(name=step, reads=reads, supplier=supplier, fixed_key=fixed_key)
         )
 
     def _select_key(
@@ -415,6 +391,14 @@ class KStream(Generic[K, V]):
 
     def _name(self, name: str | None, prefix: str) -> str:
         return self.flow.draft.step_name(name, prefix)
+
+
+@dataclass(frozen=True)
+class GlobalKTable(Generic[K, V]):
+    """A table that every instance holds whole; streams can be joined with it by any key."""
+
+    draft: Draft
+    store: StoreSpec
 
 
 class BranchedKStream(Generic[K, V]):
@@ -451,3 +435,9 @@ class BranchedKStream(Generic[K, V]):
 
 def _grouping(name: str | None) -> str | None:
     return None if name is None else check_name(name, "grouping")
+
+
+def _other(other: KStream[Any, Any] | KTable[Any, Any] | GlobalKTable[Any, Any]) -> Partner:
+    if isinstance(other, GlobalKTable):
+        return Partner(other.draft, table=other.store)
+    return Partner(other.flow.draft, flow=other.flow, is_table=isinstance(other, KTable))

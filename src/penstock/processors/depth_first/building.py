@@ -13,6 +13,7 @@ from penstock.processors.depth_first.foreign_keys import (
     Resolve,
     Subscribe,
 )
+from penstock.processors.depth_first.global_joins import GlobalJoin
 from penstock.processors.depth_first.joins import (
     JoinTimes,
     JoinWindow,
@@ -21,6 +22,12 @@ from penstock.processors.depth_first.joins import (
     TableJoin,
     TableMerge,
     Unmatched,
+)
+from penstock.processors.depth_first.process import (
+    Process,
+    UserKeyValueStore,
+    UserSessionStore,
+    UserWindowStore,
 )
 from penstock.processors.depth_first.record import Record, Shared
 from penstock.processors.depth_first.state import (
@@ -76,12 +83,14 @@ from penstock.topology import (
     FlatMapNode,
     FlatMapValuesNode,
     ForeachNode,
+    GlobalJoinNode,
     JoinWindowNode,
     MapNode,
     MapValuesNode,
     MergeNode,
     Node,
     PeekNode,
+    ProcessNode,
     RegisterNode,
     ResolveNode,
     SelectKeyNode,
@@ -129,7 +138,12 @@ class Builder:
         rows: list[Row],
         *,
         cache_bytes: int,
+        application_id: str,
+        partition: int,
     ) -> None:
+        self._application_id = application_id
+        self._partition = partition
+        self.processes: list[Process] = []
         self._sub = sub_topology
         self._shared = shared
         self._reader = reader
@@ -150,6 +164,10 @@ class Builder:
         for node in self._sub.nodes:
             step = self.steps[node.name]
             step.children = [self._entry(child) for child in node.children]
+            if isinstance(step, Process):
+                step.named_children = {child: self._entry(child) for child in node.children}
+        for process in self.processes:
+            process.start()
 
     def _entry(self, name: str) -> Callable[[Record], None]:
         return self.steps[name].process
@@ -247,7 +265,33 @@ class Builder:
                 return keep
             case StreamJoinNode():
                 return self._stream_join(node)
+            case GlobalJoinNode():
+                return GlobalJoin(shared, node, self._key_value(node.table.name))
+            case ProcessNode():
+                return self._process(node)
         return self._foreign_key(node)
+
+    def _process(self, node: ProcessNode) -> Step:
+        stores = {name: self._user_store(name) for name in node.reads}
+        step = Process(
+            self._shared,
+            node,
+            application_id=self._application_id,
+            partition=self._partition,
+            stores=stores,
+        )
+        self.processes.append(step)
+        self.finishers.append(step.finish)
+        return step
+
+    def _user_store(self, name: str) -> object:
+        spec = self._sub.store(name)
+        if spec.kind == "key_value":
+            return UserKeyValueStore(self._shared, spec, self._key_value(name))
+        kind = UserSessionStore if spec.kind == "session" else UserWindowStore
+        store = kind(self._shared, spec, self._timed(name))
+        self.finishers.append(store.finish)
+        return store
 
     def _foreign_key(self, node: Node) -> Step | None:
         shared = self._shared

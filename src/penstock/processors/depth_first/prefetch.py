@@ -13,18 +13,18 @@ from penstock.processors.depth_first.windows import WindowStep
 from penstock.topology import (
     AggregateNode,
     FlatMapNode,
-    JoinWindowNode,
     MapNode,
     MaterializableNode,
     Node,
+    ProcessNode,
+    ReadingNode,
     SelectKeyNode,
     SessionWindows,
     SlidingWindows,
     SourceNode,
     StreamJoinNode,
-    StreamTableJoinNode,
     SubTopology,
-    TableJoinNode,
+    TableSelectNode,
     TimeWindows,
     WindowAggregateNode,
 )
@@ -60,19 +60,21 @@ def _same_key(source: SourceNode, sub_topology: SubTopology) -> Iterable[Node]:
             continue
         seen.add(node.name)
         yield node
-        if not isinstance(node, SelectKeyNode | MapNode | FlatMapNode | WindowAggregateNode):
+        if not _changes_key(node):
             waiting += [sub_topology.by_name[child] for child in node.children]
+
+
+def _changes_key(node: Node) -> bool:
+    if isinstance(node, ProcessNode):
+        return not node.fixed_key
+    changes = SelectKeyNode | MapNode | FlatMapNode | WindowAggregateNode | TableSelectNode
+    return isinstance(node, changes)
 
 
 def _read_for(builder: Builder, node: Node, keys: list[bytes], times: list[int]) -> None:
     match node:
         case WindowAggregateNode():
             _read_windows(builder, node, keys, times)
-        case AggregateNode() | MaterializableNode() | StreamTableJoinNode() | TableJoinNode():
-            for store in node.stores:
-                state = builder.states.get(store)
-                if isinstance(state, KeyValueState):
-                    state.prefetch(keys)
         case StreamJoinNode():
             state = builder.states[node.other_store]
             assert isinstance(state, TimedState)
@@ -83,8 +85,11 @@ def _read_for(builder: Builder, node: Node, keys: list[bytes], times: list[int])
                 (key, max(0, time - before), max(0, time + after))
                 for key, time in zip(keys, times, strict=True)
             )
-        case JoinWindowNode():
-            pass
+        case AggregateNode() | MaterializableNode() | ReadingNode():
+            for store in node.stores:
+                held = builder.states.get(store)
+                if isinstance(held, KeyValueState):
+                    held.prefetch(keys)
 
 
 def _read_windows(

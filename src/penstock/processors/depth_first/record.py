@@ -59,11 +59,15 @@ NOWHERE = Context("", -1, -1, -1, ())
 class Shared:
     """What all steps of a run share.
 
-    `metadata` is what steps left for the next slice, and what they leave now.
+    `metadata` is what steps left for the next slice, and what they leave now; `now_ms` is the wall
+    clock, and `stream_time` the latest timestamp that the task has seen.
     """
 
-    def __init__(self, metadata: Mapping[str, str]) -> None:
+    def __init__(self, metadata: Mapping[str, str], *, now_ms: int) -> None:
         self.context = NOWHERE
+        self.now_ms = now_ms
+        self.stream_time = -1
+        self.in_punctuator = False
         self.dropped: Counter[str] = Counter()
         self.metadata = dict(metadata)
 

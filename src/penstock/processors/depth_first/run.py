@@ -12,6 +12,7 @@ import pyarrow as pa
 from penstock.processors.batch import Batch
 from penstock.processors.depth_first.building import Builder
 from penstock.processors.depth_first.prefetch import prefetch
+from penstock.processors.depth_first.process import Punctuator
 from penstock.processors.depth_first.record import Context, Headers, Record, Shared
 from penstock.processors.depth_first.state import Row
 from penstock.processors.depth_first.steps import Step
@@ -32,6 +33,7 @@ from penstock.topology.graph import full_topic
 
 Input = tuple[str, int]
 _Output = tuple[str, bytes | None, bytes | None, int, Headers, bytes | None, int]
+STREAM_TIME = "stream-time"
 BY_KEY = -2
 """A partition that is still to be computed from the key."""
 
@@ -79,10 +81,13 @@ class RecordRun:
         state: ScanReader,
         limits: Limits,
         metadata: Mapping[str, str] | None = None,
+        partition: int = 0,
+        now_ms: int = 0,
     ) -> None:
         self._sub = sub_topology
         self._limits = limits
-        self._shared = Shared(metadata or {})
+        self._shared = Shared(metadata or {}, now_ms=now_ms)
+        self._shared.stream_time = self._shared.recall(STREAM_TIME, -1)
         self._rows: list[Row] = []
         self._outputs: list[_Output] = []
         cached = sum(store.caching for store in sub_topology.stores)
@@ -92,6 +97,8 @@ class RecordRun:
             state,
             self._rows,
             cache_bytes=limits.cache_max_bytes // max(cached, 1),
+            application_id=application_id,
+            partition=partition,
         )
         self._builder.build(lambda node: self._sink(node, application_id))
         self._sources = {
@@ -117,9 +124,7 @@ class RecordRun:
         if ends:
             batches = {name: _before(batch, ends.get(name)) for name, batch in batches.items()}
         prefetch(self._builder, self._sub, [(self._sources[n[0]], b) for n, b in batches.items()])
-        for step, record, context in self._merged(batches):
-            self._shared.context = context
-            step.process(record)
+        self._run(batches)
         for flush in self._builder.flushers:
             flush()
         for finish in self._builder.finishers:
@@ -131,6 +136,21 @@ class RecordRun:
             metadata=self._shared.metadata,
             ends=ends,
         )
+
+    def _run(self, batches: Mapping[Input, Batch]) -> None:
+        shared = self._shared
+        punctuators = [each for step in self._builder.processes for each in step.punctuators]
+        on_records = [each for each in punctuators if each.kind == "stream_time"]
+        for step, record, context in self._merged(batches):
+            shared.context = context
+            if record.timestamp > shared.stream_time:
+                shared.stream_time = record.timestamp
+            step.process(record)
+            if on_records:
+                _punctuate(on_records, shared.stream_time)
+        for step in self._builder.processes:
+            _punctuate([p for p in step.punctuators if p.kind != "stream_time"], shared.now_ms)
+        shared.keep(STREAM_TIME, shared.stream_time)
 
     def _sink(self, node: Node, application_id: str) -> Step | None:
         if not isinstance(node, SinkNode):
@@ -174,6 +194,12 @@ class RecordRun:
         for row, offset in enumerate(offsets):
             record = Record(keys[row], values[row], timestamps[row], headers[row])
             yield step, record, Context(topic, partition, offset, timestamps[row], headers[row])
+
+
+def _punctuate(punctuators: list[Punctuator], now: int) -> None:
+    """Call what is due, the longest due first."""
+    for punctuator in sorted(punctuators, key=lambda each: each.due):
+        punctuator.punctuate(now)
 
 
 def _push(heads: list[Any], number: int, queue: Iterator[tuple[Step, Record, Context]]) -> None:

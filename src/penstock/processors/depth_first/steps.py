@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple, Protocol
 
+from penstock.errors import PenstockError
 from penstock.processors.depth_first.record import Record, Shared
 from penstock.serdes import Change
 
@@ -44,6 +45,9 @@ class Step:
         """What a user's function returns; its exception gets the record's coordinates."""
         try:
             return function(*arguments)
+        except PenstockError:
+            # It has its coordinates already: a processor forwards into steps of their own.
+            raise
         except Exception as error:
             raise self.shared.failed(self.name, error) from error
 

@@ -1,0 +1,36 @@
+"""Joins of streams with global tables, which every instance holds whole."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from penstock.processors.depth_first.record import Record, Shared
+from penstock.processors.depth_first.state import KeyValueState
+from penstock.processors.depth_first.steps import Step
+from penstock.topology import GlobalJoinNode
+
+
+class GlobalJoin(Step):
+    """Joins a record with the row of the key that the selector names."""
+
+    def __init__(self, shared: Shared, node: GlobalJoinNode, state: KeyValueState) -> None:
+        super().__init__(node.name, shared)
+        self._node = node
+        self._state = state
+
+    def process(self, record: Record) -> None:
+        node = self._node
+        key = self.call(node.selector, record.key, record.value)
+        keyless = node.left and record.key is None and record.value is not None
+        if not keyless and (key is None or record.value is None):
+            self.shared.dropped["null_key" if key is None else "null_value"] += 1
+            return
+        right = None if key is None else self._row(key)
+        if right is not None or node.left:
+            self.forward(record.with_value(self.call(node.joiner, record.value, right)))
+
+    def _row(self, key: Any) -> Any:
+        data = self.shared.encode(self.name, self._node.table.key_serde, key, "key")
+        assert data is not None
+        stored = self._state.get(data)
+        return None if stored is None else self._node.table.value_serde.deserialize(stored.value)

@@ -1,0 +1,331 @@
+"""Users' processors: the context they work in, their stores and their punctuators."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from datetime import timedelta
+from typing import Any
+
+from penstock.errors import TopologyError
+from penstock.processors.depth_first.record import Record, Shared
+from penstock.processors.depth_first.state import KeyValueState, TimedState
+from penstock.processors.depth_first.steps import Step
+from penstock.serdes import Serde
+from penstock.topology import ProcessNode, StoreSpec
+from penstock.topology.processor import (
+    Processor,
+    PunctuationType,
+    RecordMetadata,
+)
+from penstock.topology.processor import Record as UserRecord
+
+_MILLISECOND = timedelta(milliseconds=1)
+
+
+class Punctuator:
+    """A call that is due every interval; where it stands survives the slice."""
+
+    def __init__(
+        self,
+        step: Process,
+        name: str,
+        interval_ms: int,
+        kind: PunctuationType,
+        action: Callable[[int], object],
+    ) -> None:
+        self._step = step
+        self._name = name
+        self._interval = interval_ms
+        self.kind = kind
+        self._action = action
+        # Stream time counts from 0, so that the first record brings the first call; the wall clock
+        # counts from the moment of scheduling.
+        first = 0 if kind == "stream_time" else step.shared.now_ms + interval_ms
+        self.due = step.shared.recall(name, first)
+        self._cancelled = False
+
+    def cancel(self) -> None:
+        """Call no more."""
+        self._cancelled = True
+
+    def punctuate(self, now: int) -> bool:
+        """Call the action if it is due; True if it was called."""
+        if self._cancelled or now < self.due:
+            return False
+        missed = (now - self.due) // self._interval
+        self.due += (missed + 1) * self._interval
+        self._step.shared.keep(self._name, self.due)
+        self._step.punctuate(self._action, now)
+        return True
+
+    def finish(self) -> None:
+        """Leave what the next slice needs."""
+        self._step.shared.keep(self._name, self.due)
+
+
+class Process(Step):
+    """A user's processor as a step."""
+
+    def __init__(
+        self,
+        shared: Shared,
+        node: ProcessNode,
+        *,
+        application_id: str,
+        partition: int,
+        stores: dict[str, Any],
+    ) -> None:
+        super().__init__(node.name, shared)
+        self._node = node
+        self._stores = stores
+        self.application_id = application_id
+        self.partition = partition
+        self.named_children: dict[str, Callable[[Record], None]] = {}
+        self.punctuators: list[Punctuator] = []
+        self._current: Record | None = None
+        self._processor: Processor[Any, Any, Any, Any] = self.call(node.supplier)
+
+    def start(self) -> None:
+        """Run the processor's `init`, once all steps are connected."""
+        self.call(self._processor.init, UserContext(self))
+
+    def process(self, record: Record) -> None:
+        before, self._current = self._current, record
+        self.shared.in_punctuator = False
+        given = UserRecord(record.key, record.value, record.timestamp, record.headers)
+        self.call(self._processor.process, given)
+        self._current = before
+
+    def punctuate(self, action: Callable[[int], object], now: int) -> None:
+        """Run a punctuator."""
+        self.shared.in_punctuator = True
+        self.call(action, now)
+        self.shared.in_punctuator = False
+
+    def finish(self) -> None:
+        """Close the processor."""
+        self.call(self._processor.close)
+        for punctuator in self.punctuators:
+            punctuator.finish()
+
+    # What the processor sees of it: `ProcessorContext`.
+
+    @property
+    def record_metadata(self) -> RecordMetadata | None:
+        """The input record's coordinates; None in a punctuator."""
+        context = self.shared.context
+        if self.shared.in_punctuator or context.offset < 0:
+            return None
+        return RecordMetadata(context.topic, context.partition, context.offset)
+
+    @property
+    def current_stream_time_ms(self) -> int:
+        """The latest timestamp that the task has seen."""
+        return self.shared.stream_time
+
+    @property
+    def current_system_time_ms(self) -> int:
+        """The wall clock, as the slice began."""
+        return self.shared.now_ms
+
+    def forward_user(self, record: UserRecord[Any, Any], to: str | None) -> None:
+        """Pass a user's record on."""
+        if self._node.fixed_key and self._current is not None and record.key != self._current.key:
+            raise TopologyError(
+                f"The processor of step {self.name} changed a record's key",
+                hint="Use process(...), which may, instead of process_values(...)",
+            )
+        made = Record(record.key, record.value, record.timestamp, record.headers)
+        if to is None:
+            super().forward(made)
+            return
+        child = self.named_children.get(to)
+        if child is None:
+            known = ", ".join(self.named_children) or "none"
+            raise TopologyError(
+                f"The step {self.name} has no child {to!r}", hint=f"Its children are: {known}"
+            )
+        child(made)
+
+    def store(self, name: str) -> Any:
+        """A connected store."""
+        if name not in self._stores:
+            known = ", ".join(self._stores) or "none"
+            raise TopologyError(
+                f"The store {name!r} is not connected to step {self.name}",
+                hint=f"Name it in stores=[...]; connected are: {known}",
+            )
+        return self._stores[name]
+
+    def schedule(
+        self, interval: timedelta, kind: PunctuationType, action: Callable[[int], object]
+    ) -> Punctuator:
+        """Call `action(time)` every `interval`."""
+        span = int(interval / _MILLISECOND)
+        if span < 1:
+            raise TopologyError(f"The step {self.name} schedules a call every {interval}")
+        name = f"{self.name}:punctuator:{len(self.punctuators)}"
+        punctuator = Punctuator(self, name, span, kind, action)
+        self.punctuators.append(punctuator)
+        return punctuator
+
+    def commit(self) -> None:
+        """Every slice is committed anyway."""
+
+
+class UserContext:
+    """What a processor gets: the step, without what is not its business."""
+
+    def __init__(self, step: Process) -> None:
+        self._step = step
+        self.schedule = step.schedule
+        self.store = step.store
+        self.commit = step.commit
+        self.application_id = step.application_id
+        self.partition = step.partition
+
+    @property
+    def record_metadata(self) -> RecordMetadata | None:
+        """The input record's coordinates; None in a punctuator."""
+        return self._step.record_metadata
+
+    @property
+    def current_stream_time_ms(self) -> int:
+        """The latest timestamp that the task has seen."""
+        return self._step.current_stream_time_ms
+
+    @property
+    def current_system_time_ms(self) -> int:
+        """The wall clock, as the slice began."""
+        return self._step.current_system_time_ms
+
+    def forward(self, record: UserRecord[Any, Any], to: str | None = None) -> None:
+        """Pass a record on."""
+        self._step.forward_user(record, to)
+
+
+class UserKeyValueStore:
+    """A key-value store in a processor's hands."""
+
+    def __init__(self, shared: Shared, spec: StoreSpec, state: KeyValueState) -> None:
+        self._shared = shared
+        self._spec = spec
+        self._state = state
+        self._keys: Serde[Any] = spec.key_serde
+        self._values: Serde[Any] = spec.value_serde
+
+    def get(self, key: Any) -> Any:
+        """The value of a key."""
+        stored = self._state.get(self._key(key))
+        return None if stored is None else self._values.deserialize(stored.value)
+
+    def put(self, key: Any, value: Any) -> None:
+        """Set a key, or delete it with None."""
+        name = self._key(key)
+        data = self._shared.encode(self._spec.name, self._values, value, "value")
+        timestamp = self._shared.context.timestamp
+        self._state.put(name, data, timestamp)
+        self._state.log(name, data, timestamp)
+
+    def put_if_absent(self, key: Any, value: Any) -> Any:
+        """Set a key that has no value; returns the one that it has."""
+        found = self.get(key)
+        if found is None:
+            self.put(key, value)
+        return found
+
+    def delete(self, key: Any) -> Any:
+        """Delete a key; returns the value that it had."""
+        found = self.get(key)
+        self.put(key, None)
+        return found
+
+    def range(self, lower: Any, upper: Any) -> Iterator[tuple[Any, Any]]:
+        """The entries from lower to upper, both included."""
+        first = None if lower is None else self._key(lower)
+        last = None if upper is None else self._key(upper) + b"\x00"
+        return self._entries(first, last)
+
+    def all(self) -> Iterator[tuple[Any, Any]]:
+        """Every entry."""
+        return self._entries(None, None)
+
+    def prefix_scan(self, prefix: bytes) -> Iterator[tuple[Any, Any]]:
+        """The entries whose key's bytes begin so."""
+        stripped = prefix.rstrip(b"\xff")
+        last = stripped[:-1] + bytes((stripped[-1] + 1,)) if stripped else None
+        return self._entries(prefix, last)
+
+    def _entries(self, first: bytes | None, last: bytes | None) -> Iterator[tuple[Any, Any]]:
+        for key, stored in list(self._state.range(first, last)):
+            yield self._keys.deserialize(key), self._values.deserialize(stored.value)
+
+    def _key(self, key: Any) -> bytes:
+        data = self._shared.encode(self._spec.name, self._keys, key, "key")
+        if data is None:
+            raise TypeError(f"the store {self._spec.name!r} has no entry without a key")
+        return data
+
+
+class UserTimedStore:
+    """A window or session store in a processor's hands."""
+
+    def __init__(self, shared: Shared, spec: StoreSpec, state: TimedState) -> None:
+        self._shared = shared
+        self._spec = spec
+        self._state = state
+        state.stream_time = shared.recall(f"{spec.name}:time", -1)
+
+    def finish(self) -> None:
+        """Leave what the next slice needs."""
+        self._shared.keep(f"{self._spec.name}:time", self._state.stream_time)
+
+    def _key(self, key: Any) -> bytes:
+        data = self._shared.encode(self._spec.name, self._spec.key_serde, key, "key")
+        if data is None:
+            raise TypeError(f"the store {self._spec.name!r} has no entry without a key")
+        return data
+
+    def _put(self, key: Any, first: int, second: int, value: Any) -> None:
+        name = self._key(key)
+        data = self._shared.encode(self._spec.name, self._spec.value_serde, value, "value")
+        timestamp = self._shared.context.timestamp
+        if self._state.put(name, first, second, data, timestamp):
+            self._state.log(self._state.store_key(name, first, second), data, timestamp)
+        else:
+            self._shared.dropped["expired"] += 1
+
+
+class UserWindowStore(UserTimedStore):
+    """A window store in a processor's hands."""
+
+    def put(self, key: Any, value: Any, start_ms: int) -> None:
+        """Set the value of a key's window, or delete it with None."""
+        self._put(key, start_ms, 0, value)
+
+    def fetch(self, key: Any, start_ms: int) -> Any:
+        """The value of a key's window."""
+        stored = self._state.get(self._key(key), start_ms, 0)
+        return None if stored is None else self._spec.value_serde.deserialize(stored.value)
+
+    def fetch_range(self, key: Any, first_ms: int, last_ms: int) -> Iterator[tuple[int, Any]]:
+        """A key's windows that start in first..last."""
+        for (start, _), stored in self._state.entries(self._key(key), first_ms, last_ms):
+            yield start, self._spec.value_serde.deserialize(stored.value)
+
+
+class UserSessionStore(UserTimedStore):
+    """A session store in a processor's hands."""
+
+    def put(self, key: Any, start_ms: int, end_ms: int, value: Any) -> None:
+        """Set the value of a session, or delete it with None."""
+        self._put(key, end_ms, start_ms, value)
+
+    def find_sessions(
+        self, key: Any, earliest_end_ms: int, latest_start_ms: int
+    ) -> Iterator[tuple[int, int, Any]]:
+        """A key's sessions that end not before and start not after."""
+        found = self._state.entries(self._key(key), earliest_end_ms, 2**62)
+        for (end, start), stored in found:
+            if start <= latest_start_ms:
+                yield start, end, self._spec.value_serde.deserialize(stored.value)

@@ -1,0 +1,259 @@
+"""The Processor API: programs that see records one by one, with stores of their own.
+
+class Dedup(Processor[str, str, str, str]):
+    def init(self, context): self.seen = context.store("seen")
+    def process(self, record):
+        if self.seen.get(record.key) is None:
+            self.seen.put(record.key, True)
+            self.context.forward(record)
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import timedelta
+from typing import Any, Generic, Literal, NamedTuple, Protocol, TypeVar
+
+K = TypeVar("K")
+V = TypeVar("V")
+K2 = TypeVar("K2")
+V2 = TypeVar("V2")
+K_contra = TypeVar("K_contra", contravariant=True)
+
+Headers = tuple[tuple[str, bytes | None], ...]
+PunctuationType = Literal["stream_time", "wall_clock_time"]
+
+
+@dataclass(frozen=True)
+class Record(Generic[K, V]):
+    """A record as a processor sees it; `timestamp` in milliseconds since the epoch.
+
+    >>> Record("a", 1, 0).with_value(2)
+    Record(key='a', value=2, timestamp=0, headers=())
+    """
+
+    key: K
+    value: V
+    timestamp: int
+    headers: Headers = ()
+
+    def with_key(self, key: K2) -> Record[K2, V]:
+        """The same record with another key."""
+        return Record(key, self.value, self.timestamp, self.headers)
+
+    def with_value(self, value: V2) -> Record[K, V2]:
+        """The same record with another value."""
+        return Record(self.key, value, self.timestamp, self.headers)
+
+    def with_timestamp(self, timestamp: int) -> Record[K, V]:
+        """The same record at another time."""
+        return dataclasses.replace(self, timestamp=timestamp)
+
+    def with_headers(self, headers: Headers) -> Record[K, V]:
+        """The same record with other headers."""
+        return dataclasses.replace(self, headers=headers)
+
+
+class RecordMetadata(NamedTuple):
+    """Where the input record that is being processed came from."""
+
+    topic: str
+    partition: int
+    offset: int
+
+
+class Cancellable(Protocol):
+    """A scheduled call that can be taken back."""
+
+    def cancel(self) -> None:
+        """Call no more."""
+
+
+class ProcessorContext(Protocol):
+    """What a processor can ask and do."""
+
+    @property
+    def application_id(self) -> str:
+        """The application's id."""
+
+    @property
+    def partition(self) -> int:
+        """The partition of the task."""
+
+    @property
+    def record_metadata(self) -> RecordMetadata | None:
+        """The input record's coordinates; None in a punctuator."""
+
+    @property
+    def current_stream_time_ms(self) -> int:
+        """The latest timestamp that the task has seen; -1 before the first record."""
+
+    @property
+    def current_system_time_ms(self) -> int:
+        """The wall clock, as the slice began."""
+
+    def forward(self, record: Record[Any, Any], to: str | None = None) -> None:
+        """Pass a record on to every step behind this one, or to the one of that name."""
+
+    def store(self, name: str) -> Any:
+        """A store that was connected to this processor. Raises `TopologyError` for another."""
+
+    def schedule(
+        self, interval: timedelta, kind: PunctuationType, action: Callable[[int], object]
+    ) -> Cancellable:
+        """Call `action(time)` every `interval` of stream time or wall-clock time."""
+
+    def commit(self) -> None:
+        """Ask for a commit; every slice is committed anyway."""
+
+
+class Processor(Generic[K, V, K2, V2]):
+    """Takes records and forwards others.
+
+    One lives for one slice of records: `init` runs at its start and `close` at its end, so state
+    belongs in stores. A processor that sets `self.context` in its own `init` should call this one.
+    """
+
+    context: ProcessorContext
+
+    def init(self, context: ProcessorContext) -> None:
+        """Get ready: look up stores, schedule punctuators."""
+        self.context = context
+
+    def process(self, record: Record[K, V]) -> None:
+        """Take a record."""
+        raise NotImplementedError
+
+    def keys_to_read(self, key: K, value: V) -> Mapping[str, Sequence[Any]]:
+        """The keys of each store that `process` will read, so that they are read in bulk.
+
+        By default the record's own key, of every key-value store. A key that was not named here is
+        read when it is asked for, which takes a call each.
+        """
+        del key, value
+        return {}
+
+    def close(self) -> None:
+        """Let go of what is not a store."""
+
+
+class KeyValueStore(Protocol[K, V]):
+    """A key-value store as a processor sees it."""
+
+    def get(self, key: K) -> V | None:
+        """The value of a key."""
+
+    def put(self, key: K, value: V | None) -> None:
+        """Set a key, or delete it with None."""
+
+    def put_if_absent(self, key: K, value: V) -> V | None:
+        """Set a key that has no value; returns the one that it has."""
+
+    def delete(self, key: K) -> V | None:
+        """Delete a key; returns the value that it had."""
+
+    def range(self, lower: K | None, upper: K | None) -> Iterator[tuple[K, V]]:
+        """The entries from lower to upper, both included, by their bytes; None is open."""
+
+    def all(self) -> Iterator[tuple[K, V]]:
+        """Every entry, by the keys' bytes."""
+
+    def prefix_scan(self, prefix: bytes) -> Iterator[tuple[K, V]]:
+        """The entries whose key's bytes begin so."""
+
+
+class WindowStore(Protocol[K_contra, V]):
+    """A window store as a processor sees it."""
+
+    def put(self, key: K_contra, value: V | None, start_ms: int) -> None:
+        """Set the value of a key's window, or delete it with None."""
+
+    def fetch(self, key: K_contra, start_ms: int) -> V | None:
+        """The value of a key's window."""
+
+    def fetch_range(self, key: K_contra, first_ms: int, last_ms: int) -> Iterator[tuple[int, V]]:
+        """A key's windows that start in first..last, with their starts, in order."""
+
+
+class SessionStore(Protocol[K_contra, V]):
+    """A session store as a processor sees it."""
+
+    def put(self, key: K_contra, start_ms: int, end_ms: int, value: V | None) -> None:
+        """Set the value of a session, or delete it with None."""
+
+    def find_sessions(
+        self, key: K_contra, earliest_end_ms: int, latest_start_ms: int
+    ) -> Iterator[tuple[int, int, V]]:
+        """A key's sessions that end not before and start not after: start, end, value."""
+
+
+@dataclass(frozen=True)
+class StoreBuilder:
+    """A store to be added with `add_state_store`; see `key_value_store` and its kin."""
+
+    name: str
+    key: Any
+    value: Any
+    kind: Literal["key_value", "window", "session"] = "key_value"
+    persistent: bool = True
+    logging: bool = True
+    retention: timedelta | None = None
+    window: timedelta | None = None
+    options: Mapping[str, str] = field(default_factory=dict)
+
+
+def key_value_store(
+    name: str, *, key: Any, value: Any, persistent: bool = True, logging: bool = True
+) -> StoreBuilder:
+    """A key-value store for processors.
+
+    >>> key_value_store("seen", key=str, value=int).kind
+    'key_value'
+    """
+    return StoreBuilder(name, key, value, persistent=persistent, logging=logging)
+
+
+def window_store(
+    name: str,
+    *,
+    key: Any,
+    value: Any,
+    retention: timedelta,
+    window: timedelta,
+    persistent: bool = True,
+    logging: bool = True,
+) -> StoreBuilder:
+    """A window store for processors; entries older than `retention` expire."""
+    return StoreBuilder(
+        name,
+        key,
+        value,
+        kind="window",
+        persistent=persistent,
+        logging=logging,
+        retention=retention,
+        window=window,
+    )
+
+
+def session_store(
+    name: str,
+    *,
+    key: Any,
+    value: Any,
+    retention: timedelta,
+    persistent: bool = True,
+    logging: bool = True,
+) -> StoreBuilder:
+    """A session store for processors; sessions that ended longer ago than `retention` expire."""
+    return StoreBuilder(
+        name,
+        key,
+        value,
+        kind="session",
+        persistent=persistent,
+        logging=logging,
+        retention=retention,
+    )
