@@ -71,9 +71,9 @@ def test_undecodable_records_go_to_the_dead_letters_byte_for_byte() -> None:
     [letter] = driver.output_topic(DEAD, key=bytes, value=bytes).read_all()
     assert (letter.key, letter.value, letter.timestamp) == (b"k", b"short", 3)
     assert driver.dropped == {"undecodable": 1}
+    strict = TopologyTestDriver(application()).input_topic("in", key=bytes, value=bytes)
     with pytest.raises(DeserializationError):
-        strict = TopologyTestDriver(application())
-        strict.input_topic("in", key=bytes, value=bytes).pipe(b"k", b"short")
+        strict.pipe(b"k", b"short")
 
 
 def test_what_a_serde_refuses_is_a_production_error() -> None:
