@@ -56,8 +56,8 @@ def _inner(key: Any) -> str | None:
 PREDICATES: dict[str, Callable[[Any, Any], bool]] = {
     "has_a": lambda _k, v: _has(v, "a"),
     "has_b_or_none": lambda _k, v: v is None or _has(v, "b"),
-    "even_length": lambda _k, v: len(text(v)) % 2 == 0,
-    "short_key": lambda k, _v: k is not None and len(text(k)) < 2,
+    "even_end": lambda _k, v: text(v) == "" or ord(text(v)[-1]) % 2 == 0,
+    "short_key": lambda k, _v: k is not None and len(_inner(k) or "") < 2,
     "has_value": lambda _k, v: v is not None,
 }
 
@@ -78,6 +78,7 @@ KEYS: dict[str, Callable[[Any, Any], str | None]] = {
     "same": lambda k, _v: None if k is None else text(k),
     "inner": lambda k, _v: _inner(k),
     "first_of_value": _first_of,
+    "whole_value": lambda _k, v: None if v is None else text(v),
     "length_of_value": lambda _k, v: f"n{len(text(v)) % 3}",
     "none_if_x": lambda k, v: None if _has(v, "x") else _inner(k),
 }
@@ -94,6 +95,7 @@ def _keyed(word: str) -> Callable[[Any, Any], tuple[str | None, str | None]]:
 # For map, and for the group_by of a table, where no pair means: skip.
 PAIRS: dict[str, Callable[[Any, Any], tuple[str | None, str | None] | None]] = {
     "first_of_value": _keyed("first_of_value"),
+    "whole_value": _keyed("whole_value"),
     "same": _keyed("same"),
     "inner": _keyed("inner"),
     "length_of_value": _keyed("length_of_value"),
@@ -144,5 +146,5 @@ FOREIGN_KEYS: dict[str, Callable[[Any], str | None]] = {
     "first": lambda v: _first_of(None, v),
     "first_or_none": lambda v: None if _has(v, "x") else _first_of(None, v),
     "last": lambda v: None if v is None or text(v) == "" else text(v)[-1],
-    "behind_bar": lambda v: text(v)[text(v).find("|") + 1 :],
+    "behind_hash": lambda v: text(v)[text(v).find("#") + 1 :],
 }

@@ -54,7 +54,7 @@ def run(case: Case) -> Answer:
     for number, (topic, key, value, time) in enumerate(case.records):
         try:
             driver.input_topic(topic, key=str, value=str).pipe(key, value, timestamp=time)
-        except Exception as error:
+        except Exception as error:  # noqa: BLE001 - whatever it is, it is part of the answer
             return {**answer, "error": f"{type(error).__name__}: {error}", "at": number}
         answer["outputs"].append(_drained(driver, program.sinks))
     answer["stores"] = {name: _contents(driver, name, program) for name in program.stores}

@@ -29,8 +29,8 @@ final class Functions {
     return switch (word) {
       case "has_a" -> has(value, "a");
       case "has_b_or_none" -> value == null || has(value, "b");
-      case "even_length" -> length(text(value)) % 2 == 0;
-      case "short_key" -> key != null && length(text(key)) < 2;
+      case "even_end" -> text(value).isEmpty() || last(text(value)).codePointAt(0) % 2 == 0;
+      case "short_key" -> key != null && length(inner(key)) < 2;
       case "has_value" -> value != null;
       default -> throw new IllegalArgumentException(word);
     };
@@ -64,6 +64,7 @@ final class Functions {
       case "same" -> key == null ? null : text(key);
       case "inner" -> inner(key);
       case "first_of_value" -> value == null || text(value).isEmpty() ? null : first(text(value));
+      case "whole_value" -> value == null ? null : text(value);
       case "length_of_value" -> "n" + length(text(value)) % 3;
       case "none_if_x" -> has(value, "x") ? null : inner(key);
       default -> throw new IllegalArgumentException(word);
@@ -73,8 +74,8 @@ final class Functions {
   /** Pairs for map, and for the group_by of a table (where a null pair means: skip). */
   static KeyValue<String, Object> pair(String word, Object key, Object value) {
     return switch (word) {
-      case "first_of_value", "same", "inner", "length_of_value" -> KeyValue.pair(selectKey(word, key, value), value);
-      case "swap" -> KeyValue.pair(value == null ? null : first(text(value)), shorten(text(key)));
+      case "first_of_value", "whole_value", "same", "inner", "length_of_value" -> KeyValue.pair(selectKey(word, key, value), value);
+      case "swap" -> KeyValue.pair(selectKey("first_of_value", key, value), shorten(text(key)));
       case "skip_x" -> has(value, "x") ? null : KeyValue.pair(inner(key), value);
       default -> throw new IllegalArgumentException(word);
     };
@@ -117,7 +118,7 @@ final class Functions {
       case "first" -> value == null || text(value).isEmpty() ? null : first(text(value));
       case "first_or_none" -> value == null || text(value).isEmpty() || has(value, "x") ? null : first(text(value));
       case "last" -> value == null || text(value).isEmpty() ? null : last(text(value));
-      case "behind_bar" -> text(value).substring(text(value).indexOf('|') + 1);
+      case "behind_hash" -> text(value).substring(text(value).indexOf('#') + 1);
       default -> throw new IllegalArgumentException(word);
     };
   }
