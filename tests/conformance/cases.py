@@ -132,10 +132,20 @@ def _plan(chance: random.Random, pair: tuple[str, str]) -> list[str]:
     plan = list(pair)
     for _ in range(chance.choice([0, 0, 0, 1, 1, 2])):
         plan.insert(chance.randint(0, len(plan)), chance.choice(STATEFUL))
-    while len(_completed(plan)) > STEPS_MAX and len(plan) > 2:
+    while _steps_at_most(plan) > STEPS_MAX and len(plan) > 2:
         # The pair stays; what was drawn in addition goes.
         plan.remove(chance.choice([each for each in plan if plan.count(each) > pair.count(each)]))
     return _completed(plan)
+
+
+def _steps_at_most(plan: list[str]) -> int:
+    """How many stateful steps a plan can become: windowed keys may need another table."""
+    completed = _completed(plan)
+    keeps_windows = {*WINDOWED, "cogroup", "suppress", "to_table"}
+    return len(completed) + sum(
+        lower in {"table_join", "foreign_join"} and upper in keeps_windows
+        for upper, lower in itertools.pairwise(completed)
+    )
 
 
 def _completed(plan: list[str]) -> list[str]:
@@ -258,6 +268,7 @@ class _Draft:
         """A table whose keys are texts."""
         if flow.key == "text":
             return flow
+        self.operators.append("to_table")
         return self.to_table(self.text_key(self.stream(flow)))
 
     def grouped(self, flow: _Flow, *, named: bool = False) -> _Flow:

@@ -61,6 +61,15 @@ def run(case: Case) -> Answer:
     return answer
 
 
+def supported(case: Case) -> bool:
+    """Whether Penstock has all that the case needs."""
+    try:
+        _Program(case)
+    except UnsupportedError:
+        return False
+    return True
+
+
 def _drained(driver: TopologyTestDriver, sinks: dict[str, _Flow]) -> dict[str, list[Any]]:
     caused = {}
     for topic, flow in sinks.items():
