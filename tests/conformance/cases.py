@@ -130,8 +130,11 @@ def _plan(chance: random.Random, pair: tuple[str, str]) -> list[str]:
     if chance.random() < 0.08:
         return [chance.choice(pair)]
     plan = list(pair)
-    for _ in range(chance.choice([0, 0, 0, 1, 1, 2])):
+    for _ in range(chance.choice([0, 0, 1, 1, 2])):
         plan.insert(chance.randint(0, len(plan)), chance.choice(STATEFUL))
+    if plan[0] == "suppress" and chance.random() < 0.5:
+        # Behind windows it can wait for their close.
+        plan.insert(0, chance.choice(sorted(WINDOWED)))
     while _steps_at_most(plan) > STEPS_MAX and len(plan) > 2:
         # The pair stays; what was drawn in addition goes.
         plan.remove(chance.choice([each for each in plan if plan.count(each) > pair.count(each)]))
@@ -379,7 +382,8 @@ class _Draft:
         return window if emit is None else {**window, "emit": emit}
 
     def emit(self) -> str | None:
-        return "close" if self.chance.random() < 0.3 else None
+        rarely = 0.0 if self.coming == "suppress" else 0.3
+        return "close" if self.chance.random() < rarely else None
 
     def tumbling(self, flow: _Flow) -> _Flow:
         return self.windowed("tumbling", flow, emit=self.emit())
@@ -392,7 +396,7 @@ class _Draft:
 
     def sliding(self, flow: _Flow) -> _Flow:
         # As they change, windows have no order among them; nothing behind them may depend on it.
-        free = self.coming is None and self.chance.random() < 0.7
+        free = self.coming in (None, "suppress") and self.chance.random() < 0.7
         return self.windowed("sliding", flow, emit=None if free else "close")
 
     def cogroup(self, flow: _Flow) -> _Flow:
