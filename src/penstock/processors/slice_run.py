@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Collection, Mapping
 
 import numpy as np
 import pyarrow as pa
@@ -45,8 +46,10 @@ class SliceRun:
         application_id: str,
         state: StateReader,
         limits: Limits,
+        metadata: Mapping[str, str] | None = None,
     ) -> None:
         self._sub = sub_topology
+        self._metadata = metadata or {}
         self._limits = limits
         self._application_id = application_id
         self._dropped: Counter[str] = Counter()
@@ -74,8 +77,12 @@ class SliceRun:
             self._run_waiting()
         self._waiting.append(records)
 
-    def finish(self) -> SliceResult:
-        """Flush the record cache; returns everything that the slice wants written."""
+    def finish(self, *, more: Collection[tuple[str, int]] = ()) -> SliceResult:
+        """Flush the record cache; returns everything that the slice wants written.
+
+        With one input it does not matter whether Kafka holds `more` of it.
+        """
+        del more
         self._run_waiting()
         for name, aggregate in self._aggregates.items():
             batch = aggregate.flush(self._rows)
@@ -86,7 +93,7 @@ class SliceRun:
             changes=self._changes.result(),
             outputs=self._outputs.result(),
             dropped=dict(self._dropped),
-            metadata={},
+            metadata=self._metadata,
         )
 
     def _make_aggregates(self, state: StateReader) -> dict[str, AggregateRun]:
