@@ -19,9 +19,6 @@ from tests.conformance.compare import difference, shrunk, side_by_side
 from tests.conformance.oracle import Answer, Oracle
 from tests.conformance.programs import UnsupportedError
 
-_CELL_MIN = 20
-_MATRIX_SEEDS = 5000
-
 
 @dataclass
 class _Totals:
@@ -41,13 +38,14 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("seeds", type=int, help="how many seeds")
     parser.add_argument("first", type=int, nargs="?", default=0, help="the first seed")
     parser.add_argument("--show", type=int, default=3, help="how many differences to print")
+    parser.add_argument("--no-stores", action="store_true", help="compare records alone")
     parser.add_argument("--matrix", action="store_true", help="print the matrix of pairs")
     options = parser.parse_args(arguments)
     totals, started = _Totals(), time.monotonic()
     with Oracle() as oracle:
         cases = (make_case(seed) for seed in range(options.first, options.first + options.seeds))
         for case, expected in oracle.ask_all(cases):
-            _compare(oracle, case, expected, totals, show=options.show)
+            _compare(oracle, case, expected, totals, options)
     if options.matrix:
         _print_matrix(totals.cells)
     for operator, count in totals.unsupported.most_common():
@@ -57,7 +55,9 @@ def main(arguments: list[str] | None = None) -> int:
     return 1 if summary["failures"] or summary["unsupported"] else 0
 
 
-def _compare(oracle: Oracle, case: Case, expected: Answer, totals: _Totals, *, show: int) -> None:
+def _compare(
+    oracle: Oracle, case: Case, expected: Answer, totals: _Totals, options: argparse.Namespace
+) -> None:
     totals.seeds += 1
     totals.with_output += any(expected.get("outputs", ()))
     totals.cells.update(case.pairs)
@@ -69,23 +69,26 @@ def _compare(oracle: Oracle, case: Case, expected: Answer, totals: _Totals, *, s
         totals.unsupported[str(missing)] += 1
         return
     totals.compared += 1
-    reason = difference(case, expected, actual)
+    reason = difference(case, expected, actual, stores=not options.no_stores)
     if reason is None:
         return
     totals.failing.append(case.seed)
     print(f"\nseed {case.seed} ({', '.join(case.operators)}): {reason}", flush=True)
-    if len(totals.failing) <= show:
-        _show(oracle, case)
+    if len(totals.failing) <= options.show:
+        _show(oracle, case, stores=not options.no_stores)
 
 
-def _show(oracle: Oracle, case: Case) -> None:
+def _show(oracle: Oracle, case: Case, *, stores: bool) -> None:
     def answers(candidate: Case) -> tuple[Answer, Answer]:
         return oracle.ask(candidate), programs.run(candidate)
 
-    small = shrunk(case, lambda candidate: difference(candidate, *answers(candidate)) is not None)
+    def reason(candidate: Case) -> str | None:
+        return difference(candidate, *answers(candidate), stores=stores)
+
+    small = shrunk(case, lambda candidate: reason(candidate) is not None)
     expected, actual = answers(small)
     print(printed(small))
-    print(difference(small, expected, actual))
+    print(difference(small, expected, actual, stores=stores))
     print(side_by_side(small, expected, actual), flush=True)
 
 

@@ -275,28 +275,24 @@ class _Program:
         result = _Flow(None, key=key, longs=longs, span=(window or {}).get("size", 0), table=True)
         if step["op"] == "count":
             return replace(result, node=node.count(step["store"], **options))
-        fold = words.FOLDS[step["f"]]
         if step["op"] == "reduce":
+            fold = words.FOLDS[step["f"]]
             return replace(result, node=node.reduce(fold, step["store"], **options))
-        given: list[Any] = [_initial, lambda _key, value, total: fold(total, value)]
-        given += [_merged] if key == "session" else []
-        return replace(result, node=node.aggregate(*given, step["store"], value=str, **options))
+        options |= {"merger": _merged} if key == "session" else {}
+        folded = node.aggregate(
+            _initial, _aggregator(step["f"]), step["store"], value=str, **options
+        )
+        return replace(result, node=folded)
 
     def _aggregate_table(self, step: Step, flow: _Flow) -> _Flow:
         options = self._kept(step)
         if step["op"] == "count":
             return _Flow(flow.node.count(step["store"], **options), longs=True, table=True)
-        add, take = words.FOLDS[step["f"]], words.FOLDS[step["g"]]
         if step["op"] == "reduce":
+            add, take = words.FOLDS[step["f"]], words.FOLDS[step["g"]]
             return _Flow(flow.node.reduce(add, take, step["store"], **options), table=True)
-        node = flow.node.aggregate(
-            _initial,
-            lambda _key, value, total: add(total, value),
-            lambda _key, value, total: take(total, value),
-            step["store"],
-            value=str,
-            **options,
-        )
+        folds = _aggregator(step["f"]), _aggregator(step["g"])
+        node = flow.node.aggregate(_initial, *folds, step["store"], value=str, **options)
         return _Flow(node, table=True)
 
     def _cogroup(self, step: Step) -> _Flow:
@@ -311,9 +307,9 @@ class _Program:
                 grouped.aggregate(_initial, step["store"], value=str, **options), table=True
             )
         session = window["kind"] == "session"
-        given = [_initial, _merged] if session else [_initial]
+        options |= {"merger": _merged} if session else {}
         windowed = grouped.windowed_by(_windows(window))
-        node = windowed.aggregate(*given, step["store"], value=str, **options)
+        node = windowed.aggregate(_initial, step["store"], value=str, **options)
         return _Flow(node, key="session" if session else "time", span=window["size"], table=True)
 
     # Tables and joins
