@@ -106,11 +106,11 @@ def make_case(seed: int) -> Case:
     chance = random.Random(seed)
     size = len(STATEFUL)
     pair = (STATEFUL[seed % size], STATEFUL[seed // size % size])
-    draft = _Draft(chance)
+    draft = _Draft(chance, cache=chance.choice([0, 0, CACHE_BYTES]))
     draft.build(_plan(chance, pair))
     return Case(
         seed=seed,
-        cache=chance.choice([0, 0, CACHE_BYTES]),
+        cache=draft.cache,
         steps=tuple(draft.steps),
         records=tuple(_records(chance, draft)),
         operators=tuple(draft.operators),
@@ -179,6 +179,7 @@ class _Draft:
     """The steps so far."""
 
     chance: random.Random
+    cache: int = 0
     steps: list[Step] = field(default_factory=list)
     operators: list[str] = field(default_factory=list)
     topics: dict[str, str] = field(default_factory=dict)  # topic: stream, table or global
@@ -355,18 +356,24 @@ class _Draft:
 
     def folded(self, op: str, grouped: _Flow, window: Step | None = None) -> _Flow:
         word = None if op == "count" else self.chance.choice(["add", "add", "add_or_delete"])
-        retention = None
-        if window is not None and self.chance.random() < 0.3:
-            spans = 2 if window["kind"] == "sliding" else 1
-            span = spans * window["size"] + window["grace"]
-            retention = span + self.time(0, 40)
         options = self.store()
+        retention = self.retention(window, options)
         step = self.add(op, grouped, f=word, window=window, retention=retention, **options)
         longs = op == "count" or (op == "reduce" and grouped.longs)
         key = "text" if window is None else _key_of(window)
         # Kafka Streams cannot join windowed tables that were cogrouped: it looks for plain stores.
         paired = window is not None and "emit" not in window
         return _Flow(step, table=True, key=key, longs=longs, window=window, paired=paired)
+
+    def retention(self, window: Step | None, options: dict[str, Any]) -> int | None:
+        if window is None:
+            return None
+        spans = 2 if window["kind"] == "sliding" else 1
+        span: int = spans * window["size"] + window["grace"]
+        if self.cache and options.get("caching", True):
+            # Kafka Streams' cache gives back what its store has forgotten, until it is evicted.
+            return span + self.time(2000, 2000)
+        return span + self.time(0, 40) if self.chance.random() < 0.3 else None
 
     def windowed(self, kind: str, flow: _Flow, *, emit: str | None) -> _Flow:
         op = self.chance.choice(["count", "reduce", "aggregate"])
@@ -409,7 +416,8 @@ class _Draft:
         if self.chance.random() < 0.5:
             window = self.window(self.chance.choice(["tumbling", "hopping", "session"]), emit=None)
         options = self.store()
-        step = self.add("cogroup", f=words, window=window, **options)
+        retention = self.retention(window, options)
+        step = self.add("cogroup", f=words, window=window, retention=retention, **options)
         self.steps[-1]["from"] = [group.step for group in groups]
         key = "text" if window is None else _key_of(window)
         return _Flow(step, table=True, key=key, window=window)
