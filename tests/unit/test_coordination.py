@@ -134,20 +134,22 @@ class TestTaskBook:
         book = TaskBook([(task, "counts-1")], generation=3)
         entry = book.own(task, "i1")
         assert entry.epoch == Epoch(3, 1)
-        book.serving(task, Epoch(3, 0), {}, 9)  # An older epoch's news is ignored.
+        book.serving(task, Epoch(3, 0), {}, 9, {})  # An older epoch's news is ignored.
         assert entry.state == "taking"
-        book.serving(task, entry.epoch, {"a": {1: 7}}, 4)
+        book.serving(task, entry.epoch, {"a": {1: 7}}, 4, {"t": "2"})
+        assert entry.metadata == {"t": "2"}
         assert [view.position for view in book.views()] == [{"a": {1: 7}}]
         book.start(task)
         assert book.views() == []
-        book.finish(task, {"a": {1: 9}}, 5, due=1.0, bytes_per_record=10.0)
+        book.finish(task, {"a": {1: 9}}, 5, due=1.0, bytes_per_record=10.0, metadata={"t": "3"})
         assert (entry.state, entry.n, entry.position) == ("ready", 5, {"a": {1: 9}})
+        assert entry.metadata == {"t": "3"}
 
     def test_a_lost_owner_while_a_job_runs_means_asking_the_next_one(self) -> None:
         task = TaskId(0, 0)
         book = TaskBook([(task, "counts-0")], generation=1)
         entry = book.own(task, "i1")
-        book.serving(task, entry.epoch, {"a": {0: 0}}, 0)
+        book.serving(task, entry.epoch, {"a": {0: 0}}, 0, {})
         book.start(task)
         assert book.lose_owner("i1") == [task]
         assert entry.state == "running"

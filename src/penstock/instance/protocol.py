@@ -96,6 +96,8 @@ class TaskStatus(Message, frozen=True):
     state: TaskState
     position: Positions = {}
     n: int = 0
+    metadata: dict[str, str] = {}
+    """What the operators said in the last commit."""
     group_is_stale: bool = False
     """The group's offsets are absent or behind the commit record, and are to be written again."""
     restored: int = 0
@@ -220,6 +222,7 @@ class Reply(Message, frozen=True):
     status: Literal["ok", "done", "refused", "gone", "lost"]
     n: int = 0
     position: Positions = {}
+    metadata: dict[str, str] = {}
     reason: str = ""
 
 

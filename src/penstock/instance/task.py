@@ -68,6 +68,7 @@ class _Standing:
     position: Positions = field(default_factory=dict)
     record: CommitRecord | None = None
     group_is_stale: bool = False
+    metadata: dict[str, str] = field(default_factory=dict)
 
 
 class OpenTask:
@@ -148,8 +149,15 @@ class OpenTask:
                 f"The consumer group was moved by someone else: task {order.task} goes on at "
                 f"{standing.position} instead of {record.position}"
             )
+        # Whoever moved the group went back or forth in time too: what the operators had seen by
+        # the last commit says nothing of the records that come now.
+        known = record is not None and not standing.moved_by_group
         return _Standing(
-            record.n if record else 0, standing.position, record, standing.group_is_stale
+            n=record.n if record else 0,
+            position=standing.position,
+            record=record,
+            group_is_stale=standing.group_is_stale,
+            metadata=record.metadata if record and known else {},
         )
 
     def _resets(self) -> Positions:
@@ -219,7 +227,7 @@ class OpenTask:
         verdict = judge(n=header.n, start=header.start, last=standing.n, position=standing.position)
         if verdict == "apply":
             return None
-        reply = Reply(status="done", n=standing.n, position=standing.position)
+        reply = _done(standing)
         stale = f"planned as {header.n} from {header.start}"
         return (
             reply if verdict == "done" else structs.replace(reply, status="refused", reason=stale)
@@ -255,10 +263,10 @@ class OpenTask:
         except PenstockError as error:
             self._fail(error)
             return Reply(status="lost", reason=str(error))
-        self._standing = _Standing(record.n, record.position, record)
+        self._standing = _Standing(record.n, record.position, record, metadata=record.metadata)
         crash_point("commit.after_store_before_reply")
         # d. The answer.
-        return Reply(status="ok", n=record.n, position=record.position)
+        return structs.replace(_done(self._standing), status="ok")
 
     def _write(
         self, writer: Writer, header: CommitHeader, batches: Iterator[pa.RecordBatch]
@@ -367,6 +375,7 @@ class OpenTask:
             state=self._state,
             position=standing.position,
             n=standing.n,
+            metadata=standing.metadata,
             group_is_stale=standing.group_is_stale,
             restored=restored,
             restore_total=total,
@@ -384,7 +393,7 @@ class OpenTask:
             return Reply(status="lost", reason=f"the task is {self._state}")
         standing = self._standing
         if n <= standing.n:
-            return Reply(status="done", n=standing.n, position=standing.position)
+            return _done(standing)
         return None
 
     def _fail(self, error: PenstockError) -> None:
@@ -399,6 +408,12 @@ class OpenTask:
             transactional_id=f"{environment.application_id}-{self.order.name}",
             group=environment.clients.group,
         )
+
+
+def _done(standing: _Standing) -> Reply:
+    return Reply(
+        status="done", n=standing.n, position=standing.position, metadata=standing.metadata
+    )
 
 
 def _collect_changes(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal
 
 import msgspec
@@ -30,6 +30,8 @@ class SliceOrder:
     start: Positions
     end: Positions
     address: Address
+    metadata: dict[str, str] = field(default_factory=dict)
+    """What the operators said in the task's last commit."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -53,6 +55,7 @@ class Outcome(Message, frozen=True):
     status: Literal["committed", "skipped", "failed"]
     n: int = 0
     position: Positions = msgspec.field(default_factory=dict)
+    metadata: dict[str, str] = msgspec.field(default_factory=dict)
     records: int = 0
     size_bytes: int = 0
     changes: int = 0

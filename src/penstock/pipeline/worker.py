@@ -113,6 +113,7 @@ class _SliceWork:
             application_id=order.application_id,
             state=self,
             limits=order.limits,
+            metadata=slice_order.metadata,
         )
 
     def feed(self, rows: pa.RecordBatch) -> None:
@@ -166,6 +167,7 @@ class _SliceWork:
             status="committed",
             n=reply.n,
             position=reply.position,
+            metadata=reply.metadata,
             records=self._records,
             size_bytes=self._bytes,
             changes=result.changes.num_rows,
@@ -182,7 +184,11 @@ class _SliceWork:
             reply = stopped.reply
             if reply.status == "done":
                 self._ended = Outcome(
-                    task=self._slice.task, status="committed", n=reply.n, position=reply.position
+                    task=self._slice.task,
+                    status="committed",
+                    n=reply.n,
+                    position=reply.position,
+                    metadata=reply.metadata,
                 )
             else:
                 self._skip(f"{reply.status}: {reply.reason}")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Mapping
 
 import numpy as np
 import pyarrow as pa
@@ -45,6 +46,7 @@ class SliceRun:
         application_id: str,
         state: StateReader,
         limits: Limits,
+        metadata: Mapping[str, str] = {},
     ) -> None:
         self._sub = sub_topology
         self._limits = limits
