@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import shutil
 import uuid
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -16,8 +18,18 @@ from penstock.changelog.topics import TopicSpec, changelog_topic, commits_topic
 from penstock.config import Config
 from penstock.instance import protocol
 from penstock.instance.clients import SharedClients
-from penstock.instance.protocol import CommitHeader, InputOrder, Reply, StoreOrder, TakeOrder
+from penstock.instance.protocol import (
+    CommitHeader,
+    InputOrder,
+    Question,
+    ReadHeader,
+    Reply,
+    StoreOrder,
+    TakeOrder,
+)
 from penstock.instance.task import OpenTask, TaskEnvironment
+from penstock.serdes.windowed import window_key
+from penstock.stores.contract import stored_value
 from penstock.stores.directory import StateDirectory
 
 Rows = list[tuple[bytes, bytes | None, int]]
@@ -53,10 +65,17 @@ class World:
     def changelog(self) -> str:
         return f"{self.application}-counts-changelog"
 
-    def store_order(self) -> StoreOrder:
+    def store_order(self, **kind: Any) -> StoreOrder:
         return StoreOrder(
-            name="counts", changelog=self.changelog, changelog_id=self.topics[self.changelog].id
+            name="counts",
+            changelog=self.changelog,
+            changelog_id=self.topics[self.changelog].id,
+            **kind,
         )
+
+    def offset(self) -> int:
+        """The end of the changelog."""
+        return self.clients.high_watermark(self.changelog, 0)
 
     def take(self, store: StoreOrder | None = None, *, generation: int = 1) -> OpenTask:
         """The task under its next owner, running."""
@@ -146,6 +165,81 @@ def changes(rows: Rows) -> pa.RecordBatch:
         pa.nulls(count, protocol.HEADERS),
     ]
     return pa.record_batch(columns, schema=protocol.ROWS)
+
+
+def ask(task: OpenTask, question: Question, *rows: tuple[Any, ...]) -> list[tuple[Any, ...]]:
+    """What the task's store answers, as a worker of the next slice asks."""
+    status = task.status()
+    schema = protocol.QUESTIONS[question]
+    columns = [pa.array(c, t) for c, t in zip(zip(*rows, strict=True), schema.types, strict=True)]
+    header = ReadHeader(
+        task="0_0", epoch=status.epoch, n=status.n + 1, store="counts", question=question
+    )
+    *batches, reply = task.read(header, pa.table(columns, schema=schema))
+    assert isinstance(reply, Reply)
+    assert reply.status == "ok", reply
+    return [row for batch in batches for row in zip(*batch.to_pydict().values(), strict=True)]
+
+
+WINDOWS = {"kind": "window", "retention_ms": 100, "segment_ms": 60, "time_index": "window_start"}
+
+
+@pytest.mark.parametrize("persistent", [True, False])
+@pytest.mark.parametrize("lost_disk", [True, False])
+def test_windows_move_to_the_next_owner_and_the_expired_stay_behind(
+    world: World, persistent: bool, lost_disk: bool
+) -> None:
+    world.produce(2)
+    order = world.store_order(persistent=persistent, **WINDOWS)
+    task = world.take(order)
+    first = [(window_key(b"a", start), b"%d" % start, start) for start in (0, 70, 130)]
+    assert commit(task, first, to=1, metadata={}).status == "ok"
+    late = [(window_key(b"a", 300), b"300", 300), (window_key(b"b", 10), b"late", 310)]
+    assert commit(task, late, to=2, metadata={}).status == "ok"
+    expected = [(0, window_key(b"a", 300), stored_value(300, b"300"))]
+    for _ in range(2):
+        assert ask(task, "fetch", (b"a", 0, 1000)) == expected
+        assert ask(task, "range", (None, None)) == expected
+        assert ask(task, "times", (0, 1000)) == expected
+        assert ask(task, "get", (window_key(b"a", 70),), (window_key(b"a", 300),)) == [
+            (None,),
+            (stored_value(300, b"300"),),
+        ]
+        task.close()
+        if lost_disk:
+            shutil.rmtree(world.state.path / "0_0")
+        task = world.take(order)
+    assert world.offset() >= 5
+    task.close()
+
+
+def test_a_store_that_lies_otherwise_than_it_should_is_rebuilt(world: World) -> None:
+    world.produce(1)
+    task = world.take(world.store_order(**WINDOWS))
+    commit(task, [(window_key(b"a", 70), b"x", 70)], to=1, metadata={})
+    task.close()
+    task = world.take(world.store_order(**{**WINDOWS, "segment_ms": 90, "time_index": None}))
+    assert [note for note in task.status().notes if "index=window_start" in note]
+    assert ask(task, "fetch", (b"a", 0, 100)) == [(0, window_key(b"a", 70), stored_value(70, b"x"))]
+    task.close()
+
+
+@pytest.mark.parametrize("persistent", [True, False])
+def test_a_store_without_a_changelog_starts_empty_with_each_owner(
+    world: World, persistent: bool
+) -> None:
+    world.produce(2)
+    order = StoreOrder(name="counts", persistent=persistent)
+    task = world.take(order)
+    assert commit(task, [(b"a", b"1", 7)], to=1, metadata={}).status == "ok"
+    assert ask(task, "get", (b"a",)) == [(stored_value(7, b"1"),)]
+    assert world.offset() == 0
+    task.flush()
+    task.close()
+    task = world.take(order)
+    assert ask(task, "get", (b"a",)) == [(None,)]
+    assert task.status().position == {world.input: {0: 1}}
+    task.close()
 
 
 def test_each_slice_finds_what_the_last_commit_said(world: World) -> None:

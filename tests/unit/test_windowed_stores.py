@@ -296,6 +296,15 @@ def test_a_write_into_a_live_segment_is_kept_and_one_into_an_expired_segment_is_
     assert list(store.fetch(b"a", 0, 300)) == [(window_key(b"a", 290), b"x")]
 
 
+def test_a_key_that_looks_like_another_key_and_its_time_is_not_taken_for_it() -> None:
+    store = window_store(MemoryStore("windows"))
+    wanted, long = window_key(b"a", 30), window_key(b"a" + LONG.pack(30), 40)
+    store.apply([(wanted, b"x"), (long, b"y"), (window_key(b"", 30), b"z")], offset=0)
+    assert list(store.fetch(b"a", 0, 100)) == [(wanted, b"x")]
+    assert list(store.fetch(b"a" + LONG.pack(30), 0, 100)) == [(long, b"y")]
+    assert [value for _, value in store.fetch_times(0, 100)] == [b"z", b"x", b"y"]
+
+
 def test_a_deletion_moves_time_too() -> None:
     store = window_store(MemoryStore("windows"))
     store.apply([(window_key(b"a", 10), b"x")], offset=0)

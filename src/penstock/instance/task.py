@@ -10,6 +10,7 @@ import threading
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
+import numpy as np
 import pyarrow as pa
 from msgspec import structs
 
@@ -25,10 +26,11 @@ from penstock.errors import (
     PartitionCountError,
     PenstockError,
     StoreDamagedError,
+    TaskNotHereError,
     TopicMismatchError,
 )
+from penstock.instance.answers import answers
 from penstock.instance.clients import SharedClients
-from penstock.instance.columns import binary_array
 from penstock.instance.protocol import (
     CHANGE,
     CommitHeader,
@@ -193,21 +195,24 @@ class OpenTask:
 
     # Reading.
 
-    def read(self, header: ReadHeader, keys: pa.Array) -> tuple[Reply, pa.Array | None]:
-        """The stored values of these keys, if the caller's number is the next one."""
+    def read(self, header: ReadHeader, questions: pa.Table) -> Iterator[pa.RecordBatch | Reply]:
+        """A store's answers, if the caller's number is the next one; the reply comes last."""
         reply = self._refusal(header.epoch, header.n)
         if reply is not None:
-            return reply, None
+            yield reply
+            return
         try:
-            values = self._stores.get(header.store).get_many(keys.to_pylist())
+            store = self._stores.get(header.store)
+            yield from answers(store, header.question, questions)
         except StoreDamagedError as error:
             with self._lock:
-                return self._rebuild(header.store, error), None
+                yield self._rebuild(header.store, error)
+            return
+        except TaskNotHereError as error:
+            yield Reply(status="lost", reason=str(error))
+            return
         # A commit may have gone by meanwhile; then these values are of two times.
-        reply = self._refusal(header.epoch, header.n)
-        if reply is not None:
-            return reply, None
-        return Reply(status="ok", n=header.n), binary_array(values)
+        yield self._refusal(header.epoch, header.n) or Reply(status="ok", n=header.n)
 
     # Committing.
 
@@ -240,7 +245,11 @@ class OpenTask:
         #    group's offsets.
         try:
             changes, record = self._write(writer, header, batches)
-            ends = {store: self._changelog_end(store) for store in changes}
+            ends = {
+                store: self._changelog_end(store)
+                for store in changes
+                if self._stores.order(store).logged
+            }
             writer.commit(header.end, {})
         except WriteAbortedError as error:
             return self._aborted(writer, str(error))
@@ -257,7 +266,7 @@ class OpenTask:
         store = ""
         try:
             for store, store_changes in changes.items():
-                self._stores.apply(store, store_changes, ends[store])
+                self._stores.apply(store, store_changes, ends.get(store))
         except StoreDamagedError as error:
             return self._rebuild(store, error)
         except PenstockError as error:
@@ -276,7 +285,11 @@ class OpenTask:
         writer.begin()
         crash_point("commit.before_changelog_send")
         for batch in batches:
-            writer.send(batch, changelogs=changelogs, topics=header.topics, own=self._partition)
+            logged = _logged(batch, changelogs)
+            if logged.num_rows:
+                writer.send(
+                    logged, changelogs=changelogs, topics=header.topics, own=self._partition
+                )
             _collect_changes(batch, header.stores, changes)
         record = self._next_record(header)
         commits = commits_name(self._environment.application_id)
@@ -333,7 +346,7 @@ class OpenTask:
         """A store that was opened well turned out to be damaged: its changelog has it all."""
         if self._state != "running":
             return Reply(status="lost", reason=f"the task is {self._state}")
-        self._notes.append(f"{error.summary}: rebuilding it from {self._stores.changelog(store)}")
+        self._notes.append(f"{error.summary}: {self._stores.remedy(store)}")
         try:
             self._stores.wipe(store)
         except PenstockError as failure:
@@ -414,6 +427,14 @@ def _done(standing: _Standing) -> Reply:
     return Reply(
         status="done", n=standing.n, position=standing.position, metadata=standing.metadata
     )
+
+
+def _logged(batch: pa.RecordBatch, changelogs: list[str]) -> pa.RecordBatch:
+    """The batch without changes of stores that have no changelog."""
+    if all(changelogs) or not batch.num_rows or batch.column("kind")[0].as_py() != CHANGE:
+        return batch
+    logged = np.array([bool(name) for name in changelogs])
+    return batch.filter(pa.array(logged[batch.column("target").to_numpy()]))
 
 
 def _collect_changes(

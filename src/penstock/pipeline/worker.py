@@ -7,7 +7,7 @@ it again. A failed Spark task would be run again by Spark at once, against the s
 from __future__ import annotations
 
 import socket
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from functools import lru_cache
 from pathlib import Path
@@ -19,10 +19,11 @@ from pyspark import cloudpickle
 from penstock.errors import DeserializationError, InstanceUnreachableError, UserFunctionError
 from penstock.instance import protocol
 from penstock.instance.client import Client, ClientCache
-from penstock.instance.protocol import CommitHeader, ReadHeader, Reply
+from penstock.instance.protocol import CommitHeader, Question, ReadHeader, Reply
 from penstock.observability.crash_points import crash_point
 from penstock.pipeline.orders import Address, BatchOrder, Outcome, SliceOrder
 from penstock.processors import Records, SliceResult, SliceRun
+from penstock.processors.records import Entry
 from penstock.topology import SubTopology
 
 OUTCOME = pa.schema([("outcome", pa.binary())])
@@ -138,14 +139,55 @@ class _SliceWork:
 
     def get_many(self, store: str, keys: pa.Array) -> pa.Array:
         """The stored values of these keys, as of this slice's commit number."""
+        answers = self._ask(store, "get", [keys])
+        columns = [batch.column(0) for batch in answers]
+        return columns[0] if len(columns) == 1 else pa.concat_arrays(columns)
+
+    def fetch_many(
+        self, store: str, questions: Sequence[tuple[bytes, int, int]]
+    ) -> list[list[Entry]]:
+        """For each (key, first, last): the key's windows or sessions of that time, by time."""
+        return self._entries(store, "fetch", questions)
+
+    def range_many(
+        self, store: str, ranges: Sequence[tuple[bytes | None, bytes | None]]
+    ) -> list[list[Entry]]:
+        """For each (lower, upper): the entries with lower <= key < upper, by key."""
+        return self._entries(store, "range", ranges)
+
+    def fetch_times(self, store: str, first: int, last: int) -> list[Entry]:
+        """The entries of first..last, by time, of a store with an index of times."""
+        return self._entries(store, "times", [(first, last)])[0]
+
+    def _entries(
+        self, store: str, question: Question, rows: Sequence[tuple[object, ...]]
+    ) -> list[list[Entry]]:
+        found: list[list[Entry]] = [[] for _ in rows]
+        if not rows:
+            return found
+        types = protocol.QUESTIONS[question].types
+        columns = [pa.array(c, t) for c, t in zip(zip(*rows, strict=True), types, strict=True)]
+        for batch in self._ask(store, question, columns):
+            numbers, keys, values = (column.to_pylist() for column in batch.columns)
+            for number, key, value in zip(numbers, keys, values, strict=True):
+                found[number].append((key, value))
+        return found
+
+    def _ask(self, store: str, question: Question, columns: list[pa.Array]) -> list[pa.RecordBatch]:
+        """A store's answers as of this slice's commit number."""
         header = ReadHeader(
-            task=self._slice.task, epoch=self._slice.epoch, n=self._slice.n, store=store
+            task=self._slice.task,
+            epoch=self._slice.epoch,
+            n=self._slice.n,
+            store=store,
+            question=question,
         )
-        reply, values = self._client().read(header, keys)
-        if reply.status != "ok" or values is None:
+        questions = pa.record_batch(columns, schema=protocol.QUESTIONS[question])
+        reply, answers = self._client().read(header, questions)
+        if reply.status != "ok":
             raise _StoppedError(reply)
         crash_point("batch.mid_update")
-        return values
+        return answers
 
     def _commit(self, result: SliceResult) -> None:
         header = CommitHeader(

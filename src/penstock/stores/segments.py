@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import Literal
 
-from penstock.errors import ChangelogError
+from penstock.errors import ChangelogError, InstanceError
 from penstock.serdes.windowed import SESSION_TAIL_BYTES, TIME_BYTES, WINDOW_TAIL_BYTES
 from penstock.stores.contract import ByteStore, Change, Entry, pages
 from penstock.stores.layered import PAGE_ENTRIES, LayeredStore, entries_between
@@ -146,7 +146,8 @@ class SegmentedStore(LayeredStore):
 
     def fetch_times(self, first: int, last: int) -> Iterator[Entry]:
         """The entries with a time in first..last, by time; the index must have been asked for."""
-        assert self._indexed, "the store has no time index"
+        if not self._indexed:
+            raise InstanceError("The store has no index of times", where={"store": self.name})
         first, last = max(first, self._oldest()), min(last, self._latest)
         if first > last:
             return
