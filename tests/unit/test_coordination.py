@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.coordination.assignment import assign
 from penstock.coordination.commits import judge, settle
 from penstock.coordination.ids import Epoch, Range, TaskId
-from penstock.coordination.layout import commits_partitions, lay_out
+from penstock.coordination.layout import check_copartitioned, commits_partitions, lay_out
 from penstock.coordination.members import Member, Members
 from penstock.coordination.planning import PlanLimits, TaskView, plan
 from penstock.coordination.tasks import TaskBook
+from penstock.errors import PartitionCountError
 from penstock.topology import StreamsBuilder
 
 TASKS = st.sets(st.builds(TaskId, st.integers(0, 3), st.integers(0, 20)), min_size=1, max_size=30)
@@ -122,6 +124,20 @@ class TestPlanning:
         assert plan([self.view(0, 0, due=2.0)], ends, now=1, running_jobs=0, limits=LIMITS) == []
         assert plan([self.view(0, 0)], ends, now=1, running_jobs=3, limits=LIMITS) == []
 
+    def test_inputs_that_have_more_are_told(self) -> None:
+        view = TaskView(
+            task=TaskId(0, 0),
+            position={"a": {0: 10}, "b": {0: 0}, "c": {0: 7}},
+            due=0.0,
+            bytes_per_record=1.0,
+            alone=False,
+        )
+        ends = {("a", 0): 5000, ("b", 0): 500, ("c", 0): 7}
+        [batch] = plan([view], ends, now=1, running_jobs=0, limits=LIMITS)
+        [piece] = batch.slices
+        assert piece.ranges == (Range("a", 0, 10, 510), Range("b", 0, 0, 500))
+        assert piece.more == {("a", 0)}
+
     def test_a_task_whose_job_failed_is_alone(self) -> None:
         views = [self.view(0, 0, alone=1), self.view(1, 0)]
         batches = plan(views, {("a", 0): 2, ("a", 1): 2}, now=1, running_jobs=0, limits=LIMITS)
@@ -189,6 +205,37 @@ class TestLayout:
         assert [str(task.task) for task in layout.tasks[2:5]] == ["0_2", "1_0", "1_1"]
         assert layout.tasks[4].inputs == (("app-counts-repartition", 1),)
         assert layout.tasks[4].name == "counts-1"
+
+    def test_a_task_reads_all_topics_that_have_its_partition(self) -> None:
+        builder = StreamsBuilder()
+        builder.stream(["a", "b"], key=str, value=str).group_by_key().count("counts")
+        layout = lay_out(builder.build(), "app", {"a": 2, "b": 1})
+        assert [task.inputs for task in layout.tasks] == [(("a", 0), ("b", 0)), (("a", 1),)]
+
+    def test_topics_that_must_be_copartitioned_and_are_not(self) -> None:
+        check_copartitioned([("a", "b"), ("c",)], {"a": 2, "b": 2, "c": 3})
+        with pytest.raises(PartitionCountError, match="'a' has 2 partitions and 'b' has 3"):
+            check_copartitioned([("a", "b")], {"a": 2, "b": 3})
+        builder = StreamsBuilder()
+        builder.stream(["a", "b"], key=str, value=str).group_by_key().count("counts")
+        with pytest.raises(PartitionCountError):
+            lay_out(builder.build(), "app", {"a": 2, "b": 1}, copartitioned=[("b", "a")])
+
+    def test_a_repartition_topic_is_as_wide_as_what_it_is_joined_with(self) -> None:
+        builder = StreamsBuilder()
+        for name in ("a", "b", "c"):
+            stream = builder.stream(name, key=str, value=str)
+            stream.group_by(lambda key, value: value, key=str).count(f"{name}-counts")
+        first, second, third = (f"app-{name}-counts-repartition" for name in "abc")
+        sizes = {"a": 4, "b": 2, "c": 3}
+        # With a topic of the user's: that one's width, even if it is narrower.
+        layout = lay_out(builder.build(), "app", sizes, copartitioned=[(first, "b")])
+        assert layout.repartitions == {first: 2, second: 2, third: 3}
+        assert layout.changelogs["app-a-counts-changelog"] == 2
+        # Among our own: the widest.
+        layout = lay_out(builder.build(), "app", sizes, copartitioned=[(second, first)])
+        assert layout.repartitions == {first: 4, second: 4, third: 3}
+        assert layout.changelogs["app-b-counts-changelog"] == 4
 
     def test_commit_partitions_are_for_good(self) -> None:
         first = commits_partitions({}, ["a-0", "b-0"])

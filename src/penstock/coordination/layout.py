@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 
 from penstock.coordination.ids import TaskId, durable_name
+from penstock.errors import PartitionCountError
 from penstock.topology import SubTopology, Topology
 from penstock.topology.graph import full_topic
 from penstock.topology.naming import changelog_topic
@@ -32,23 +33,29 @@ class Layout:
     """Partitions of each repartition topic, by its full name."""
 
 
-def lay_out(topology: Topology, application_id: str, partitions: Mapping[str, int]) -> Layout:
+def lay_out(
+    topology: Topology,
+    application_id: str,
+    partitions: Mapping[str, int],
+    *,
+    copartitioned: Iterable[Collection[str]] = (),
+) -> Layout:
     """The tasks and internal topics, given the source topics' numbers of partitions.
 
     A repartition topic has as many partitions as the largest input of what writes it, so that
-    re-keying does not change how wide the application runs.
+    re-keying does not change how wide the application runs; in a group of topics that must be
+    copartitioned it has as many as the others. Raises `PartitionCountError` where users' topics of
+    a group differ.
     """
-    sizes = dict(partitions)
-    repartitions: dict[str, int] = {}
-    waiting = list(topology.sub_topologies)
-    while waiting:
-        known = [sub for sub in waiting if set(sub.input_topics(application_id)) <= set(sizes)]
-        assert known, "a repartition topic that nothing writes cannot be built"
-        for sub in known:
-            waiting.remove(sub)
-            width = _width(sub, application_id, sizes)
-            for topic in set(sub.output_topics(application_id)) & _internal(sub, application_id):
-                repartitions[topic] = sizes[topic] = width
+    groups = [tuple(group) for group in copartitioned]
+    forced: dict[str, int] = {}
+    while True:
+        sizes, repartitions = _sizes(topology, application_id, partitions, forced)
+        wanted = _widths_of_groups(groups, sizes, repartitions)
+        if wanted == forced:
+            break
+        forced = wanted
+    check_copartitioned(groups, sizes)
     changelogs = {
         changelog_topic(application_id, store.name): _width(sub, application_id, sizes)
         for sub in topology.sub_topologies
@@ -61,6 +68,60 @@ def lay_out(topology: Topology, application_id: str, partitions: Mapping[str, in
     return Layout(tasks=tasks, changelogs=changelogs, repartitions=repartitions)
 
 
+def check_copartitioned(groups: Iterable[Collection[str]], sizes: Mapping[str, int]) -> None:
+    """Make sure that the topics of each group have equally many partitions.
+
+    >>> check_copartitioned([("a", "b")], {"a": 2, "b": 2})
+    """
+    for group in groups:
+        first, *others = group
+        for other in others:
+            if sizes[first] != sizes[other]:
+                raise PartitionCountError(
+                    f"{first!r} has {sizes[first]} partitions and {other!r} has {sizes[other]}: "
+                    "records of one key would be in different tasks, and never meet",
+                    where={"topic": other},
+                    hint=f"Give both topics equally many partitions, or call repartition() on the "
+                    f"stream of {other!r} before it is joined",
+                )
+
+
+def _sizes(
+    topology: Topology,
+    application_id: str,
+    partitions: Mapping[str, int],
+    forced: Mapping[str, int],
+) -> tuple[dict[str, int], dict[str, int]]:
+    """The partitions of all topics, and those of the repartition topics alone."""
+    sizes = dict(partitions)
+    repartitions: dict[str, int] = {}
+    waiting = list(topology.sub_topologies)
+    while waiting:
+        known = [sub for sub in waiting if set(sub.input_topics(application_id)) <= set(sizes)]
+        assert known, "a repartition topic that nothing writes cannot be built"
+        for sub in known:
+            waiting.remove(sub)
+            width = _width(sub, application_id, sizes)
+            for topic in set(sub.output_topics(application_id)) & _internal(sub, application_id):
+                repartitions[topic] = sizes[topic] = forced.get(topic, width)
+    return sizes, repartitions
+
+
+def _widths_of_groups(
+    groups: Iterable[Collection[str]], sizes: Mapping[str, int], repartitions: Collection[str]
+) -> dict[str, int]:
+    """How wide the repartition topics of each group are to be: as users' topics, else the widest.
+
+    A wider topic makes what it feeds wider, so this is asked again until nothing changes.
+    """
+    widths: dict[str, int] = {}
+    for group in groups:
+        given = [sizes[topic] for topic in group if topic not in repartitions]
+        width = given[0] if given else max(sizes[topic] for topic in group)
+        widths |= {topic: width for topic in group if topic in repartitions}
+    return widths
+
+
 def _width(sub: SubTopology, application_id: str, sizes: Mapping[str, int]) -> int:
     return max(sizes[topic] for topic in sub.input_topics(application_id))
 
@@ -70,7 +131,7 @@ def _internal(sub: SubTopology, application_id: str) -> set[str]:
 
 
 def _tasks(sub: SubTopology, application_id: str, sizes: Mapping[str, int]) -> list[TaskLayout]:
-    topics = sub.input_topics(application_id)
+    topics = dict.fromkeys(sub.input_topics(application_id))
     return [
         TaskLayout(
             task=TaskId(sub.number, partition),

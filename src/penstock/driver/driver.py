@@ -308,6 +308,7 @@ class Driver:
                 end=moved(entry.position, piece.ranges),
                 address=address,
                 metadata=dict(entry.metadata),
+                more=piece.more,
             )
         return BatchOrder(
             application_id=prepared.application_id,

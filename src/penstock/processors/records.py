@@ -99,10 +99,12 @@ class SliceResult:
 
     `changes` has a row per changelog record (store, key, bare value or null, timestamp), `outputs`
     a row per output record (topic, partition or -1, key, value, timestamp, headers), in order.
-    `dropped` counts records by the reason for which they went no further.
+    `dropped` counts records by the reason for which they went no further. `ends` has the first
+    unprocessed offset of each input that was not processed to the end of its range.
     """
 
     changes: pa.RecordBatch
     outputs: pa.RecordBatch
     dropped: Mapping[str, int]
     metadata: Mapping[str, str]
+    ends: Mapping[tuple[str, int], int] = field(default_factory=dict)

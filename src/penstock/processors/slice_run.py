@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 
 import numpy as np
 import pyarrow as pa
@@ -76,7 +76,7 @@ class SliceRun:
             self._run_waiting()
         self._waiting.append(records)
 
-    def finish(self) -> SliceResult:
+    def finish(self, *, more: Collection[tuple[str, int]] = ()) -> SliceResult:
         """Flush the record cache; returns everything that the slice wants written."""
         self._run_waiting()
         for name, aggregate in self._aggregates.items():
