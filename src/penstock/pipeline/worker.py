@@ -209,14 +209,15 @@ class _SliceWork:
         reply = self._client().commit(header, commit_rows(result))
         if reply.status not in ("ok", "done"):
             raise _StoppedError(reply)
+        records = self._records - self._left(result.ends)
         self._ended = Outcome(
             task=self._slice.task,
             status="committed",
             n=reply.n,
             position=reply.position,
             metadata=reply.metadata,
-            records=self._records - self._left(result.ends),
-            size_bytes=self._bytes,
+            records=records,
+            size_bytes=self._bytes * records // max(self._records, 1),
             changes=result.changes.num_rows,
             outputs=result.outputs.num_rows,
             dropped=dict(result.dropped),
