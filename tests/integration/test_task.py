@@ -31,6 +31,7 @@ from penstock.instance.task import OpenTask, TaskEnvironment
 from penstock.serdes.windowed import window_key
 from penstock.stores.contract import stored_value
 from penstock.stores.directory import StateDirectory
+from penstock.stores.memory import MemoryStore
 
 Rows = list[tuple[bytes, bytes | None, int]]
 
@@ -167,18 +168,44 @@ def changes(rows: Rows) -> pa.RecordBatch:
     return pa.record_batch(columns, schema=protocol.ROWS)
 
 
-def ask(task: OpenTask, question: Question, *rows: tuple[Any, ...]) -> list[tuple[Any, ...]]:
-    """What the task's store answers, as a worker of the next slice asks."""
+def read(task: OpenTask, question: Question, *rows: tuple[Any, ...]) -> list[Any]:
+    """What a worker of the task's next slice hears: batches, and a reply."""
     status = task.status()
     schema = protocol.QUESTIONS[question]
     columns = [pa.array(c, t) for c, t in zip(zip(*rows, strict=True), schema.types, strict=True)]
     header = ReadHeader(
         task="0_0", epoch=status.epoch, n=status.n + 1, store="counts", question=question
     )
-    *batches, reply = task.read(header, pa.table(columns, schema=schema))
+    return list(task.read(header, pa.table(columns, schema=schema)))
+
+
+def ask(task: OpenTask, question: Question, *rows: tuple[Any, ...]) -> list[tuple[Any, ...]]:
+    """What the task's store answers."""
+    *batches, reply = read(task, question, *rows)
     assert isinstance(reply, Reply)
     assert reply.status == "ok", reply
     return [row for batch in batches for row in zip(*batch.to_pydict().values(), strict=True)]
+
+
+def test_a_read_while_a_commit_is_written_does_not_count(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Spark may run a slice twice at once; one of the two commits while the other reads."""
+    world.produce(1)
+    task = world.take(world.store_order(persistent=False))
+    replies: list[Reply] = []
+    apply = MemoryStore.apply
+
+    def slow(store: MemoryStore, changes: Any, *, offset: int | None) -> None:
+        apply(store, changes, offset=offset)
+        if offset is not None:
+            replies.append(read(task, "get", (b"a",))[-1])
+
+    monkeypatch.setattr(MemoryStore, "apply", slow)
+    assert commit(task, [(b"a", b"1", 7)], to=1, metadata={}).status == "ok"
+    assert [reply.status for reply in replies] == ["lost"]
+    assert ask(task, "get", (b"a",)) == [(stored_value(7, b"1"),)]
+    task.close()
 
 
 WINDOWS = {"kind": "window", "retention_ms": 100, "segment_ms": 60, "time_index": "window_start"}

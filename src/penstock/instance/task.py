@@ -89,6 +89,7 @@ class OpenTask:
         # One commit at a time. Reads go on beside it until the store is written, and are refused
         # afterwards by their number.
         self._lock = threading.Lock()
+        self._applying = False
         self._stopping = threading.Event()
 
     # Taking a task.
@@ -108,6 +109,7 @@ class OpenTask:
 
     def _take(self) -> None:
         self._state = "taking"
+        self._applying = False
         # 1. Fence the old owner and wait for its pending markers.
         self._writer = self._new_writer()
         self._writer.open()
@@ -197,7 +199,7 @@ class OpenTask:
 
     def read(self, header: ReadHeader, questions: pa.Table) -> Iterator[pa.RecordBatch | Reply]:
         """A store's answers, if the caller's number is the next one; the reply comes last."""
-        reply = self._refusal(header.epoch, header.n)
+        reply = self._read_refusal(header)
         if reply is not None:
             yield reply
             return
@@ -212,7 +214,13 @@ class OpenTask:
             yield Reply(status="lost", reason=str(error))
             return
         # A commit may have gone by meanwhile; then these values are of two times.
-        yield self._refusal(header.epoch, header.n) or Reply(status="ok", n=header.n)
+        yield self._read_refusal(header) or Reply(status="ok", n=header.n)
+
+    def _read_refusal(self, header: ReadHeader) -> Reply | None:
+        reply = self._refusal(header.epoch, header.n)
+        if reply is None and self._applying:
+            return Reply(status="lost", reason="another run of the slice has just committed")
+        return reply
 
     # Committing.
 
@@ -264,6 +272,7 @@ class OpenTask:
         crash_point("commit.after_txn_before_store")
         # c. The stores, and how much of the changelog they hold now.
         store = ""
+        self._applying = True
         try:
             for store, store_changes in changes.items():
                 self._stores.apply(store, store_changes, ends.get(store))
@@ -273,6 +282,7 @@ class OpenTask:
             self._fail(error)
             return Reply(status="lost", reason=str(error))
         self._standing = _Standing(record.n, record.position, record, metadata=record.metadata)
+        self._applying = False
         crash_point("commit.after_store_before_reply")
         # d. The answer.
         return structs.replace(_done(self._standing), status="ok")
