@@ -6,6 +6,8 @@
         SerdeMissingError              a type is needed to turn bytes into values
       UserFunctionError                a function of the user's raised
       DeserializationError             a record's key or value cannot be decoded
+      BufferFullError                  a suppress buffer that may not emit early is full
+      SchemaRegistryError              a schema registry does not answer, or refuses a schema
       KafkaError                       Kafka, or something in it, is not as needed
         BrokerUnreachableError         nothing answers
         TopicMissingError              a source or sink topic does not exist
@@ -94,6 +96,14 @@ class UserFunctionError(PenstockError):
 
 class DeserializationError(PenstockError):
     """A record's key or value cannot be decoded with the serde that the topology names."""
+
+
+class BufferFullError(PenstockError):
+    """A suppress buffer that may not emit early is full."""
+
+
+class SchemaRegistryError(PenstockError):
+    """A schema registry does not answer, or refuses a schema. No record is at fault."""
 
 
 class KafkaError(PenstockError):

@@ -185,7 +185,6 @@ def test_unknown_names_are_answered_with_the_known_ones() -> None:
 
 
 def test_names_of_internal_topics() -> None:
-    assert repartition_topic("app", "counts") == "app-counts-repartition"
     assert repartition_topic("app", "counts-repartition") == "app-counts-repartition"
     assert changelog_topic("app", "counts") == "app-counts-changelog"
     with pytest.raises(TopologyError):

@@ -1,16 +1,21 @@
 """The operators' semantics over a slice of one task's records: pure, no I/O of their own.
 
-`SliceRun` takes records and a reader of state, and returns what to write: changes of stores and
-records for topics. The result is that of Kafka Streams' depth-first, record-by-record processing,
-computed a column at a time.
+A run takes records and a reader of state, and returns what to write: changes of stores and records
+for topics. The result is that of Kafka Streams' depth-first, record-by-record processing.
+`RecordRun` computes it just so; `SliceRun` computes it a column at a time, for the steps that allow
+it. `start_slice` chooses.
 """
 
+from penstock.processors.choice import Run, runs_in_columns, start_slice
+from penstock.processors.depth_first import RecordRun
 from penstock.processors.needs import ColumnNeeds, needed_columns
 from penstock.processors.partitioner import partitions_of
 from penstock.processors.records import (
     HEADERS_TYPE,
+    Entry,
     Limits,
     Records,
+    ScanReader,
     SliceResult,
     StateReader,
 )
@@ -19,11 +24,17 @@ from penstock.processors.slice_run import SliceRun
 __all__ = [
     "HEADERS_TYPE",
     "ColumnNeeds",
+    "Entry",
     "Limits",
+    "RecordRun",
     "Records",
+    "Run",
+    "ScanReader",
     "SliceResult",
     "SliceRun",
     "StateReader",
     "needed_columns",
     "partitions_of",
+    "runs_in_columns",
+    "start_slice",
 ]

@@ -46,9 +46,10 @@ class SliceRun:
         application_id: str,
         state: StateReader,
         limits: Limits,
-        metadata: Mapping[str, str] = {},
+        metadata: Mapping[str, str] | None = None,
     ) -> None:
         self._sub = sub_topology
+        self._metadata = metadata or {}
         self._limits = limits
         self._application_id = application_id
         self._dropped: Counter[str] = Counter()
@@ -77,7 +78,11 @@ class SliceRun:
         self._waiting.append(records)
 
     def finish(self, *, more: Collection[tuple[str, int]] = ()) -> SliceResult:
-        """Flush the record cache; returns everything that the slice wants written."""
+        """Flush the record cache; returns everything that the slice wants written.
+
+        With one input it does not matter whether Kafka holds `more` of it.
+        """
+        del more
         self._run_waiting()
         for name, aggregate in self._aggregates.items():
             batch = aggregate.flush(self._rows)
@@ -88,7 +93,7 @@ class SliceRun:
             changes=self._changes.result(),
             outputs=self._outputs.result(),
             dropped=dict(self._dropped),
-            metadata={},
+            metadata=self._metadata,
         )
 
     def _make_aggregates(self, state: StateReader) -> dict[str, AggregateRun]:

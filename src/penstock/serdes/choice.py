@@ -5,14 +5,24 @@ from __future__ import annotations
 import dataclasses
 import types
 import typing
+from datetime import datetime
 from typing import Any, TypeVar
+from uuid import UUID
 
 import msgspec
 
 from penstock.errors import TopologyError
 from penstock.serdes.contract import Serde
+from penstock.serdes.datetimes import DateTimeSerde
 from penstock.serdes.json import JsonSerde
-from penstock.serdes.scalars import BoolSerde, BytesSerde, DoubleSerde, LongSerde, StringSerde
+from penstock.serdes.scalars import (
+    BoolSerde,
+    BytesSerde,
+    DoubleSerde,
+    LongSerde,
+    StringSerde,
+    UuidSerde,
+)
 
 T = TypeVar("T")
 
@@ -22,6 +32,8 @@ _BY_TYPE: dict[Any, Serde[Any]] = {
     int: LongSerde(),
     float: DoubleSerde(),
     bool: BoolSerde(),
+    UUID: UuidSerde(),
+    datetime: DateTimeSerde(),
 }
 
 
@@ -43,8 +55,8 @@ def serde_of(type_or_serde: type[T] | Serde[T]) -> Serde[T]:
         return JsonSerde(kind)
     raise TopologyError(
         f"There is no serde for {kind!r}",
-        hint="Use bytes, str, int, float, bool, a dataclass, a msgspec Struct, dict or list, "
-        "or pass a Serde object",
+        hint="Use bytes, str, int, float, bool, UUID, datetime, a dataclass, a msgspec Struct, a "
+        "TypedDict, dict or list; or pass ps.JsonSerde(kind) or ps.serde(to_bytes, from_bytes)",
     )
 
 

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from typing import ClassVar, Generic, TypeVar
+from typing import ClassVar, Generic, Literal, TypeVar
 
 import pyarrow as pa
 
 T = TypeVar("T")
+RecordPart = Literal["key", "value"]
 
 
 class Serde(ABC, Generic[T]):
@@ -44,6 +45,14 @@ class Serde(ABC, Generic[T]):
     @abstractmethod
     def deserialize(self, data: bytes) -> T:
         """The value of these bytes; raises `ValueError` where they are not one."""
+
+    def for_topic(self, topic: str, part: RecordPart) -> Serde[T]:
+        """The serde for the keys or the values of one topic; most are the same for all of them.
+
+        To be called where the topic is known, with the name that Kafka has for it.
+        """
+        del topic, part
+        return self
 
     def deserialize_column(self, array: pa.BinaryArray) -> list[T | None]:
         """The values of a column; a null stays `None`."""

@@ -1,11 +1,13 @@
-"""Kafka's own serdes: bytes, String, Long, Double, Boolean, with whole columns done in C."""
+"""Kafka's own serdes of single values, with whole columns of numbers and text done in C."""
 
 from __future__ import annotations
 
+import re
 import struct
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, TypeVar
+from uuid import UUID
 
 import numpy as np
 import numpy.typing as npt
@@ -64,17 +66,18 @@ class StringSerde(Serde[str]):
         array.cast(pa.string())
 
 
-class _EightBytes:
-    """Columns of 8-byte big-endian numbers, read and written as one block of memory."""
+class _Numbers:
+    """Columns of big-endian numbers of one width, read and written as one block of memory."""
 
+    width: ClassVar[int]
     big_endian: ClassVar[str]
     native: ClassVar[Any]
 
     def read(self, array: pa.BinaryArray) -> npt.NDArray[Any]:
-        """The numbers of a column, 0 at nulls; raises `ValueError` for another length than 8."""
+        """The numbers of a column, 0 at nulls; raises `ValueError` for another length."""
         present = array.drop_null() if array.null_count else array
-        if not _all_have_length(present, 8):
-            raise ValueError("a number must have 8 bytes")
+        if not _all_have_length(present, self.width):
+            raise ValueError(f"a number must have {self.width} bytes")
         start = present.offset
         offsets = np.frombuffer(present.buffers()[1], dtype=np.int32)
         data = present.buffers()[2]
@@ -93,40 +96,36 @@ class _EightBytes:
         self, numbers: npt.NDArray[Any], valid: npt.NDArray[np.bool_] | None = None
     ) -> pa.BinaryArray:
         """The column of these numbers, null where not `valid`."""
+        width = self.width
         data = pa.py_buffer(np.ascontiguousarray(numbers.astype(self.big_endian)))
-        offsets = np.arange(0, 8 * len(numbers) + 1, 8, dtype=np.int32)
+        offsets = np.arange(0, width * len(numbers) + 1, width, dtype=np.int32)
         buffers = [None, pa.py_buffer(offsets), data]
         if valid is not None and not valid.all():
             buffers[0] = pa.py_buffer(np.packbits(valid, bitorder="little"))
         return pa.Array.from_buffers(pa.binary(), len(numbers), buffers)
 
 
-@dataclass(frozen=True)
-class LongSerde(Serde[int], _EightBytes):
-    """A whole number as 8 bytes, big-endian, signed: Kafka's Long."""
+class _Whole(_Numbers, Serde[int]):
+    """Whole numbers, big-endian, signed."""
 
-    name: ClassVar[str] = "long"
     immutable: ClassVar[bool] = True
-    fixed_length: ClassVar[int | None] = 8
-    big_endian: ClassVar[str] = ">i8"
-    native: ClassVar[Any] = np.int64
 
     def serialize(self, value: int) -> bytes:
         try:
-            return _expect(value, int).to_bytes(8, "big", signed=True)
+            return _expect(value, int).to_bytes(self.width, "big", signed=True)
         except OverflowError as error:
-            raise ValueError(f"{value} does not fit into 64 bits") from error
+            raise ValueError(f"{value} does not fit into {8 * self.width} bits") from error
 
     def deserialize(self, data: bytes) -> int:
-        if len(data) != 8:
-            raise ValueError(f"a long has 8 bytes, not {len(data)}")
+        if len(data) != self.width:
+            raise ValueError(f"a {self.name} has {self.width} bytes, not {len(data)}")
         return int.from_bytes(data, "big", signed=True)
 
     def deserialize_column(self, array: pa.BinaryArray) -> list[int | None]:
         return _with_nulls(self.read(array).tolist(), array)
 
     def serialize_column(self, values: Sequence[int | None]) -> pa.BinaryArray:
-        column = pa.array(values, type=pa.int64())
+        column = pa.array(values, type=pa.from_numpy_dtype(self.native))
         return self.write(*_numbers_and_validity(column))
 
     def check_column(self, array: pa.BinaryArray) -> None:
@@ -134,32 +133,108 @@ class LongSerde(Serde[int], _EightBytes):
 
 
 @dataclass(frozen=True)
-class DoubleSerde(Serde[float], _EightBytes):
-    """A floating-point number as 8 bytes, big-endian: Kafka's Double."""
+class LongSerde(_Whole):
+    """A whole number as 8 bytes, big-endian, signed: Kafka's Long."""
 
-    name: ClassVar[str] = "double"
-    immutable: ClassVar[bool] = True
+    name: ClassVar[str] = "long"
     fixed_length: ClassVar[int | None] = 8
-    big_endian: ClassVar[str] = ">f8"
-    native: ClassVar[Any] = np.float64
+    width: ClassVar[int] = 8
+    big_endian: ClassVar[str] = ">i8"
+    native: ClassVar[Any] = np.int64
+
+
+@dataclass(frozen=True)
+class IntegerSerde(_Whole):
+    """A whole number as 4 bytes, big-endian, signed: Kafka's Integer."""
+
+    name: ClassVar[str] = "integer"
+    fixed_length: ClassVar[int | None] = 4
+    width: ClassVar[int] = 4
+    big_endian: ClassVar[str] = ">i4"
+    native: ClassVar[Any] = np.int32
+
+
+@dataclass(frozen=True)
+class ShortSerde(_Whole):
+    """A whole number as 2 bytes, big-endian, signed: Kafka's Short."""
+
+    name: ClassVar[str] = "short"
+    fixed_length: ClassVar[int | None] = 2
+    width: ClassVar[int] = 2
+    big_endian: ClassVar[str] = ">i2"
+    native: ClassVar[Any] = np.int16
+
+
+class _Floating(_Numbers, Serde[float]):
+    """Floating-point numbers, big-endian."""
+
+    immutable: ClassVar[bool] = True
+    layout: ClassVar[str]
 
     def serialize(self, value: float) -> bytes:
-        return struct.pack(">d", value)
+        try:
+            return struct.pack(self.layout, value)
+        except OverflowError as error:
+            raise ValueError(f"{value} does not fit into {8 * self.width} bits") from error
+        except struct.error as error:
+            raise TypeError(f"expected float, got {type(value).__name__}") from error
 
     def deserialize(self, data: bytes) -> float:
-        if len(data) != 8:
-            raise ValueError(f"a double has 8 bytes, not {len(data)}")
-        return float(struct.unpack(">d", data)[0])
+        if len(data) != self.width:
+            raise ValueError(f"a {self.name} has {self.width} bytes, not {len(data)}")
+        return float(struct.unpack(self.layout, data)[0])
 
     def deserialize_column(self, array: pa.BinaryArray) -> list[float | None]:
         return _with_nulls(self.read(array).tolist(), array)
 
     def serialize_column(self, values: Sequence[float | None]) -> pa.BinaryArray:
         column = pa.array(values, type=pa.float64(), from_pandas=False)
-        return self.write(*_numbers_and_validity(column))
+        numbers, valid = _numbers_and_validity(column)
+        return self.write(self.narrowed(numbers), valid)
+
+    def narrowed(self, numbers: npt.NDArray[Any]) -> npt.NDArray[Any]:
+        """The numbers in this serde's width."""
+        return numbers
 
     def check_column(self, array: pa.BinaryArray) -> None:
         self.read(array)
+
+
+@dataclass(frozen=True)
+class DoubleSerde(_Floating):
+    """A floating-point number as 8 bytes, big-endian: Kafka's Double."""
+
+    name: ClassVar[str] = "double"
+    fixed_length: ClassVar[int | None] = 8
+    width: ClassVar[int] = 8
+    big_endian: ClassVar[str] = ">f8"
+    native: ClassVar[Any] = np.float64
+    layout: ClassVar[str] = ">d"
+
+
+@dataclass(frozen=True)
+class FloatSerde(_Floating):
+    """A floating-point number as 4 bytes, big-endian: Kafka's Float.
+
+    Python's floats have 8 bytes: what is read back is the nearest number that 4 bytes can hold.
+
+    >>> FloatSerde().deserialize(FloatSerde().serialize(0.1))
+    0.10000000149011612
+    """
+
+    name: ClassVar[str] = "float"
+    fixed_length: ClassVar[int | None] = 4
+    width: ClassVar[int] = 4
+    big_endian: ClassVar[str] = ">f4"
+    native: ClassVar[Any] = np.float32
+    layout: ClassVar[str] = ">f"
+
+    def narrowed(self, numbers: npt.NDArray[Any]) -> npt.NDArray[Any]:
+        with np.errstate(over="ignore"):
+            narrow = numbers.astype(np.float32)
+        if bool((np.isinf(narrow) & np.isfinite(numbers)).any()):
+            raise ValueError("a number does not fit into 32 bits")
+        return narrow
 
 
 @dataclass(frozen=True)
@@ -177,6 +252,31 @@ class BoolSerde(Serde[bool]):
         if data not in (b"\x00", b"\x01"):
             raise ValueError(f"a boolean is one byte, 0 or 1, not {data[:8]!r}")
         return data == b"\x01"
+
+
+_UUID_TEXT = re.compile(rb"[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}")
+
+
+@dataclass(frozen=True)
+class UuidSerde(Serde[UUID]):
+    """A UUID as its text, 36 characters in lower case: Kafka's UUID.
+
+    >>> UuidSerde().serialize(UUID(int=1))
+    b'00000000-0000-0000-0000-000000000001'
+    """
+
+    name: ClassVar[str] = "uuid"
+    immutable: ClassVar[bool] = True
+    fixed_length: ClassVar[int | None] = 36
+
+    def serialize(self, value: UUID) -> bytes:
+        return str(_expect(value, UUID)).encode()
+
+    def deserialize(self, data: bytes) -> UUID:
+        # Python's constructor takes many spellings, among them some that Java writes nowhere.
+        if _UUID_TEXT.fullmatch(data) is None:
+            raise ValueError(f"a UUID is 36 characters of text, not {data[:40]!r}")
+        return UUID(data.decode())
 
 
 def _expect(value: Any, kind: type[T]) -> T:

@@ -1,17 +1,17 @@
 """Keys of windows and sessions, in Kafka Streams' bytes.
 
-    in a window store    key, 8 bytes of start, 4 bytes of sequence number
-    in a topic           key, 8 bytes of start
-    sessions, in both    key, 8 bytes of end, 8 bytes of start
+in a window store    key, 8 bytes of start, 4 bytes of sequence number
+in a topic           key, 8 bytes of start
+sessions, in both    key, 8 bytes of end, 8 bytes of start
 """
 
 from __future__ import annotations
 
 import struct
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Generic, NamedTuple, TypeVar
 
-from penstock.serdes.contract import Serde
+from penstock.serdes.contract import RecordPart, Serde
 
 K = TypeVar("K")
 
@@ -48,13 +48,18 @@ class WindowedSerde(Serde[Windowed[Any]]):
     name: ClassVar[str] = "windowed"
 
     def serialize(self, value: Windowed[Any]) -> bytes:
+        _check_times(value.start, value.end)
         return self.inner.serialize(value.key) + _START.pack(value.start)
 
     def deserialize(self, data: bytes) -> Windowed[Any]:
         _check_length(data, TIME_BYTES)
         (start,) = _START.unpack_from(data, len(data) - TIME_BYTES)
-        key = self.inner.deserialize(data[:-TIME_BYTES])
-        return Windowed(key, start, window_end(start, self.size_ms))
+        end = window_end(start, self.size_ms)
+        _check_times(start, end)
+        return Windowed(self.inner.deserialize(data[:-TIME_BYTES]), start, end)
+
+    def for_topic(self, topic: str, part: RecordPart) -> WindowedSerde:
+        return replace(self, inner=self.inner.for_topic(topic, part))
 
 
 @dataclass(frozen=True)
@@ -65,12 +70,17 @@ class SessionWindowedSerde(Serde[Windowed[Any]]):
     name: ClassVar[str] = "session-windowed"
 
     def serialize(self, value: Windowed[Any]) -> bytes:
+        _check_times(value.start, value.end)
         return session_key(self.inner.serialize(value.key), value.start, value.end)
 
     def deserialize(self, data: bytes) -> Windowed[Any]:
         _check_length(data, SESSION_TAIL_BYTES)
         key, start, end = split_session_key(data)
+        _check_times(start, end)
         return Windowed(self.inner.deserialize(key), start, end)
+
+    def for_topic(self, topic: str, part: RecordPart) -> SessionWindowedSerde:
+        return replace(self, inner=self.inner.for_topic(topic, part))
 
 
 def window_end(start: int, size_ms: int) -> int:
@@ -107,3 +117,9 @@ def split_session_key(data: bytes) -> tuple[bytes, int, int]:
 def _check_length(data: bytes, tail: int) -> None:
     if len(data) < tail:
         raise ValueError(f"a windowed key has at least {tail} bytes, and this one {len(data)}")
+
+
+def _check_times(start: int, end: int) -> None:
+    # Java has no such windows: with them, bytes that are no windowed key at all would pass for one.
+    if not 0 <= start <= end <= _LONG_MAX:
+        raise ValueError(f"a window cannot begin at {start} and end at {end}")

@@ -14,7 +14,7 @@ import pyarrow as pa
 from penstock.application import Application
 from penstock.config import Config
 from penstock.errors import TopicMissingError, TopologyError
-from penstock.processors import HEADERS_TYPE, Limits, Records, SliceRun
+from penstock.processors import HEADERS_TYPE, Limits, Records, start_slice
 from penstock.serdes import Serde, serde_of
 from penstock.testing.stores import DriverState, StoreView
 from penstock.testing.topics import InputTopic, OutputTopic, RawRecord
@@ -62,7 +62,8 @@ class TopologyTestDriver:
             on_bad_record=config.deserialization_exception_handler,
             partition_counts=dict.fromkeys(_outputs(topology, self._id), 1),
         )
-        self._state = DriverState()
+        self._state = DriverState(self._specs)
+        self._metadata: dict[str, dict[str, str]] = {}
         self._offsets: Counter[str] = Counter()
         self._written: defaultdict[str, deque[RawRecord]] = defaultdict(deque)
 
@@ -113,16 +114,19 @@ class TopologyTestDriver:
 
     def _run(self, record: RawRecord) -> list[RawRecord]:
         offset = self._offsets[record.topic]
-        run = SliceRun(
-            self._readers[record.topic],
+        sub_topology = self._readers[record.topic]
+        run = start_slice(
+            sub_topology,
             application_id=self._id,
             state=self._state,
             limits=self._limits,
+            metadata=self._metadata.get(sub_topology.name, {}),
         )
         run.process(_records(record, offset))
         result = run.finish()
         self._offsets[record.topic] += 1
         self._state.apply(result.changes)
+        self._metadata[sub_topology.name] = dict(result.metadata)
         self.dropped.update(result.dropped)
         return [_raw(row) for row in result.outputs.to_pylist()]
 

@@ -2,12 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Generic, TypeVar
 
 import pyarrow as pa
 
+from penstock.processors import Entry
 from penstock.processors.record_cache import TIMESTAMP_BYTES
+from penstock.serdes import Serde, SessionWindowedSerde, Windowed
+from penstock.serdes.windowed import (
+    SESSION_TAIL_BYTES,
+    WINDOW_TAIL_BYTES,
+    split_session_key,
+    split_window_key,
+    window_end,
+    window_key,
+)
 from penstock.topology import StoreSpec
 
 K = TypeVar("K")
@@ -17,7 +27,8 @@ V = TypeVar("V")
 class DriverState:
     """The bytes of all stores, as an instance would hold them: 8 bytes of time, then the value."""
 
-    def __init__(self) -> None:
+    def __init__(self, specs: Mapping[str, StoreSpec]) -> None:
+        self._specs = specs
         self._stores: dict[str, dict[bytes, bytes]] = {}
 
     def of(self, store: str) -> dict[bytes, bytes]:
@@ -29,6 +40,39 @@ class DriverState:
         held = self.of(store)
         return pa.array([held.get(key) for key in keys.to_pylist()], pa.binary())
 
+    def fetch_many(
+        self, store: str, questions: Sequence[tuple[bytes, int, int]]
+    ) -> list[list[Entry]]:
+        """For each (key, first, last): that key's windows of those times."""
+        spec = self._specs[store]
+        tail = SESSION_TAIL_BYTES if spec.kind == "session" else WINDOW_TAIL_BYTES
+        by_key: dict[bytes, list[Entry]] = {}
+        for entry in self._sorted(store):
+            by_key.setdefault(entry[0][:-tail], []).append(entry)
+        return [
+            [each for each in by_key.get(key, ()) if first <= _time(spec, each) <= last]
+            for key, first, last in questions
+        ]
+
+    def range_many(
+        self, store: str, ranges: Sequence[tuple[bytes | None, bytes | None]]
+    ) -> list[list[Entry]]:
+        """For each (lower, upper): the entries between."""
+        return [
+            [
+                entry
+                for entry in self._sorted(store)
+                if (lower is None or lower <= entry[0]) and (upper is None or entry[0] < upper)
+            ]
+            for lower, upper in ranges
+        ]
+
+    def fetch_times(self, store: str, first: int, last: int) -> list[Entry]:
+        """The entries of first..last, by time and then by key."""
+        spec = self._specs[store]
+        found = [each for each in self._sorted(store) if first <= _time(spec, each) <= last]
+        return sorted(found, key=lambda each: (_time(spec, each), each[0]))
+
     def apply(self, changes: pa.RecordBatch) -> None:
         """Write what a slice changed."""
         for change in changes.to_pylist():
@@ -39,13 +83,31 @@ class DriverState:
                 time = change["timestamp"].to_bytes(TIMESTAMP_BYTES, "big", signed=True)
                 held[change["key"]] = time + change["value"]
 
+    def _sorted(self, store: str) -> list[Entry]:
+        return sorted(self.of(store).items())
+
+
+def _time(spec: StoreSpec, entry: Entry) -> int:
+    """Where in time an entry lies."""
+    if spec.kind == "session":
+        return split_session_key(entry[0])[2]
+    if spec.kind == "window":
+        return split_window_key(entry[0])[1]
+    return int.from_bytes(entry[1][-TIMESTAMP_BYTES:], "big", signed=True)
+
 
 class StoreView(Mapping[K, V], Generic[K, V]):
-    """A key-value store as a test sees it: a mapping, in the order of the keys' bytes."""
+    """A store as a test sees it: a mapping, in the order of the keys' bytes.
+
+    Keys of windows and sessions are `Windowed`.
+    """
 
     def __init__(self, spec: StoreSpec, held: dict[bytes, bytes]) -> None:
         self._spec = spec
         self._held = held
+        self._keys: Serde[Any] = spec.key_serde
+        if spec.kind == "session":
+            self._keys = SessionWindowedSerde(spec.key_serde)
 
     def __getitem__(self, key: K) -> V:
         """The value of a key; `KeyError` if it has none."""
@@ -54,7 +116,7 @@ class StoreView(Mapping[K, V], Generic[K, V]):
 
     def __iter__(self) -> Iterator[K]:
         """The keys."""
-        return (self._spec.key_serde.deserialize(key) for key in sorted(self._held))
+        return (self._key(key) for key in sorted(self._held))
 
     def __len__(self) -> int:
         """How many keys it holds."""
@@ -64,8 +126,20 @@ class StoreView(Mapping[K, V], Generic[K, V]):
         """The time of a key's value, in milliseconds since the epoch."""
         return int.from_bytes(self._stored(key)[:TIMESTAMP_BYTES], "big", signed=True)
 
+    def _key(self, data: bytes) -> Any:
+        if self._spec.kind != "window":
+            return self._keys.deserialize(data)
+        assert self._spec.window_ms is not None
+        key, start, _ = split_window_key(data)
+        return Windowed(self._keys.deserialize(key), start, window_end(start, self._spec.window_ms))
+
+    def _bytes(self, key: Any) -> bytes:
+        if self._spec.kind != "window":
+            return self._keys.serialize(key)
+        return window_key(self._keys.serialize(key.key), key.start)
+
     def _stored(self, key: Any) -> bytes:
-        stored = self._held.get(self._spec.key_serde.serialize(key))
+        stored = self._held.get(self._bytes(key))
         if stored is None:
             raise KeyError(key)
         return stored

@@ -8,10 +8,12 @@ from typing import TypeVar
 from penstock.errors import TopologyError
 from penstock.serdes import Serde, serde_of
 from penstock.topology.draft import Draft, Names
+from penstock.topology.flow import Flow
 from penstock.topology.graph import Topology
 from penstock.topology.naming import check_name
 from penstock.topology.nodes import SourceNode, StoreSpec
-from penstock.topology.streams import KStream, KTable, _Flow, latest_values
+from penstock.topology.streams import KStream
+from penstock.topology.tables import KTable, latest_values
 
 K = TypeVar("K")
 V = TypeVar("V")
@@ -53,7 +55,7 @@ class StreamsBuilder:
         self._draft.add_source(
             SourceNode(name=step, topics=topics, key_serde=key_serde, value_serde=value_serde)
         )
-        return KStream(_Flow(self._draft, step, key_serde, value_serde, origin=topics[0]))
+        return KStream(Flow(self._draft, step, key_serde, value_serde, origin=topics[0]))
 
     def table(
         self,

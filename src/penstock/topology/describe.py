@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
-from penstock.topology.nodes import AggregateNode, Node, SinkNode, SourceNode
+from penstock.topology.nodes import Node, SinkNode, SourceNode
 
 
 @dataclass(eq=False)
@@ -87,7 +87,7 @@ def _text(entry: _Entry) -> str:
         return f"Source: {node.name} (topics: [{', '.join(sorted(node.topics))}]){after}"
     if isinstance(node, SinkNode):
         return f"Sink: {node.name} (topic: {node.topic}){before}"
-    stores = node.store if isinstance(node, AggregateNode) else ""
+    stores = ", ".join(sorted(node.stores))
     return f"Processor: {node.name} (stores: [{stores}]){after}{before}"
 
 

@@ -12,7 +12,6 @@ from penstock.serdes import Serde
 from penstock.topology.graph import SubTopology, Topology
 from penstock.topology.naming import check_name, repartition_base
 from penstock.topology.nodes import (
-    AggregateNode,
     DropNullKeyNode,
     Node,
     SinkNode,
@@ -54,6 +53,7 @@ class Draft:
         self._nodes: dict[str, Node] = {}
         self._children: dict[str, list[str]] = {}
         self._stores: dict[str, StoreSpec] = {}
+        self._joined: list[tuple[str, str]] = []
 
     def number(self, prefix: str) -> str:
         """The next of Kafka Streams' generated names."""
@@ -112,22 +112,47 @@ class Draft:
         self._stores[spec.name] = spec
 
     def add_repartition(
-        self, parent: str, name: str, key: Serde[Any], value: Serde[Any], *, generated: bool
+        self,
+        parent: str,
+        name: str,
+        key: Serde[Any],
+        value: Serde[Any],
+        *,
+        generated: bool,
+        parts: tuple[str, ...] = ("SINK", "FILTER", "SOURCE"),
+        partitions: int | None = None,
     ) -> str:
-        """Send records through an internal topic, so that equal keys meet in one task."""
+        """Send records through an internal topic, so that equal keys meet in one task.
+
+        Without the part `FILTER` records without a key go there too.
+        """
         base = repartition_base(check_name(name, "repartition"))
-        numbered = [self.number(f"KSTREAM-{part}-") for part in ("SINK", "FILTER", "SOURCE")]
-        sink, drop, source = (
-            numbered if generated else [f"{base}-{part}" for part in ("sink", "filter", "source")]
+        numbered = {part: self.number(f"KSTREAM-{part}-") for part in parts}
+        if not generated:
+            numbered = {part: f"{base}-{part.lower()}" for part in parts}
+        if "FILTER" in numbered:
+            parent = self.add(DropNullKeyNode(name=numbered["FILTER"]), after=[parent])
+        sink = SinkNode(
+            name=numbered["SINK"],
+            topic=base,
+            key_serde=key,
+            value_serde=value,
+            repartition=True,
+            partitions=partitions,
         )
-        self.add(DropNullKeyNode(name=drop), after=[parent])
-        write = SinkNode(name=sink, topic=base, key_serde=key, value_serde=value, repartition=True)
-        self.add(write, after=[drop])
-        return self.add_source(
-            SourceNode(
-                name=source, topics=(base,), key_serde=key, value_serde=value, repartition=True
-            )
+        self.add(sink, after=[parent])
+        source = SourceNode(
+            name=numbered["SOURCE"],
+            topics=(base,),
+            key_serde=key,
+            value_serde=value,
+            repartition=True,
         )
+        return self.add_source(source)
+
+    def join_partitions(self, left: str, right: str) -> None:
+        """Note that the records of two steps meet by key, so that partitions must correspond."""
+        self._joined.append((left, right))
 
     def compile(self) -> Topology:
         """Cut into sub-topologies, numbered by their first source, and freeze."""
@@ -157,15 +182,32 @@ class Draft:
         for name, node in self._nodes.items():
             for child in self._children[name]:
                 root[find(child)] = find(name)
-            if isinstance(node, AggregateNode):
-                root[find(name)] = find(users.setdefault(node.store, name))
+            for store in node.stores:
+                root[find(name)] = find(users.setdefault(store, name))
         return {name: find(name) for name in root}
 
     def _sub_topology(self, number: int, nodes: list[Node]) -> SubTopology:
         sources = tuple(node for node in nodes if isinstance(node, SourceNode))
-        names = dict.fromkeys(node.store for node in nodes if isinstance(node, AggregateNode))
+        names = dict.fromkeys(store for node in nodes for store in node.stores)
         stores = tuple(self._stores[name] for name in names)
         name = stores[0].name if stores else f"from-{sources[0].topics[0]}"
+        members = {node.name for node in nodes}
         return SubTopology(
-            number=number, name=name, sources=sources, nodes=tuple(nodes), stores=stores
+            number=number,
+            name=name,
+            sources=sources,
+            nodes=tuple(nodes),
+            stores=stores,
+            copartitioned=tuple(
+                tuple(dict.fromkeys(self._sources_of(left) + self._sources_of(right)))
+                for left, right in self._joined
+                if left in members
+            ),
         )
+
+    def _sources_of(self, step: str) -> list[str]:
+        """The sources that a step's records come from."""
+        if isinstance(self._nodes[step], SourceNode):
+            return [step]
+        parents = [name for name, children in self._children.items() if step in children]
+        return [source for parent in parents for source in self._sources_of(parent)]

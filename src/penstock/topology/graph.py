@@ -8,7 +8,7 @@ from functools import cached_property
 from penstock.errors import TopologyError
 from penstock.topology.describe import describe
 from penstock.topology.naming import repartition_topic
-from penstock.topology.nodes import AggregateNode, Node, SinkNode, SourceNode, StoreSpec
+from penstock.topology.nodes import Node, SinkNode, SourceNode, StoreSpec
 
 
 @dataclass(frozen=True)
@@ -24,6 +24,8 @@ class SubTopology:
     sources: tuple[SourceNode, ...]
     nodes: tuple[Node, ...]
     stores: tuple[StoreSpec, ...]
+    copartitioned: tuple[tuple[str, ...], ...] = ()
+    """Sources whose topics must have equally many partitions, because their records are joined."""
 
     @cached_property
     def by_name(self) -> dict[str, Node]:
@@ -41,10 +43,6 @@ class SubTopology:
             if spec.name == name:
                 return spec
         raise TopologyError(f"Sub-topology {self.name} has no store {name!r}")
-
-    def stores_of(self, node: Node) -> tuple[str, ...]:
-        """The names of the stores that a step uses."""
-        return (node.store,) if isinstance(node, AggregateNode) else ()
 
     def input_topics(self, application_id: str) -> tuple[str, ...]:
         """The full names of all topics that it reads."""

@@ -35,12 +35,12 @@ def repartition_base(name: str) -> str:
 
 
 def repartition_topic(application_id: str, base: str) -> str:
-    """The full name of a repartition topic: `<application_id>-<name>-repartition`.
+    """The full name of an internal topic: `<application_id>-<name>`.
 
     >>> repartition_topic("monitoring", "counts-repartition")
     'monitoring-counts-repartition'
     """
-    return check_name(f"{application_id}-{repartition_base(base)}", "repartition topic")
+    return check_name(f"{application_id}-{base}", "repartition topic")
 
 
 def changelog_topic(application_id: str, store: str) -> str:

@@ -7,8 +7,12 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from penstock.serdes import Serde
+from penstock.topology.suppression import BufferLimits
+from penstock.topology.windows import JoinWindows, Windows
 
 AggregateKind = Literal["count", "reduce", "aggregate", "latest"]
+Emit = Literal["update", "close"]
+Side = Literal["left", "right"]
 StoreKind = Literal["key_value", "window", "session"]
 TimeIndex = Literal["window_start", "session_end", "value_tail"]
 """Where an entry's time is: in the key of a window or a session, or in the value's last 8 bytes."""
@@ -22,6 +26,11 @@ class Node:
 
     name: str
     children: tuple[str, ...] = ()
+
+    @property
+    def stores(self) -> tuple[str, ...]:
+        """The names of the stores that it uses."""
+        return ()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -122,20 +131,203 @@ class AggregateNode(Node):
     initializer: Callable[[], Any] | None = None
     aggregator: Callable[..., Any] | None = None
 
+    @property
+    def stores(self) -> tuple[str, ...]:
+        return (self.store,)
+
 
 @dataclass(frozen=True, kw_only=True)
-class TableFilterNode(Node):
+class WindowAggregateNode(AggregateNode):
+    """Keeps one value per key and window in `store`.
+
+    `merger(key, left, right)` makes one of two sessions. With `emit` "close" a result leaves once,
+    when its window can no longer change.
+    """
+
+    windows: Windows
+    merger: Callable[[Any, Any, Any], Any] | None = None
+    emit: Emit = "update"
+
+
+@dataclass(frozen=True, kw_only=True)
+class MergeNode(Node):
+    """Passes the records of several streams on as they come."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class MaterializableNode(Node):
+    """A table's step that may keep its results in a store."""
+
+    store: str | None = None
+
+    @property
+    def stores(self) -> tuple[str, ...]:
+        return () if self.store is None else (self.store,)
+
+
+@dataclass(frozen=True, kw_only=True)
+class TableFilterNode(MaterializableNode):
     """Passes a change on, as a deletion where `predicate(key, value)` is false (`negate`: true)."""
 
+    parent: str = ""
     predicate: Callable[[Any, Any], bool]
     negate: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)
-class TableMapValuesNode(Node):
+class TableMapValuesNode(MaterializableNode):
     """Replaces a table's value by `mapper(value)`; a deletion stays one."""
 
+    parent: str = ""
     mapper: Callable[[Any], Any]
+
+
+@dataclass(frozen=True, kw_only=True)
+class TableSelectNode(Node):
+    """Turns a table's rows into rows `mapper(key, value)` of another key, old rows included."""
+
+    mapper: Callable[[Any, Any], tuple[Any, Any]]
+
+
+@dataclass(frozen=True, kw_only=True)
+class TableAggregateNode(AggregateNode):
+    """Keeps one value per group of a table's rows; `subtractor` takes out what a row was before."""
+
+    subtractor: Callable[..., Any] | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class SuppressNode(Node):
+    """Holds a table's changes back in the buffer `store`.
+
+    `duration_ms` is the time limit or, with `final`, the grace of the windows.
+    """
+
+    parent: str
+    store: str
+    duration_ms: int
+    final: bool
+    buffer: BufferLimits
+    key_serde: Serde[Any]
+    value_serde: Serde[Any]
+
+    @property
+    def stores(self) -> tuple[str, ...]:
+        return (self.store,)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ReadingNode(Node):
+    """A step that looks into stores of other steps."""
+
+    reads: tuple[str, ...]
+
+    @property
+    def stores(self) -> tuple[str, ...]:
+        return self.reads
+
+
+@dataclass(frozen=True, kw_only=True)
+class StreamTableJoinNode(ReadingNode):
+    """Joins a record with the row that the table `table` has now for its key."""
+
+    table: str
+    joiner: Callable[[Any, Any], Any]
+    left: bool
+
+
+@dataclass(frozen=True, kw_only=True)
+class TableJoinNode(ReadingNode):
+    """One side of a join of tables: what changes here meets the row of `other`.
+
+    `side` says which argument of `joiner` comes from here; `here` and `there` whether a missing row
+    of this side, or of the other, is joined as None.
+    """
+
+    parent: str
+    other: str
+    joiner: Callable[[Any, Any], Any]
+    side: Side
+    here_outer: bool
+    there_outer: bool
+
+
+@dataclass(frozen=True, kw_only=True)
+class TableMergeNode(MaterializableNode):
+    """Brings the two sides of a join of tables together."""
+
+    left: str
+    right: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class JoinWindowNode(Node):
+    """Keeps one side of a join of streams in a window store, after it has been joined."""
+
+    store: str
+
+    @property
+    def stores(self) -> tuple[str, ...]:
+        return (self.store,)
+
+
+@dataclass(frozen=True, kw_only=True)
+class StreamJoinNode(ReadingNode):
+    """One side of a join of streams: a record meets those of `other_store` in its window.
+
+    `outer` says whether a record of this side that meets nothing is joined with None;
+    `unmatched` is the store in which such records wait, if either side has them.
+    """
+
+    joiner: Callable[[Any, Any], Any]
+    side: Side
+    windows: JoinWindows
+    own_store: str
+    other_store: str
+    outer: bool
+    unmatched: str | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class SubscribeNode(Node):
+    """Tells the right side of a foreign-key join which row a left one refers to."""
+
+    extractor: Callable[[Any], Any]
+    left: bool
+    value_serde: Serde[Any]
+
+
+@dataclass(frozen=True, kw_only=True)
+class RegisterNode(Node):
+    """Keeps in `store` which left rows refer to which right one."""
+
+    store: str
+
+    @property
+    def stores(self) -> tuple[str, ...]:
+        return (self.store,)
+
+
+@dataclass(frozen=True, kw_only=True)
+class AnswerSubscriptionNode(ReadingNode):
+    """Answers a left row with the row that the right table `table` has now."""
+
+    table: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class AnswerRowNode(RegisterNode):
+    """Tells every left row that refers to a right one of its change."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ResolveNode(ReadingNode):
+    """Joins an answer with the row of the left table `table`, if it is still the one that asked."""
+
+    table: str
+    joiner: Callable[[Any, Any], Any]
+    left: bool
+    value_serde: Serde[Any]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -151,6 +343,10 @@ class SinkNode(Node):
     key_serde: Serde[Any]
     value_serde: Serde[Any]
     repartition: bool = False
+    partitions: int | None = None
+    """How many a repartition topic is to have, if the user said so."""
+    partitioner: Callable[[Any, Any, int], int] | None = None
+    """Chooses a record's partition from key, value and the number of partitions."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -158,8 +354,9 @@ class StoreSpec:
     """A named store, one partition of which belongs to each task of its sub-topology.
 
     In a `window` store a key is followed by 8 bytes of window start and 4 of sequence number, in a
-    `session` store by 8 bytes of end and 8 of start, as in changelogs. `time_index` names where the
-    time of an entry lies, if entries are to be found by time alone.
+    `session` store by 8 bytes of end and 8 of start, as in changelogs. Windows of a size end
+    `window_ms` after their start; with `duplicates` a key may have several entries of one start.
+    `time_index` names where the time of an entry lies, if entries are to be found by time alone.
     """
 
     name: str
@@ -170,6 +367,8 @@ class StoreSpec:
     caching: bool = True
     persistent: bool = True
     retention_ms: int | None = None
+    window_ms: int | None = None
+    duplicates: bool = False
     time_index: TimeIndex | None = None
 
     @property

@@ -1,20 +1,27 @@
-"""`KStream`, `KGroupedStream`, `KTable`: Kafka Streams' operators in Python's spelling."""
+"""`KStream`: Kafka Streams' operators in Python's spelling."""
 
 from __future__ import annotations
 
 import dataclasses
-import typing
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, TypeVar, overload
 
 from penstock.errors import TopologyError
 from penstock.serdes import Serde, serde_of
-from penstock.topology.draft import Draft, Missing, SerdeOrMissing, needed
+from penstock.topology.draft import needed
+from penstock.topology.flow import Flow, chosen_serde, item_type, pair_types, returned_type
+from penstock.topology.grouped import KGroupedStream
+from penstock.topology.joins import (
+    INNER,
+    LEFT,
+    OUTER,
+    JoinKind,
+    join_streams,
+    join_table,
+    merge_streams,
+)
 from penstock.topology.naming import check_name
 from penstock.topology.nodes import (
-    AggregateKind,
-    AggregateNode,
     BranchNode,
     FilterNode,
     FlatMapNode,
@@ -22,37 +29,20 @@ from penstock.topology.nodes import (
     ForeachNode,
     MapNode,
     MapValuesNode,
-    Node,
     PeekNode,
     SelectKeyNode,
     SinkNode,
     SplitNode,
     StoreSpec,
-    TableFilterNode,
-    TableMapValuesNode,
-    ToStreamNode,
 )
+from penstock.topology.tables import KTable, latest_values
+from penstock.topology.windows import JoinWindows
 
 K = TypeVar("K")
 V = TypeVar("V")
 K2 = TypeVar("K2")
 V2 = TypeVar("V2")
-
-
-@dataclass(frozen=True)
-class _Flow:
-    """Where a stream or table stands: the step it comes from, and what is known of its types."""
-
-    draft: Draft
-    step: str
-    key: SerdeOrMissing
-    value: SerdeOrMissing
-    origin: str
-    rekeyed: bool = False
-
-    def then(self, node: Node, **changes: Any) -> _Flow:
-        step = self.draft.add(node, after=[self.step])
-        return dataclasses.replace(self, step=step, **changes)
+V3 = TypeVar("V3")
 
 
 class KStream(Generic[K, V]):
@@ -68,32 +58,32 @@ class KStream(Generic[K, V]):
     ['from-words', 'word-counts']
     """
 
-    def __init__(self, flow: _Flow) -> None:
-        self._flow = flow
+    def __init__(self, flow: Flow) -> None:
+        self.flow = flow
 
     def filter(
         self, predicate: Callable[[K, V], bool], *, name: str | None = None
     ) -> KStream[K, V]:
         """Keep the records for which `predicate(key, value)` is true."""
         step = self._name(name, "KSTREAM-FILTER-")
-        return KStream(self._flow.then(FilterNode(name=step, predicate=predicate)))
+        return KStream(self.flow.then(FilterNode(name=step, predicate=predicate)))
 
     def filter_not(
         self, predicate: Callable[[K, V], bool], *, name: str | None = None
     ) -> KStream[K, V]:
         """Keep the records for which `predicate(key, value)` is false."""
         step = self._name(name, "KSTREAM-FILTER-")
-        return KStream(self._flow.then(FilterNode(name=step, predicate=predicate, negate=True)))
+        return KStream(self.flow.then(FilterNode(name=step, predicate=predicate, negate=True)))
 
     def peek(self, action: Callable[[K, V], object], *, name: str | None = None) -> KStream[K, V]:
         """Call `action(key, value)` for each record and pass it on unchanged."""
         step = self._name(name, "KSTREAM-PEEK-")
-        return KStream(self._flow.then(PeekNode(name=step, action=action)))
+        return KStream(self.flow.then(PeekNode(name=step, action=action)))
 
     def foreach(self, action: Callable[[K, V], object], *, name: str | None = None) -> None:
         """Call `action(key, value)` for each record; nothing goes on from here."""
         step = self._name(name, "KSTREAM-FOREACH-")
-        self._flow.then(ForeachNode(name=step, action=action))
+        self.flow.then(ForeachNode(name=step, action=action))
 
     def split(self, *, name: str | None = None) -> BranchedKStream[K, V]:
         """Divide the stream: each record goes to the first branch whose predicate wants it.
@@ -107,7 +97,7 @@ class KStream(Generic[K, V]):
         ['size-large', 'size-small']
         """
         step = self._name(name, "KSTREAM-BRANCH-")
-        return BranchedKStream(self._flow.then(SplitNode(name=step)))
+        return BranchedKStream(self.flow.then(SplitNode(name=step)))
 
     def flat_map_values(
         self,
@@ -118,9 +108,9 @@ class KStream(Generic[K, V]):
     ) -> KStream[K, V2]:
         """Replace each record by one for each value of `mapper(value)`; keys stay."""
         step = self._name(name, "KSTREAM-FLATMAPVALUES-")
-        kind = _item(_returned(mapper))
-        serde = _chosen(value, kind, f"flat_map_values (step {step})", "value")
-        return KStream(self._flow.then(FlatMapValuesNode(name=step, mapper=mapper), value=serde))
+        kind = item_type(returned_type(mapper))
+        serde = chosen_serde(value, kind, f"flat_map_values (step {step})", "value")
+        return KStream(self.flow.then(FlatMapValuesNode(name=step, mapper=mapper), value=serde))
 
     def flat_map(
         self,
@@ -135,12 +125,12 @@ class KStream(Generic[K, V]):
         The next grouping goes through a repartition topic; `flat_map_values` does not need one.
         """
         step = self._name(name, "KSTREAM-FLATMAP-")
-        key_kind, value_kind = _pair(_item(_returned(mapper)))
+        key_kind, value_kind = pair_types(item_type(returned_type(mapper)))
         return KStream(
-            self._flow.then(
+            self.flow.then(
                 FlatMapNode(name=step, mapper=mapper),
-                key=_chosen(key, key_kind, f"flat_map (step {step})", "key"),
-                value=_chosen(value, value_kind, f"flat_map (step {step})", "value"),
+                key=chosen_serde(key, key_kind, f"flat_map (step {step})", "key"),
+                value=chosen_serde(value, value_kind, f"flat_map (step {step})", "value"),
                 rekeyed=True,
             )
         )
@@ -154,8 +144,8 @@ class KStream(Generic[K, V]):
     ) -> KStream[K, V2]:
         """Replace each value by `mapper(value)`; keys, and so partitions, stay."""
         step = self._name(name, "KSTREAM-MAPVALUES-")
-        serde = _chosen(value, _returned(mapper), f"map_values (step {step})", "value")
-        return KStream(self._flow.then(MapValuesNode(name=step, mapper=mapper), value=serde))
+        serde = chosen_serde(value, returned_type(mapper), f"map_values (step {step})", "value")
+        return KStream(self.flow.then(MapValuesNode(name=step, mapper=mapper), value=serde))
 
     def map(
         self,
@@ -170,12 +160,12 @@ class KStream(Generic[K, V]):
         The next grouping goes through a repartition topic; `map_values` does not need one.
         """
         step = self._name(name, "KSTREAM-MAP-")
-        key_kind, value_kind = _pair(_returned(mapper))
+        key_kind, value_kind = pair_types(returned_type(mapper))
         return KStream(
-            self._flow.then(
+            self.flow.then(
                 MapNode(name=step, mapper=mapper),
-                key=_chosen(key, key_kind, f"map (step {step})", "key"),
-                value=_chosen(value, value_kind, f"map (step {step})", "value"),
+                key=chosen_serde(key, key_kind, f"map (step {step})", "key"),
+                value=chosen_serde(value, value_kind, f"map (step {step})", "value"),
                 rekeyed=True,
             )
         )
@@ -192,7 +182,7 @@ class KStream(Generic[K, V]):
 
     def group_by_key(self, *, name: str | None = None) -> KGroupedStream[K, V]:
         """Group by the present key; `name` names the repartition topic, if one is needed."""
-        return KGroupedStream(self._flow, _grouping(name))
+        return KGroupedStream(self.flow, _grouping(name))
 
     def group_by(
         self,
@@ -218,7 +208,7 @@ class KStream(Generic[K, V]):
         >>> moves = StreamsBuilder().stream("moves", key=str, value=str)
         >>> moves.to_table("places").to_stream().to("places")
         """
-        flow, draft = self._flow, self._flow.draft
+        flow, draft = self.flow, self.flow.draft
         step = self._name(name, "KSTREAM-TOTABLE-")
         held = draft.store_name(
             store, "KSTREAM-TOTABLE-STATE-STORE-", origin=flow.origin, kind="table"
@@ -246,7 +236,7 @@ class KStream(Generic[K, V]):
     ) -> None:
         """Write every record to a topic, which must exist."""
         check_name(topic, "topic")
-        flow, step = self._flow, self._name(name, "KSTREAM-SINK-")
+        flow, step = self.flow, self._name(name, "KSTREAM-SINK-")
         key_serde = flow.key if key is None else serde_of(key)
         value_serde = flow.value if value is None else serde_of(value)
         where = f"Writing to topic {topic!r}"
@@ -259,23 +249,179 @@ class KStream(Generic[K, V]):
             )
         )
 
+    def merge(self, other: KStream[K, V], *, name: str | None = None) -> KStream[K, V]:
+        """The records of both streams, with no order promised between them."""
+        return KStream(merge_streams(self.flow, other.flow, name=name))
+
+    def repartition(
+        self,
+        *,
+        key: type[K] | Serde[K] | None = None,
+        value: type[V] | Serde[V] | None = None,
+        partitions: int | None = None,
+        name: str | None = None,
+    ) -> KStream[K, V]:
+        """Send every record through an internal topic, so that equal keys meet in one task."""
+        flow, draft = self.flow, self.flow.draft
+        generated = name is None and draft.names == "kafka_streams"
+        topic = name or f"{flow.origin}-repartition"
+        if generated:
+            topic = draft.number("KSTREAM-REPARTITION-")
+        where = f"The repartition topic {topic!r}"
+        key_serde = needed(flow.key if key is None else serde_of(key), "key", where)
+        value_serde = needed(flow.value if value is None else serde_of(value), "value", where)
+        source = draft.add_repartition(
+            flow.step,
+            topic,
+            key_serde,
+            value_serde,
+            generated=generated,
+            parts=("SINK", "SOURCE"),
+            partitions=partitions,
+        )
+        return KStream(
+            dataclasses.replace(flow, step=source, key=key_serde, value=value_serde, rekeyed=False)
+        )
+
+    @overload
+    def join(
+        self,
+        other: KStream[K, V2],
+        joiner: Callable[[V, V2], V3],
+        windows: JoinWindows,
+        *,
+        value: type[V3] | Serde[V3] | None = None,
+        name: str | None = None,
+    ) -> KStream[K, V3]: ...
+
+    @overload
+    def join(
+        self,
+        other: KTable[K, V2],
+        joiner: Callable[[V, V2], V3],
+        *,
+        value: type[V3] | Serde[V3] | None = None,
+        name: str | None = None,
+    ) -> KStream[K, V3]: ...
+
+    def join(
+        self,
+        other: KStream[K, V2] | KTable[K, V2],
+        joiner: Callable[[V, V2], V3],
+        windows: JoinWindows | None = None,
+        *,
+        value: type[V3] | Serde[V3] | None = None,
+        name: str | None = None,
+    ) -> KStream[K, V3]:
+        """Join records of equal keys: with a stream's inside `windows`, or with a table's row now.
+
+        >>> from penstock.topology import StreamsBuilder
+        >>> builder = StreamsBuilder()
+        >>> names = builder.table("names", "names", key=str, value=str)
+        >>> calls = builder.stream("calls", key=str, value=str)
+        >>> calls.join(names, lambda call, name: f"{name}: {call}", value=str).to("named-calls")
+        """
+        return self._join(other, joiner, windows, INNER, value, name)
+
+    @overload
+    def left_join(
+        self,
+        other: KStream[K, V2],
+        joiner: Callable[[V, V2 | None], V3],
+        windows: JoinWindows,
+        *,
+        value: type[V3] | Serde[V3] | None = None,
+        name: str | None = None,
+    ) -> KStream[K, V3]: ...
+
+    @overload
+    def left_join(
+        self,
+        other: KTable[K, V2],
+        joiner: Callable[[V, V2 | None], V3],
+        *,
+        value: type[V3] | Serde[V3] | None = None,
+        name: str | None = None,
+    ) -> KStream[K, V3]: ...
+
+    def left_join(
+        self,
+        other: KStream[K, V2] | KTable[K, V2],
+        joiner: Callable[[V, V2 | None], V3],
+        windows: JoinWindows | None = None,
+        *,
+        value: type[V3] | Serde[V3] | None = None,
+        name: str | None = None,
+    ) -> KStream[K, V3]:
+        """As `join`, and a record of this stream that meets nothing is joined with None."""
+        return self._join(other, joiner, windows, LEFT, value, name)
+
+    def outer_join(
+        self,
+        other: KStream[K, V2],
+        joiner: Callable[[V | None, V2 | None], V3],
+        windows: JoinWindows,
+        *,
+        value: type[V3] | Serde[V3] | None = None,
+        name: str | None = None,
+    ) -> KStream[K, V3]:
+        """As `join` of streams, and a record of either that meets nothing is joined with None."""
+        return self._join(other, joiner, windows, OUTER, value, name)
+
+    def _join(
+        self,
+        other: KStream[K, Any] | KTable[K, Any],
+        joiner: Callable[[Any, Any], V3],
+        windows: JoinWindows | None,
+        kind: JoinKind,
+        value: Any,
+        name: str | None,
+    ) -> KStream[K, V3]:
+        serde = chosen_serde(value, returned_type(joiner), "join", "value")
+        if isinstance(other, KTable):
+            if windows is not None:
+                raise TopologyError(
+                    "A join with a table has no window: a record meets the row of that moment",
+                    hint="Leave the window out, or join with the table's to_stream()",
+                )
+            flow = join_table(
+                self.flow, other.flow, joiner=joiner, left=kind.left, value=serde, name=name
+            )
+            return KStream(flow)
+        if windows is None:
+            raise TopologyError(
+                "A join of streams needs a window of time",
+                hint="Add join_window(timedelta(...), grace=timedelta(...))",
+            )
+        return KStream(
+            join_streams(
+                self.flow,
+                other.flow,
+                joiner=joiner,
+                windows=windows,
+                kind=kind,
+                value=serde,
+                name=name,
+            )
+        )
+
     def _select_key(
         self, selector: Callable[[K, V], K2], key: Any, name: str | None, operator: str
-    ) -> _Flow:
+    ) -> Flow:
         step = self._name(name, "KSTREAM-KEY-SELECT-")
-        serde = _chosen(key, _returned(selector), f"{operator} (step {step})", "key")
+        serde = chosen_serde(key, returned_type(selector), f"{operator} (step {step})", "key")
         node = SelectKeyNode(name=step, selector=selector)
-        return self._flow.then(node, key=serde, rekeyed=True)
+        return self.flow.then(node, key=serde, rekeyed=True)
 
     def _name(self, name: str | None, prefix: str) -> str:
-        return self._flow.draft.step_name(name, prefix)
+        return self.flow.draft.step_name(name, prefix)
 
 
 class BranchedKStream(Generic[K, V]):
     """A stream that is being divided; `default_branch` or `no_default_branch` ends it."""
 
-    def __init__(self, flow: _Flow) -> None:
-        self._flow = flow
+    def __init__(self, flow: Flow) -> None:
+        self.flow = flow
         self._branches: dict[str, KStream[K, V]] = {}
 
     def branch(
@@ -298,204 +444,10 @@ class BranchedKStream(Generic[K, V]):
         return self._branches
 
     def _add(self, predicate: Callable[[K, V], bool] | None, suffix: str) -> None:
-        self._flow.draft.number("")  # Kafka Streams numbers a branch and does not show it.
-        step = check_name(f"{self._flow.step}{suffix}", "branch")
-        self._branches[step] = KStream(self._flow.then(BranchNode(name=step, predicate=predicate)))
-
-
-class KGroupedStream(Generic[K, V]):
-    """A stream whose records are brought together by key, ready to be aggregated."""
-
-    def __init__(self, flow: _Flow, name: str | None) -> None:
-        self._flow = flow
-        self._name = name
-        self._shared_source: str | None = None
-
-    def count(
-        self, name: str | None = None, *, caching: bool = True, logging: bool = True
-    ) -> KTable[K, int]:
-        """Count the records of each key in the store `name`.
-
-        Records without a key or a value are not counted.
-        """
-        spec = _Aggregation("count", "KSTREAM-AGGREGATE", caching=caching, logging=logging)
-        return KTable(self._aggregate(spec, name, serde_of(int)))
-
-    def reduce(
-        self,
-        reducer: Callable[[V, V], V],
-        name: str | None = None,
-        *,
-        caching: bool = True,
-        logging: bool = True,
-    ) -> KTable[K, V]:
-        """Combine each key's values by `reducer(aggregate, value)`; the first value starts."""
-        spec = _Aggregation(
-            "reduce", "KSTREAM-REDUCE", aggregator=reducer, caching=caching, logging=logging
-        )
-        return KTable(self._aggregate(spec, name, self._flow.value))
-
-    def aggregate(
-        self,
-        initializer: Callable[[], V2],
-        aggregator: Callable[[K, V, V2], V2 | None],
-        name: str | None = None,
-        *,
-        value: type[V2] | Serde[V2] | None = None,
-        caching: bool = True,
-        logging: bool = True,
-    ) -> KTable[K, V2]:
-        """Fold each key's values by `aggregator(key, value, aggregate)`, from `initializer()`.
-
-        An aggregator that returns `None` deletes the key.
-        """
-        kind = _returned(aggregator)
-        if kind is None:
-            kind = initializer if isinstance(initializer, type) else _returned(initializer)
-        serde = _chosen(value, kind, "aggregate", "value")
-        spec = _Aggregation(
-            "aggregate", "KSTREAM-AGGREGATE", initializer, aggregator, caching, logging
-        )
-        return KTable(self._aggregate(spec, name, serde))
-
-    def _aggregate(self, spec: _Aggregation, name: str | None, value: SerdeOrMissing) -> _Flow:
-        flow, draft = self._flow, self._flow.draft
-        store = draft.store_name(
-            name, f"{spec.prefix}-STATE-STORE-", origin=self._name or flow.origin, kind=spec.kind
-        )
-        step = draft.number(f"{spec.prefix}-")
-        where = f"The store {store!r}"
-        key_serde = needed(flow.key, "key", where)
-        draft.add_store(
-            StoreSpec(
-                name=store,
-                key_serde=key_serde,
-                value_serde=needed(value, "value", where),
-                logging=spec.logging,
-                caching=spec.caching,
-            )
-        )
-        source = self._repartitioned(store, generated=name is None) if flow.rekeyed else flow.step
-        node = AggregateNode(
-            name=step,
-            kind=spec.kind,
-            store=store,
-            initializer=spec.initializer,
-            aggregator=spec.aggregator,
-        )
-        draft.add(node, after=[source])
-        return _Flow(draft=draft, step=step, key=key_serde, value=value, origin=store)
-
-    def _repartitioned(self, store: str, *, generated: bool) -> str:
-        """The source behind the repartition topic; a named grouping shares one among its stores."""
-        flow, draft = self._flow, self._flow.draft
-        if self._shared_source is not None:
-            for part in ("SINK", "FILTER", "SOURCE"):
-                draft.number(f"KSTREAM-{part}-")
-            return self._shared_source
-        where = f"The repartition topic of store {store!r}"
-        key, value = needed(flow.key, "key", where), needed(flow.value, "value", where)
-        numbered = generated and self._name is None and draft.names == "kafka_streams"
-        source = draft.add_repartition(
-            flow.step, self._name or store, key, value, generated=numbered
-        )
-        if self._name is not None:
-            self._shared_source = source
-        return source
-
-
-class KTable(Generic[K, V]):
-    """The latest value of each key, kept in a store."""
-
-    def __init__(self, flow: _Flow) -> None:
-        self._flow = flow
-
-    def filter(self, predicate: Callable[[K, V], bool], *, name: str | None = None) -> KTable[K, V]:
-        """The keys whose `predicate(key, value)` is true; one that no longer is gets deleted.
-
-        >>> from penstock.topology import StreamsBuilder
-        >>> counts = StreamsBuilder().stream("in", key=str, value=str).group_by_key().count("c")
-        >>> counts.filter(lambda key, count: count > 2).to_stream().to("often")
-        """
-        step = self._flow.draft.step_name(name, "KTABLE-FILTER-")
-        return KTable(self._flow.then(TableFilterNode(name=step, predicate=predicate)))
-
-    def filter_not(
-        self, predicate: Callable[[K, V], bool], *, name: str | None = None
-    ) -> KTable[K, V]:
-        """The keys whose `predicate(key, value)` is false; one that no longer is gets deleted."""
-        step = self._flow.draft.step_name(name, "KTABLE-FILTER-")
-        return KTable(self._flow.then(TableFilterNode(name=step, predicate=predicate, negate=True)))
-
-    def map_values(
-        self,
-        mapper: Callable[[V], V2],
-        *,
-        value: type[V2] | Serde[V2] | None = None,
-        name: str | None = None,
-    ) -> KTable[K, V2]:
-        """Replace each value by `mapper(value)`; a deletion stays one, and is not shown to it."""
-        step = self._flow.draft.step_name(name, "KTABLE-MAPVALUES-")
-        serde = _chosen(value, _returned(mapper), f"map_values (step {step})", "value")
-        return KTable(self._flow.then(TableMapValuesNode(name=step, mapper=mapper), value=serde))
-
-    def to_stream(self, *, name: str | None = None) -> KStream[K, V]:
-        """The table's changes as a stream; a deleted key is a record without a value."""
-        step = self._flow.draft.step_name(name, "KTABLE-TOSTREAM-")
-        return KStream(self._flow.then(ToStreamNode(name=step)))
-
-
-def latest_values(draft: Draft, step: str, store: StoreSpec, *, after: str) -> KTable[Any, Any]:
-    """The table of each key's latest value behind a step."""
-    draft.add_store(store)
-    draft.add(AggregateNode(name=step, kind="latest", store=store.name), after=[after])
-    return KTable(_Flow(draft, step, store.key_serde, store.value_serde, origin=store.name))
-
-
-@dataclass(frozen=True)
-class _Aggregation:
-    kind: AggregateKind
-    prefix: str
-    initializer: Callable[[], Any] | None = None
-    aggregator: Callable[..., Any] | None = None
-    caching: bool = True
-    logging: bool = True
+        self.flow.draft.number("")  # Kafka Streams numbers a branch and does not show it.
+        step = check_name(f"{self.flow.step}{suffix}", "branch")
+        self._branches[step] = KStream(self.flow.then(BranchNode(name=step, predicate=predicate)))
 
 
 def _grouping(name: str | None) -> str | None:
     return None if name is None else check_name(name, "grouping")
-
-
-def _chosen(given: Any, annotated: Any, step: str, option: str) -> SerdeOrMissing:
-    if given is not None:
-        return serde_of(given)
-    if annotated is None or annotated is Any:
-        return Missing(step, option)
-    try:
-        return serde_of(annotated)
-    except TopologyError:
-        # An annotation without a serde matters only if bytes are ever needed.
-        return Missing(step, option)
-
-
-def _pair(kind: Any) -> tuple[Any, Any]:
-    """The types of a pair, as its annotation says; `None` where it says nothing."""
-    kinds = typing.get_args(kind) if typing.get_origin(kind) is tuple else ()
-    return kinds if len(kinds) == 2 else (None, None)
-
-
-def _item(kind: Any) -> Any:
-    """The type of what an annotated iterable holds; `None` where it says nothing."""
-    origin, kinds = typing.get_origin(kind), typing.get_args(kind)
-    is_iterable = isinstance(origin, type) and issubclass(origin, Iterable)
-    return kinds[0] if is_iterable and kinds else None
-
-
-def _returned(function: Callable[..., Any]) -> Any:
-    """What a function's annotation says that it returns; `None` where it says nothing."""
-    try:
-        hints = typing.get_type_hints(function)
-    except (NameError, TypeError, AttributeError):
-        return None
-    kind = hints.get("return")
-    return None if kind is type(None) else kind

@@ -1,0 +1,98 @@
+"""Which way a slice is computed: a column at a time where that is possible, else by record."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from typing import Protocol
+
+from penstock.processors.depth_first import RecordRun
+from penstock.processors.records import Limits, Records, ScanReader, SliceResult
+from penstock.processors.slice_run import SliceRun
+from penstock.serdes import SessionWindowedSerde, WindowedSerde
+from penstock.topology import (
+    AggregateNode,
+    BranchNode,
+    DropNullKeyNode,
+    FilterNode,
+    FlatMapNode,
+    FlatMapValuesNode,
+    ForeachNode,
+    MapNode,
+    MapValuesNode,
+    Node,
+    PeekNode,
+    SelectKeyNode,
+    SinkNode,
+    SourceNode,
+    SplitNode,
+    SubTopology,
+    TableFilterNode,
+    TableMapValuesNode,
+    ToStreamNode,
+)
+
+_IN_COLUMNS: frozenset[type[Node]] = frozenset(
+    {
+        AggregateNode,
+        BranchNode,
+        DropNullKeyNode,
+        FilterNode,
+        FlatMapNode,
+        FlatMapValuesNode,
+        ForeachNode,
+        MapNode,
+        MapValuesNode,
+        PeekNode,
+        SelectKeyNode,
+        SinkNode,
+        SourceNode,
+        SplitNode,
+        TableFilterNode,
+        TableMapValuesNode,
+        ToStreamNode,
+    }
+)
+
+
+class Run(Protocol):
+    """One task's slice on its way through the steps."""
+
+    def process(self, records: Records) -> None:
+        """Take the next records of one input."""
+
+    def finish(self, *, more: Collection[tuple[str, int]] = ()) -> SliceResult:
+        """Everything that the slice wants written; Kafka holds more of the inputs in `more`."""
+
+
+def start_slice(
+    sub_topology: SubTopology,
+    *,
+    application_id: str,
+    state: ScanReader,
+    limits: Limits,
+    metadata: Mapping[str, str],
+) -> Run:
+    """A run of one slice; `metadata` is what the task's last slice left."""
+    kind = SliceRun if runs_in_columns(sub_topology) else RecordRun
+    return kind(
+        sub_topology,
+        application_id=application_id,
+        state=state,
+        limits=limits,
+        metadata=metadata,
+    )
+
+
+def runs_in_columns(sub_topology: SubTopology) -> bool:
+    """Whether every step is one that can be computed a column at a time, over one input."""
+    if sum(len(source.topics) for source in sub_topology.sources) != 1:
+        return False
+    return all(_is_in_columns(node) for node in sub_topology.nodes)
+
+
+def _is_in_columns(node: Node) -> bool:
+    if isinstance(node, SinkNode):
+        windowed = isinstance(node.key_serde, WindowedSerde | SessionWindowedSerde)
+        return node.partitioner is None and not windowed
+    # A filter or mapping of tables with a store of its own is not.
+    return type(node) in _IN_COLUMNS and (type(node) is AggregateNode or not node.stores)

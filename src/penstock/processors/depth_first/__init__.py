@@ -1,0 +1,9 @@
+"""The operators one record at a time, depth first, as Kafka Streams runs them.
+
+Every operator is here. Sub-topologies that `processors.slice_run` can compute a column at a time
+are faster there, with the same results.
+"""
+
+from penstock.processors.depth_first.run import RecordRun
+
+__all__ = ["RecordRun"]

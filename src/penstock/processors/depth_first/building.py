@@ -1,0 +1,429 @@
+"""From the frozen steps of a sub-topology to steps that run."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from penstock.errors import TopologyError
+from penstock.processors.depth_first.foreign_keys import (
+    AnswerRow,
+    AnswerSubscription,
+    Register,
+    Resolve,
+    Subscribe,
+)
+from penstock.processors.depth_first.joins import (
+    JoinTimes,
+    JoinWindow,
+    StreamJoin,
+    StreamTableJoin,
+    TableJoin,
+    TableMerge,
+    Unmatched,
+)
+from penstock.processors.depth_first.record import Record, Shared
+from penstock.processors.depth_first.state import (
+    KeyValueState,
+    Row,
+    SessionState,
+    TimedState,
+    WindowState,
+)
+from penstock.processors.depth_first.steps import (
+    DropNullKey,
+    Filter,
+    FlatMapValues,
+    Map,
+    MapValues,
+    Pass,
+    Peek,
+    SelectKey,
+    Split,
+    Step,
+    ToStream,
+    Value,
+    View,
+)
+from penstock.processors.depth_first.suppress import Suppress
+from penstock.processors.depth_first.tables import (
+    Aggregate,
+    Latest,
+    StoredStep,
+    TableAggregate,
+    TableReduce,
+    TableSelect,
+    TableStore,
+    TableTransform,
+)
+from penstock.processors.depth_first.views import sends_old_values
+from penstock.processors.depth_first.window_store import WindowStore
+from penstock.processors.depth_first.windows import (
+    Fold,
+    SessionAggregate,
+    SlidingWindowAggregate,
+    TimeWindowAggregate,
+    WindowStep,
+)
+from penstock.processors.records import ScanReader
+from penstock.topology import (
+    AggregateNode,
+    AnswerRowNode,
+    AnswerSubscriptionNode,
+    BranchNode,
+    DropNullKeyNode,
+    FilterNode,
+    FlatMapNode,
+    FlatMapValuesNode,
+    ForeachNode,
+    JoinWindowNode,
+    MapNode,
+    MapValuesNode,
+    MergeNode,
+    Node,
+    PeekNode,
+    RegisterNode,
+    ResolveNode,
+    SelectKeyNode,
+    SessionWindows,
+    SlidingWindows,
+    SourceNode,
+    SplitNode,
+    StoreSpec,
+    StreamJoinNode,
+    StreamTableJoinNode,
+    SubscribeNode,
+    SubTopology,
+    SuppressNode,
+    TableAggregateNode,
+    TableFilterNode,
+    TableJoinNode,
+    TableMapValuesNode,
+    TableMergeNode,
+    TableSelectNode,
+    ToStreamNode,
+    WindowAggregateNode,
+)
+
+
+class _Late:
+    """A table's view by name: the step that gives it may not be made yet."""
+
+    def __init__(self, steps: dict[str, Any], name: str) -> None:
+        self._steps = steps
+        self._name = name
+
+    def get(self, key: Any) -> Value | None:
+        found: Value | None = self._steps[self._name].get(key)
+        return found
+
+
+class Builder:
+    """Makes the steps of one run, and the stores that they use."""
+
+    def __init__(
+        self,
+        sub_topology: SubTopology,
+        shared: Shared,
+        reader: ScanReader,
+        rows: list[Row],
+        *,
+        cache_bytes: int,
+    ) -> None:
+        self._sub = sub_topology
+        self._shared = shared
+        self._reader = reader
+        self._rows = rows
+        self._cache_bytes = cache_bytes
+        self._join_times: dict[str, JoinTimes] = {}
+        self._tables: dict[str, TableStore] = {}
+        self._window_stores: dict[str, WindowStore] = {}
+        self.steps: dict[str, Step] = {}
+        self.states: dict[str, KeyValueState | TimedState] = {}
+        self.finishers: list[Callable[[], None]] = []
+        self.flushers: list[Callable[[], None]] = []
+
+    def build(self, sinks: Callable[[Node], Step | None]) -> None:
+        """Make every step and connect them; `sinks` makes those that write topics."""
+        for node in self._sub.nodes:
+            self.steps[node.name] = sinks(node) or self._step(node)
+        for node in self._sub.nodes:
+            step = self.steps[node.name]
+            step.children = [self._entry(child) for child in node.children]
+
+    def _entry(self, name: str) -> Callable[[Record], None]:
+        return self.steps[name].process
+
+    def _step(self, node: Node) -> Step:
+        made = self._stateless(node) or self._table(node) or self._join(node)
+        if made is None:
+            raise TopologyError(
+                f"The step {node.name} is of an unknown kind, {type(node).__name__}"
+            )
+        return made
+
+    def _stateless(self, node: Node) -> Step | None:
+        name, shared = node.name, self._shared
+        match node:
+            case SourceNode() | MergeNode() | BranchNode():
+                return Pass(name, shared)
+            case DropNullKeyNode():
+                return DropNullKey(name, shared)
+            case FilterNode():
+                return Filter(name, shared, node.predicate, negate=node.negate)
+            case PeekNode() | ForeachNode():
+                return Peek(name, shared, node.action)
+            case MapValuesNode():
+                return MapValues(name, shared, node.mapper)
+            case FlatMapValuesNode():
+                return FlatMapValues(name, shared, node.mapper)
+            case MapNode():
+                mapper = node.mapper
+                return Map(name, shared, lambda key, value: [mapper(key, value)])
+            case FlatMapNode():
+                return Map(name, shared, node.mapper)
+            case SelectKeyNode():
+                return SelectKey(name, shared, node.selector)
+            case SplitNode():
+                branches = (self._sub.by_name[child] for child in node.children)
+                predicates = [b.predicate for b in branches if isinstance(b, BranchNode)]
+                return Split(name, shared, predicates)
+            case ToStreamNode():
+                return ToStream(name, shared)
+        return None
+
+    def _table(self, node: Node) -> Step | None:
+        match node:
+            case WindowAggregateNode():
+                return self._window_aggregate(node)
+            case TableAggregateNode():
+                return self._stored(node, self._table_aggregate(node))
+            case AggregateNode():
+                return self._stored(node, self._aggregate(node))
+            case TableFilterNode():
+                predicate, negate = node.predicate, node.negate
+                return self._transform(
+                    node,
+                    node.parent,
+                    lambda key, value: value if bool(predicate(key, value)) != negate else None,
+                )
+            case TableMapValuesNode():
+                mapper = node.mapper
+                return self._transform(node, node.parent, lambda _, value: mapper(value))
+            case TableSelectNode():
+                return TableSelect(node.name, self._shared, node.mapper)
+            case SuppressNode():
+                state = self._key_value(node.store)
+                step = Suppress(self._shared, node, parent=self._view(node.parent), state=state)
+                self.finishers.append(step.finish)
+                return step
+        return None
+
+    def _join(self, node: Node) -> Step | None:
+        shared = self._shared
+        match node:
+            case StreamTableJoinNode():
+                table = self._view(node.table)
+                return StreamTableJoin(node.name, shared, table, node.joiner, left=node.left)
+            case TableJoinNode():
+                return TableJoin(
+                    shared,
+                    node,
+                    here=self._view(node.parent),
+                    other=self._view(node.other),
+                    sends_old=self._sends_old(node),
+                )
+            case TableMergeNode():
+                merge = TableMerge(
+                    node.name, shared, self._view(node.left), sends_old=self._sends_old(node)
+                )
+                if node.store is not None:
+                    merge.attach(self._table_store(merge, node, node.store))
+                return merge
+            case JoinWindowNode():
+                spec = self._sub.store(node.store)
+                keep = JoinWindow(node.name, shared, spec, self._windows(node.store))
+                self.finishers.append(keep.finish)
+                return keep
+            case StreamJoinNode():
+                return self._stream_join(node)
+        return self._foreign_key(node)
+
+    def _foreign_key(self, node: Node) -> Step | None:
+        shared = self._shared
+        match node:
+            case SubscribeNode():
+                return Subscribe(shared, node)
+            case AnswerRowNode():
+                return AnswerRow(
+                    shared, node, self._sub.store(node.store), self._key_value(node.store)
+                )
+            case RegisterNode():
+                return Register(
+                    shared, node, self._sub.store(node.store), self._key_value(node.store)
+                )
+            case AnswerSubscriptionNode():
+                return AnswerSubscription(shared, node, self._view(node.table))
+            case ResolveNode():
+                return Resolve(shared, node, self._view(node.table))
+        return None
+
+    def _stream_join(self, node: StreamJoinNode) -> Step:
+        name = min(node.own_store, node.other_store)
+        if name not in self._join_times:
+            self._join_times[name] = JoinTimes(self._shared, f"{name}:join")
+            self.finishers.append(self._join_times[name].finish)
+        unmatched = None
+        if node.unmatched is not None:
+            spec = self._sub.store(node.unmatched)
+            unmatched = Unmatched(spec, self._key_value(node.unmatched))
+        return StreamJoin(
+            self._shared,
+            node,
+            other_spec=self._sub.store(node.other_store),
+            other=self._windows(node.other_store),
+            times=self._join_times[name],
+            unmatched=unmatched,
+        )
+
+    def _aggregate(self, node: AggregateNode) -> StoredStep:
+        name, shared = node.name, self._shared
+        if node.kind == "latest":
+            return Latest(name, shared)
+        fold = _fold(node)
+        return Aggregate(name, shared, fold.initializer, fold.aggregator)
+
+    def _table_aggregate(self, node: TableAggregateNode) -> StoredStep:
+        name, shared = node.name, self._shared
+        if node.kind == "count":
+            return TableAggregate(name, shared, int, _add_one, _take_one)
+        assert node.aggregator is not None
+        assert node.subtractor is not None
+        if node.kind == "reduce":
+            return TableReduce(name, shared, node.aggregator, node.subtractor)
+        assert node.initializer is not None
+        return TableAggregate(name, shared, node.initializer, node.aggregator, node.subtractor)
+
+    def _stored(self, node: AggregateNode, step: StoredStep) -> Step:
+        step.attach(self._table_store(step, node, node.store))
+        return step
+
+    def _transform(
+        self,
+        node: TableFilterNode | TableMapValuesNode,
+        parent: str,
+        compute: Callable[[Any, Any], Any],
+    ) -> Step:
+        filters = isinstance(node, TableFilterNode)
+        step = TableTransform(
+            node.name,
+            self._shared,
+            compute,
+            parent=self._view(parent),
+            sends_old=filters or self._sends_old(node),
+            skips_nothing=filters,
+        )
+        if node.store is not None:
+            step.attach(self._table_store(step, node, node.store))
+        return step
+
+    def _window_aggregate(self, node: WindowAggregateNode) -> Step:
+        name, shared, fold = node.name, self._shared, _fold(node)
+        at_close = node.emit == "close"
+        step: WindowStep
+        match node.windows:
+            case SessionWindows() as windows:
+                step = SessionAggregate(name, shared, fold, windows, emits_at_close=at_close)
+            case SlidingWindows() as windows:
+                step = SlidingWindowAggregate(name, shared, fold, windows, emits_at_close=at_close)
+            case windows:
+                step = TimeWindowAggregate(name, shared, fold, windows, emits_at_close=at_close)
+        step.attach(self._window_store(step, node))
+        self.finishers.append(step.finish)
+        return step
+
+    def _window_store(self, step: Step, node: WindowAggregateNode) -> WindowStore:
+        if node.store in self._window_stores:
+            return self._window_stores[node.store]
+        store = self._window_stores[node.store] = WindowStore(
+            step,
+            self._sub.store(node.store),
+            self._timed(node.store),
+            cache_bytes=self._cache_bytes,
+            sends_old=self._sends_old(node),
+            forwards=node.emit == "update",
+        )
+        self.flushers.append(store.flush)
+        return store
+
+    def _table_store(self, step: Step, node: Node, store: str) -> TableStore:
+        # Streams that are grouped together share one store, and all their steps one child.
+        if store in self._tables:
+            return self._tables[store]
+        table = self._tables[store] = TableStore(
+            step,
+            self._sub.store(store),
+            self._key_value(store),
+            cache_bytes=self._cache_bytes,
+            sends_old=self._sends_old(node),
+        )
+        self.flushers.append(table.flush)
+        return table
+
+    def _view(self, name: str) -> View:
+        return _Late(self.steps, name)
+
+    def _sends_old(self, node: Node) -> bool:
+        return sends_old_values(node, self._sub)
+
+    def _key_value(self, name: str) -> KeyValueState:
+        state = self.states.get(name)
+        if state is None:
+            state = self.states[name] = KeyValueState(name, self._reader, self._rows)
+        assert isinstance(state, KeyValueState)
+        return state
+
+    def _windows(self, name: str) -> WindowState:
+        state = self._timed(name)
+        assert isinstance(state, WindowState)
+        return state
+
+    def _timed(self, name: str) -> TimedState:
+        state = self.states.get(name)
+        if state is None:
+            state = self.states[name] = _timed_state(
+                self._sub.store(name), self._reader, self._rows
+            )
+        assert isinstance(state, TimedState)
+        return state
+
+
+def _timed_state(spec: StoreSpec, reader: ScanReader, rows: list[Row]) -> TimedState:
+    kind = SessionState if spec.kind == "session" else WindowState
+    assert spec.retention_ms is not None
+    return kind(spec.name, reader, rows, retention_ms=spec.retention_ms, segment_ms=spec.segment_ms)
+
+
+def _fold(node: AggregateNode) -> Fold:
+    """An aggregation's three functions, as Kafka Streams makes them of a count or a reducer."""
+    if node.kind == "count":
+        return Fold(int, _add_one, lambda _, left, right: left + right)
+    assert node.aggregator is not None
+    if node.kind == "reduce":
+        reducer = node.aggregator
+
+        def reduce(_: Any, value: Any, aggregate: Any) -> Any:
+            return value if aggregate is None else reducer(aggregate, value)
+
+        return Fold(lambda: None, reduce, lambda key, left, right: reduce(key, right, left))
+    assert node.initializer is not None
+    merger = node.merger if isinstance(node, WindowAggregateNode) else None
+    return Fold(node.initializer, node.aggregator, merger)
+
+
+def _add_one(_key: Any, _value: Any, count: int) -> int:
+    return count + 1
+
+
+def _take_one(_key: Any, _value: Any, count: int) -> int:
+    return count - 1

@@ -1,0 +1,311 @@
+"""Joins: streams with tables, tables with tables, streams with streams."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from penstock.processors.depth_first.record import Record, Shared
+from penstock.processors.depth_first.state import KeyValueState, Stored, WindowState
+from penstock.processors.depth_first.steps import Step, Value, View
+from penstock.processors.depth_first.tables import TableStore
+from penstock.serdes import Change, JoinSideSerde, SideValue
+from penstock.serdes.joined import timed_side_key, timed_side_time
+from penstock.topology import JoinWindows, StoreSpec, StreamJoinNode, TableJoinNode
+
+NEVER = 2**63 - 1
+
+
+class StreamTableJoin(Step):
+    """Joins a record with the table's present row."""
+
+    def __init__(
+        self,
+        name: str,
+        shared: Shared,
+        table: View,
+        joiner: Callable[[Any, Any], Any],
+        *,
+        left: bool,
+    ) -> None:
+        super().__init__(name, shared)
+        self._table = table
+        self._joiner = joiner
+        self._left = left
+
+    def process(self, record: Record) -> None:
+        if record.value is None or (record.key is None and not self._left):
+            self.shared.dropped["null_key" if record.key is None else "null_value"] += 1
+            return
+        row = None if record.key is None else self._table.get(record.key)
+        if row is None and not self._left:
+            return
+        right = None if row is None else row.value
+        self.forward(record.with_value(self.call(self._joiner, record.value, right)))
+
+
+class TableJoin(Step):
+    """One side of a join of tables."""
+
+    def __init__(
+        self, shared: Shared, node: TableJoinNode, *, here: View, other: View, sends_old: bool
+    ) -> None:
+        super().__init__(node.name, shared)
+        self._node = node
+        self._here = here
+        self._other = other
+        self._sends_old = sends_old
+
+    def process(self, record: Record) -> None:
+        if record.key is None:
+            self.shared.dropped["null_key"] += 1
+            return
+        change: Change = record.value
+        other = self._other.get(record.key)
+        timestamp = record.timestamp
+        if other is not None:
+            timestamp = max(timestamp, other.timestamp)
+        elif not self._node.here_outer or (change.new is None and change.old is None):
+            return
+        right = None if other is None else other.value
+        new = self._joined(change.new, right)
+        old = self._joined(change.old, right) if self._sends_old else None
+        self.forward(Record(record.key, Change(new, old), timestamp, record.headers))
+
+    def get(self, key: Any) -> Value | None:
+        """The joined row of a key, seen from this side."""
+        here, other = self._here.get(key), self._other.get(key)
+        if here is None and not self._node.there_outer:
+            return None
+        if other is None and not self._node.here_outer:
+            return None
+        value = self._joined(
+            None if here is None else here.value, None if other is None else other.value
+        )
+        if value is None:
+            return None
+        return Value(value, max(row.timestamp for row in (here, other) if row is not None))
+
+    def _joined(self, here: Any, there: Any) -> Any:
+        if here is None and (there is None or not self._node.there_outer):
+            return None
+        pair = (here, there) if self._node.side == "left" else (there, here)
+        return self.call(self._node.joiner, *pair)
+
+
+class TableMerge(Step):
+    """Brings the two sides of a join of tables together, and may keep the result in a store."""
+
+    def __init__(self, name: str, shared: Shared, left: View, *, sends_old: bool) -> None:
+        super().__init__(name, shared)
+        self._left = left
+        self._sends_old = sends_old
+        self.table: TableStore | None = None
+
+    def attach(self, table: TableStore) -> None:
+        """Give the step a store."""
+        self.table = table
+
+    def get(self, key: Any) -> Value | None:
+        """The joined row of a key."""
+        return self._left.get(key) if self.table is None else self.table.get(key)
+
+    def process(self, record: Record) -> None:
+        change: Change = record.value
+        if self.table is not None:
+            self.table.put(record, change.new, record.timestamp, old=change.old)
+        elif self._sends_old:
+            self.forward(record)
+        else:
+            self.forward(record.with_value(Change(change.new, None)))
+
+
+class JoinWindow(Step):
+    """Keeps a stream's records for the other side, after they have been joined themselves."""
+
+    def __init__(self, name: str, shared: Shared, spec: StoreSpec, state: WindowState) -> None:
+        super().__init__(name, shared)
+        self._spec = spec
+        self._state = state
+        self._sequence = shared.recall(f"{spec.name}:sequence", 0)
+        state.stream_time = shared.recall(f"{spec.name}:time", -1)
+
+    def process(self, record: Record) -> None:
+        self.forward(record)
+        if record.key is None or record.value is None:
+            return
+        shared, spec = self.shared, self._spec
+        key = shared.encode(self.name, spec.key_serde, record.key, "key")
+        value = shared.encode(self.name, spec.value_serde, record.value, "value")
+        assert key is not None
+        self._sequence = (self._sequence + 1) & 0x7FFFFFFF
+        if self._state.put(key, record.timestamp, self._sequence, value, record.timestamp):
+            stored = self._state.store_key(key, record.timestamp, self._sequence)
+            self._state.log(stored, value, record.timestamp)
+        else:
+            shared.dropped["expired"] += 1
+
+    def finish(self) -> None:
+        """Leave what the next slice needs."""
+        self.shared.keep(f"{self._spec.name}:sequence", self._sequence)
+        self.shared.keep(f"{self._spec.name}:time", self._state.stream_time)
+
+
+class JoinTimes:
+    """What the two sides of a join of streams know together: the time, and who waits longest."""
+
+    def __init__(self, shared: Shared, name: str) -> None:
+        self._shared = shared
+        self._name = name
+        self.stream_time = shared.recall(f"{name}:time", -1)
+        self.oldest = shared.recall(f"{name}:oldest", NEVER)
+
+    def finish(self) -> None:
+        """Leave what the next slice needs."""
+        self._shared.keep(f"{self._name}:time", self.stream_time)
+        self._shared.keep(f"{self._name}:oldest", self.oldest)
+
+
+class Unmatched:
+    """Records that wait for a partner until their window closes."""
+
+    def __init__(self, spec: StoreSpec, state: KeyValueState) -> None:
+        assert isinstance(spec.value_serde, JoinSideSerde)
+        self._values = spec.value_serde
+        self._keys = spec.key_serde
+        self._state = state
+
+    def add(self, key: bytes, timestamp: int, side: SideValue) -> None:
+        """Let a record wait."""
+        name = timed_side_key(timestamp, side.left, key)
+        stored = self._state.get(name)
+        waiting = [] if stored is None else self._values.deserialize(stored.value)
+        self._write(name, self._values.serialize([*waiting, side]), timestamp)
+
+    def found(self, key: bytes, timestamp: int, *, left: bool, now: int) -> None:
+        """A partner came for what waits under this key and time."""
+        name = timed_side_key(timestamp, left, key)
+        if self._state.get(name) is not None:
+            self._write(name, None, now)
+
+    def remove(self, name: bytes, now: int) -> None:
+        """Forget what waits under a stored key."""
+        self._write(name, None, now)
+
+    def waiting(self) -> list[tuple[bytes, Stored]]:
+        """All entries, by time; of one time the right side first."""
+        return list(self._state.range(None, None))
+
+    def read(self, name: bytes, stored: Stored) -> tuple[Any, list[SideValue]]:
+        """The key and the values of an entry."""
+        return self._keys.deserialize(name).key, self._values.deserialize(stored.value)
+
+    def _write(self, name: bytes, value: bytes | None, timestamp: int) -> None:
+        self._state.put(name, value, timestamp)
+        self._state.log(name, value, timestamp)
+
+
+class StreamJoin(Step):
+    """One side of a join of streams."""
+
+    def __init__(
+        self,
+        shared: Shared,
+        node: StreamJoinNode,
+        *,
+        other_spec: StoreSpec,
+        other: WindowState,
+        times: JoinTimes,
+        unmatched: Unmatched | None,
+    ) -> None:
+        super().__init__(node.name, shared)
+        self._node = node
+        self._left = node.side == "left"
+        self._joiner = node.joiner
+        windows: JoinWindows = node.windows
+        self._before, self._after = windows.before_ms, windows.after_ms
+        if not self._left:
+            self._before, self._after = self._after, self._before
+        self._grace = windows.grace_ms
+        self._spec = other_spec
+        self._other = other
+        self._times = times
+        self._unmatched = unmatched
+
+    def process(self, record: Record) -> None:
+        times = self._times
+        times.stream_time = max(times.stream_time, record.timestamp)
+        if record.value is None or (record.key is None and not self._node.outer):
+            self.shared.dropped["null_key" if record.key is None else "null_value"] += 1
+            return
+        if record.key is None:
+            self.forward(record.with_value(self._joined(record.value, None)))
+            return
+        if self._unmatched is not None and record.timestamp == times.stream_time:
+            self._emit_unmatched(self._unmatched, record)
+        key = self.shared.encode(self.name, self._spec.key_serde, record.key, "key")
+        assert key is not None
+        until = max(0, record.timestamp + self._after)
+        partners = self._other.entries(key, max(0, record.timestamp - self._before), until)
+        for (timestamp, _), stored in partners:
+            if self._unmatched is not None:
+                self._unmatched.found(key, timestamp, left=not self._left, now=record.timestamp)
+            value = self._joined(record.value, self._spec.value_serde.deserialize(stored.value))
+            at = max(record.timestamp, timestamp)
+            self.forward(Record(record.key, value, at, record.headers))
+        if self._node.outer and not partners:
+            self._wait(record, key, until)
+
+    def _wait(self, record: Record, key: bytes, until: int) -> None:
+        if self._unmatched is None or until < self._times.stream_time:
+            self.forward(record.with_value(self._joined(record.value, None)))
+            return
+        self._times.oldest = min(self._times.oldest, record.timestamp)
+        self._unmatched.add(key, record.timestamp, SideValue(self._left, record.value))
+
+    def _emit_unmatched(self, unmatched: Unmatched, record: Record) -> None:
+        """Join with None what no partner can come for any more."""
+        times = self._times
+        if not _is_past(times.oldest, self._after + self._grace, times.stream_time):
+            return
+        times.oldest = NEVER
+        open_sides: set[bool] = set()
+        last: bytes | None = None
+        for name, stored in unmatched.waiting():
+            # As in Kafka Streams this is the time of the entry looked at last, even if an older one
+            # still waits: the next look comes no earlier than that.
+            times.oldest = timed_side_time(name)
+            if len(open_sides) == 2:
+                break
+            left = name[8] == 1
+            if not _is_past(times.oldest, self._lookback(left) + self._grace, times.stream_time):
+                open_sides.add(left)
+                continue
+            key, values = unmatched.read(name, stored)
+            for side in values:
+                pair = (side.value, None) if side.left else (None, side.value)
+                value = self.call(self._joiner, *pair)
+                self.forward(Record(key, value, times.oldest, record.headers))
+            if last is not None:
+                unmatched.remove(last, record.timestamp)
+            last = name
+        if last is not None:
+            unmatched.remove(last, record.timestamp)
+
+    def _lookback(self, left: bool) -> int:
+        return self._node.windows.after_ms if left else self._node.windows.before_ms
+
+    def _joined(self, here: Any, there: Any) -> Any:
+        pair = (here, there) if self._left else (there, here)
+        return self.call(self._joiner, *pair)
+
+
+def _is_past(time: int, span: int, stream_time: int) -> bool:
+    """Whether a span after a time has ended.
+
+    Kafka Streams adds to the largest number when nothing waits, and wraps round; what follows then
+    is a look into an empty store.
+    """
+    if time == NEVER:
+        return span > 0
+    return time + span < stream_time

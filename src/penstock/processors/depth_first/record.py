@@ -1,0 +1,99 @@
+"""What moves between steps, and where it came from."""
+
+from __future__ import annotations
+
+import traceback
+from collections import Counter
+from collections.abc import Mapping
+from typing import Any
+
+from penstock.errors import UserFunctionError
+from penstock.serdes import Serde
+
+Headers = tuple[tuple[str, bytes | None], ...]
+
+
+class Record:
+    """A record between two steps; a table's value is a `Change`. Never changed once made."""
+
+    __slots__ = ("headers", "key", "timestamp", "value")
+
+    def __init__(self, key: Any, value: Any, timestamp: int, headers: Headers) -> None:
+        self.key = key
+        self.value = value
+        self.timestamp = timestamp
+        self.headers = headers
+
+    def with_value(self, value: Any) -> Record:
+        """The same record with another value."""
+        return Record(self.key, value, self.timestamp, self.headers)
+
+
+class Context:
+    """The input record that is being processed: for errors, caches and users' processors."""
+
+    __slots__ = ("headers", "offset", "partition", "timestamp", "topic")
+
+    def __init__(
+        self, topic: str, partition: int, offset: int, timestamp: int, headers: Headers
+    ) -> None:
+        self.topic = topic
+        self.partition = partition
+        self.offset = offset
+        self.timestamp = timestamp
+        self.headers = headers
+
+    def where(self, step: str) -> dict[str, object]:
+        """The record's coordinates, for an error."""
+        return {
+            "topic": self.topic,
+            "partition": self.partition,
+            "offset": self.offset,
+            "step": step,
+        }
+
+
+NOWHERE = Context("", -1, -1, -1, ())
+
+
+class Shared:
+    """What all steps of a run share.
+
+    `metadata` is what steps left for the next slice, and what they leave now.
+    """
+
+    def __init__(self, metadata: Mapping[str, str]) -> None:
+        self.context = NOWHERE
+        self.dropped: Counter[str] = Counter()
+        self.metadata = dict(metadata)
+
+    def recall(self, name: str, default: int) -> int:
+        """A number that a step left in an earlier slice."""
+        return int(self.metadata.get(name, default))
+
+    def keep(self, name: str, number: int) -> None:
+        """Leave a number for the next slice."""
+        self.metadata[name] = str(number)
+
+    def failed(self, step: str, error: Exception) -> UserFunctionError:
+        """The error of a user's function, with its traceback and the record's coordinates."""
+        frames = error.__traceback__.tb_next if error.__traceback__ else None
+        text = "".join(traceback.format_exception(type(error), error, frames)).rstrip()
+        return UserFunctionError(
+            f"The function of step {step} raised {type(error).__name__}\n{text}\n",
+            where=self.context.where(step),
+            hint="The slice was not committed; mend the function and start again",
+        )
+
+    def encode(self, step: str, serde: Serde[Any], value: Any, what: str) -> bytes | None:
+        """A value's bytes; `UserFunctionError` if the serde refuses it."""
+        if value is None:
+            return None
+        try:
+            return serde.serialize(value)
+        except (TypeError, ValueError, OverflowError, AttributeError) as error:
+            raise UserFunctionError(
+                f"Step {step} got a {what} that its serde {serde.name!r} cannot write: {error}",
+                where=self.context.where(step),
+                hint=f"Return the type that the topology names, or name another by {what}=",
+            ) from error

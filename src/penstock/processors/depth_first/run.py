@@ -1,0 +1,274 @@
+"""Runs a sub-topology over one task's slice, record by record."""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Collection, Iterator, Mapping
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from penstock.processors.batch import Batch
+from penstock.processors.depth_first.building import Builder
+from penstock.processors.depth_first.prefetch import prefetch
+from penstock.processors.depth_first.record import Context, Headers, Record, Shared
+from penstock.processors.depth_first.state import Row
+from penstock.processors.depth_first.steps import Step
+from penstock.processors.partitioner import partitions_of
+from penstock.processors.records import (
+    CHANGES_SCHEMA,
+    OUTPUTS_SCHEMA,
+    Limits,
+    Records,
+    ScanReader,
+    SliceResult,
+)
+from penstock.processors.source import read_source
+from penstock.serdes import SessionWindowedSerde, WindowedSerde
+from penstock.serdes.windowed import SESSION_TAIL_BYTES, TIME_BYTES
+from penstock.topology import Node, SinkNode, SubTopology
+from penstock.topology.graph import full_topic
+
+Input = tuple[str, int]
+_Output = tuple[str, bytes | None, bytes | None, int, Headers, bytes | None, int]
+BY_KEY = -2
+"""A partition that is still to be computed from the key."""
+
+
+class Sink(Step):
+    """Collects what goes to a topic, in order."""
+
+    def __init__(
+        self, shared: Shared, node: SinkNode, topic: str, count: int, outputs: list[_Output]
+    ) -> None:
+        super().__init__(node.name, shared)
+        self._count = count
+        self._node = node
+        self._topic = topic
+        self._outputs = outputs
+        # Windows of one key belong together: only the key inside chooses the partition.
+        tails = {WindowedSerde: TIME_BYTES, SessionWindowedSerde: SESSION_TAIL_BYTES}
+        self._tail = tails.get(type(node.key_serde), 0)
+
+    def process(self, record: Record) -> None:
+        node, shared = self._node, self.shared
+        key = shared.encode(self.name, node.key_serde, record.key, "key")
+        value = shared.encode(self.name, node.value_serde, record.value, "value")
+        inner = key[: -self._tail] if key is not None and self._tail else key
+        chosen = BY_KEY
+        if node.partitioner is not None:
+            chosen = self.call(node.partitioner, record.key, record.value, self._count)
+        self._outputs.append(
+            (self._topic, key, value, record.timestamp, record.headers, inner, chosen)
+        )
+
+
+class RecordRun:
+    """One task, one slice: `process` its records in any order of inputs, then `finish`.
+
+    Raises `UserFunctionError`, `DeserializationError` or `BufferFullError`; then nothing of the
+    slice may be written.
+    """
+
+    def __init__(
+        self,
+        sub_topology: SubTopology,
+        *,
+        application_id: str,
+        state: ScanReader,
+        limits: Limits,
+        metadata: Mapping[str, str] | None = None,
+    ) -> None:
+        self._sub = sub_topology
+        self._limits = limits
+        self._shared = Shared(metadata or {})
+        self._rows: list[Row] = []
+        self._outputs: list[_Output] = []
+        cached = sum(store.caching for store in sub_topology.stores)
+        self._builder = Builder(
+            sub_topology,
+            self._shared,
+            state,
+            self._rows,
+            cache_bytes=limits.cache_max_bytes // max(cached, 1),
+        )
+        self._builder.build(lambda node: self._sink(node, application_id))
+        self._sources = {
+            full_topic(source, topic, application_id): source
+            for source in sub_topology.sources
+            for topic in source.topics
+        }
+        self._inputs: dict[Input, list[Records]] = {}
+
+    def process(self, records: Records) -> None:
+        """Take the next records of one input."""
+        if len(records.offsets):
+            self._inputs.setdefault((records.topic, records.partition), []).append(records)
+
+    def finish(self, *, more: Collection[Input] = ()) -> SliceResult:
+        """Run everything; `more` names the inputs of which Kafka holds more than was given.
+
+        Where such an input runs dry the rest waits for the next slice: what comes next in it may
+        be earlier than what the other inputs hold.
+        """
+        batches = {name: self._read(name, chunks) for name, chunks in self._inputs.items()}
+        ends = _ends(self._inputs, frozenset(more)) if len(self._inputs) > 1 else {}
+        if ends:
+            batches = {name: _before(batch, ends.get(name)) for name, batch in batches.items()}
+        prefetch(self._builder, self._sub, [(self._sources[n[0]], b) for n, b in batches.items()])
+        for step, record, context in self._merged(batches):
+            self._shared.context = context
+            step.process(record)
+        for flush in self._builder.flushers:
+            flush()
+        for finish in self._builder.finishers:
+            finish()
+        return SliceResult(
+            changes=_changes(self._rows, [store.name for store in self._sub.stores]),
+            outputs=_outputs(self._outputs, self._limits.partition_counts),
+            dropped=dict(self._shared.dropped),
+            metadata=self._shared.metadata,
+            ends=ends,
+        )
+
+    def _sink(self, node: Node, application_id: str) -> Step | None:
+        if not isinstance(node, SinkNode):
+            return None
+        topic = full_topic(node, node.topic, application_id)
+        count = self._limits.partition_counts[topic]
+        return Sink(self._shared, node, topic, count, self._outputs)
+
+    def _read(self, name: Input, chunks: list[Records]) -> Batch:
+        return read_source(
+            self._sources[name[0]],
+            joined(chunks),
+            first=0,
+            on_bad_record=self._limits.on_bad_record,
+            dropped=self._shared.dropped,
+        )
+
+    def _merged(self, batches: Mapping[Input, Batch]) -> Iterator[tuple[Step, Record, Context]]:
+        """All records in the order in which Kafka Streams takes them: lowest head first."""
+        queues = [
+            self._records(self._builder.steps[self._sources[name[0]].name], name, batch)
+            for name, batch in batches.items()
+        ]
+        if len(queues) == 1:
+            yield from queues[0]
+            return
+        heads: list[tuple[int, int, tuple[Step, Record, Context]]] = []
+        for number, queue in enumerate(queues):
+            _push(heads, number, queue)
+        while heads:
+            _, number, item = heapq.heappop(heads)
+            yield item
+            _push(heads, number, queues[number])
+
+    @staticmethod
+    def _records(step: Step, name: Input, batch: Batch) -> Iterator[tuple[Step, Record, Context]]:
+        topic, partition = name
+        keys, values = batch.keys.objects(), batch.values.objects()
+        timestamps, offsets = batch.timestamps.tolist(), batch.offsets.tolist()
+        headers = _headers(batch.headers, len(offsets))
+        for row, offset in enumerate(offsets):
+            record = Record(keys[row], values[row], timestamps[row], headers[row])
+            yield step, record, Context(topic, partition, offset, timestamps[row], headers[row])
+
+
+def _push(heads: list[Any], number: int, queue: Iterator[tuple[Step, Record, Context]]) -> None:
+    item = next(queue, None)
+    if item is not None:
+        heapq.heappush(heads, (item[1].timestamp, number, item))
+
+
+def joined(chunks: list[Records]) -> Records:
+    """Chunks of one input as one."""
+    if len(chunks) == 1:
+        return chunks[0]
+    headers = None
+    if any(each.headers is not None for each in chunks):
+        kind = next(each.headers.type for each in chunks if each.headers is not None)
+        parts = [pa.nulls(len(c.offsets), kind) if c.headers is None else c.headers for c in chunks]
+        headers = pa.concat_arrays(parts)
+    return Records(
+        topic=chunks[0].topic,
+        partition=chunks[0].partition,
+        offsets=np.concatenate([each.offsets for each in chunks]),
+        timestamps=np.concatenate([each.timestamps for each in chunks]),
+        keys=pa.concat_arrays([each.keys for each in chunks]),
+        values=pa.concat_arrays([each.values for each in chunks]),
+        headers=headers,
+    )
+
+
+def _ends(inputs: Mapping[Input, list[Records]], more: Collection[Input]) -> dict[Input, int]:
+    """The first unprocessed offset of each input that must wait for another one."""
+    queues = {name: joined(chunks) for name, chunks in inputs.items()}
+    at = dict.fromkeys(queues, 0)
+    heads = [
+        (int(q.timestamps[0]), number, name) for number, (name, q) in enumerate(queues.items())
+    ]
+    # An input with more in Kafka and nothing here stops all others at once.
+    if any(name not in queues for name in more):
+        heads = []
+    heapq.heapify(heads)
+    while heads:
+        _, number, name = heapq.heappop(heads)
+        at[name] += 1
+        times = queues[name].timestamps
+        if at[name] < len(times):
+            heapq.heappush(heads, (int(times[at[name]]), number, name))
+        elif name in more:
+            break
+    return {
+        name: int(queue.offsets[at[name]])
+        for name, queue in queues.items()
+        if at[name] < len(queue.offsets)
+    }
+
+
+def _before(batch: Batch, end: int | None) -> Batch:
+    return batch if end is None else batch.keep(batch.offsets < end)
+
+
+def _headers(array: pa.ListArray | None, count: int) -> list[Headers]:
+    if array is None:
+        return [()] * count
+    return [
+        () if not row else tuple((each["key"], each["value"]) for each in row)
+        for row in array.to_pylist()
+    ]
+
+
+def _changes(rows: list[Row], stores: list[str]) -> pa.RecordBatch:
+    numbers = {name: number for number, name in enumerate(stores)}
+    indices = pa.array([numbers[row[0]] for row in rows], pa.int32())
+    columns = [
+        pa.DictionaryArray.from_arrays(indices, pa.array(stores, pa.string())),
+        pa.array([row[1] for row in rows], pa.binary()),
+        pa.array([row[2] for row in rows], pa.binary()),
+        pa.array([row[3] for row in rows], pa.int64()),
+    ]
+    return pa.RecordBatch.from_arrays(columns, schema=CHANGES_SCHEMA)
+
+
+def _outputs(rows: list[_Output], counts: Mapping[str, int]) -> pa.RecordBatch:
+    topics = list(dict.fromkeys(row[0] for row in rows))
+    numbers = {name: number for number, name in enumerate(topics)}
+    indices = np.array([numbers[row[0]] for row in rows], dtype=np.int32)
+    partitions = np.array([row[6] for row in rows], dtype=np.int32)
+    inner = pa.array([row[5] for row in rows], pa.binary())
+    for name, number in numbers.items():
+        chosen = np.flatnonzero((indices == number) & (partitions == BY_KEY))
+        partitions[chosen] = partitions_of(inner.take(pa.array(chosen)), counts[name])
+    headers = [[{"key": k, "value": v} for k, v in row[4]] if row[4] else None for row in rows]
+    columns = [
+        pa.DictionaryArray.from_arrays(pa.array(indices), pa.array(topics, pa.string())),
+        pa.array(partitions),
+        pa.array([row[1] for row in rows], pa.binary()),
+        pa.array([row[2] for row in rows], pa.binary()),
+        pa.array([row[3] for row in rows], pa.int64()),
+        pa.array(headers, OUTPUTS_SCHEMA.field("headers").type),
+    ]
+    return pa.RecordBatch.from_arrays(columns, schema=OUTPUTS_SCHEMA)

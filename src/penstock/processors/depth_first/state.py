@@ -1,0 +1,256 @@
+"""A task's stores during a slice: what is stored, with the slice's own writes laid over it."""
+
+from __future__ import annotations
+
+from bisect import bisect_left, insort
+from collections.abc import Iterable, Iterator
+from typing import NamedTuple
+
+import pyarrow as pa
+
+from penstock.processors.records import ScanReader
+from penstock.serdes.windowed import (
+    session_key,
+    split_session_key,
+    split_window_key,
+    window_key,
+)
+
+TIME_BYTES = 8
+FAR = 2**62
+
+
+class Stored(NamedTuple):
+    """A value's bytes and its timestamp."""
+
+    value: bytes
+    timestamp: int
+
+
+Row = tuple[str, bytes, bytes | None, int]
+"""A changelog record: store, key, value, timestamp."""
+
+
+def as_stored(data: bytes | None) -> Stored | None:
+    """What a store's bytes mean."""
+    if data is None:
+        return None
+    return Stored(data[TIME_BYTES:], int.from_bytes(data[:TIME_BYTES], "big", signed=True))
+
+
+class KeyValueState:
+    """A key-value store; an absent key that was read once is known to be absent."""
+
+    def __init__(self, store: str, reader: ScanReader, rows: list[Row]) -> None:
+        self.store = store
+        self._reader = reader
+        self._rows = rows
+        self._known: dict[bytes, Stored | None] = {}
+        self._written: list[bytes] = []
+        self._is_written: set[bytes] = set()
+
+    def prefetch(self, keys: Iterable[bytes]) -> None:
+        """Read many keys at once, so that each `get` is a look into memory."""
+        missing = list(dict.fromkeys(key for key in keys if key not in self._known))
+        if missing:
+            found = self._reader.get_many(self.store, pa.array(missing, pa.binary()))
+            self._known.update(zip(missing, map(as_stored, found.to_pylist()), strict=True))
+
+    def get(self, key: bytes) -> Stored | None:
+        """The present value."""
+        try:
+            return self._known[key]
+        except KeyError:
+            self.prefetch([key])
+            return self._known[key]
+
+    def put(self, key: bytes, value: bytes | None, timestamp: int) -> None:
+        """Set or delete a key, for readers only; `log` writes it."""
+        self._known[key] = None if value is None else Stored(value, timestamp)
+        if key not in self._is_written:
+            self._is_written.add(key)
+            insort(self._written, key)
+
+    def log(self, key: bytes, value: bytes | None, timestamp: int) -> None:
+        """Write to the changelog and to the store."""
+        self._rows.append((self.store, key, value, timestamp))
+
+    def range(self, lower: bytes | None, upper: bytes | None) -> Iterator[tuple[bytes, Stored]]:
+        """The entries with lower <= key < upper, by key."""
+        [base] = self._reader.range_many(self.store, [(lower, upper)])
+        entries = {key: as_stored(data) for key, data in base}
+        first = 0 if lower is None else bisect_left(self._written, lower)
+        last = len(self._written) if upper is None else bisect_left(self._written, upper)
+        entries.update((key, self._known[key]) for key in self._written[first:last])
+        for key in sorted(entries):
+            stored = entries[key]
+            if stored is not None:
+                yield key, stored
+
+
+class _KeyRows:
+    """One key's windows: what is known of them, and which times were read."""
+
+    __slots__ = ("first", "last", "rows")
+
+    def __init__(self) -> None:
+        # (start, sequence) of windows, (end, start) of sessions.
+        self.rows: dict[tuple[int, int], Stored | None] = {}
+        self.first = FAR
+        self.last = -FAR
+
+
+class TimedState:
+    """What window and session stores have in common: entries of a key, ordered by two numbers."""
+
+    def __init__(
+        self, store: str, reader: ScanReader, rows: list[Row], *, retention_ms: int, segment_ms: int
+    ) -> None:
+        self.store = store
+        self._reader = reader
+        self._log = rows
+        self._retention = retention_ms
+        self._segment = segment_ms
+        self._keys: dict[bytes, _KeyRows] = {}
+        self._times: dict[tuple[int, bytes, int], Stored | None] | None = None
+        self._times_until = -FAR
+        self.stream_time = -1
+
+    def store_key(self, key: bytes, first: int, second: int) -> bytes:
+        """The bytes under which an entry is stored."""
+        raise NotImplementedError
+
+    def split(self, data: bytes) -> tuple[bytes, int, int]:
+        """The key and the two numbers of an entry's bytes."""
+        raise NotImplementedError
+
+    def prefetch_ranges(self, questions: Iterable[tuple[bytes, int, int]]) -> None:
+        """Read many keys' ranges of time at once."""
+        wanted: dict[bytes, tuple[int, int]] = {}
+        for key, first, last in questions:
+            known = wanted.get(key, (first, last))
+            wanted[key] = min(first, known[0]), max(last, known[1])
+        missing = [(k, *times) for k, times in wanted.items() if k not in self._keys]
+        if missing:
+            self._read(missing)
+
+    def prefetch_entries(self, entries: Iterable[tuple[bytes, int, int]]) -> None:
+        """Read many single entries at once."""
+        missing = [
+            each
+            for each in dict.fromkeys(entries)
+            if each[0] not in self._keys or each[1:] not in self._keys[each[0]].rows
+        ]
+        if missing:
+            names = pa.array([self.store_key(*each) for each in missing], pa.binary())
+            found = self._reader.get_many(self.store, names).to_pylist()
+            for (key, first, second), data in zip(missing, found, strict=True):
+                self._of(key).rows[first, second] = as_stored(data)
+
+    def get(self, key: bytes, first: int, second: int) -> Stored | None:
+        """One entry; None if it is not there or has expired."""
+        if first < self.stream_time - self._retention + 1:
+            return None
+        known = self._of(key)
+        stored = known.rows.get((first, second))
+        if stored is None and (first, second) not in known.rows:
+            if known.first <= first <= known.last:
+                return None
+            self.prefetch_entries([(key, first, second)])
+            return known.rows[first, second]
+        return stored
+
+    def entries(self, key: bytes, first: int, last: int) -> list[tuple[tuple[int, int], Stored]]:
+        """A key's entries whose first number is in first..last, in order, without expired ones."""
+        first = max(first, self.stream_time - self._retention + 1)
+        if first > last:
+            return []
+        known = self._of(key)
+        if known.first > first or known.last < last:
+            self._read([(key, min(first, known.first), max(last, known.last))])
+        found = [
+            (numbers, stored)
+            for numbers, stored in known.rows.items()
+            if stored is not None and first <= numbers[0] <= last
+        ]
+        found.sort()
+        return found
+
+    def put(self, key: bytes, first: int, second: int, value: bytes | None, timestamp: int) -> bool:
+        """Set or delete an entry for readers; False if its segment has expired."""
+        self.stream_time = max(self.stream_time, first)
+        if first // self._segment < (self.stream_time - self._retention) // self._segment:
+            return False
+        stored = None if value is None else Stored(value, timestamp)
+        self._of(key).rows[first, second] = stored
+        if self._times is not None:
+            self._times[first, key, second] = stored
+        return True
+
+    def log(self, key: bytes, value: bytes | None, timestamp: int) -> None:
+        """Write an entry's bytes to the changelog and to the store."""
+        self._log.append((self.store, key, value, timestamp))
+
+    def times(self, first: int, last: int, until: int) -> list[tuple[bytes, int, int, Stored]]:
+        """All keys' entries of first..last, by first number and key.
+
+        `until` is the latest time that this slice may ask for, so that it is read only once.
+        """
+        first = max(first, self.stream_time - self._retention + 1)
+        if self._times is None or self._times_until < last:
+            self._read_times(first, max(last, until))
+        assert self._times is not None
+        found = [
+            (key, time, second, stored)
+            for (time, key, second), stored in self._times.items()
+            if stored is not None and first <= time <= last
+        ]
+        found.sort(key=lambda each: (each[1], each[0], each[2]))
+        return found
+
+    def _read_times(self, first: int, last: int) -> None:
+        times: dict[tuple[int, bytes, int], Stored | None] = {}
+        for data, stored in self._reader.fetch_times(self.store, first, last):
+            key, time, second = self.split(data)
+            times[time, key, second] = as_stored(stored)
+        for key, known in self._keys.items():
+            for (time, second), row in known.rows.items():
+                times[time, key, second] = row
+        self._times, self._times_until = times, last
+
+    def _read(self, questions: list[tuple[bytes, int, int]]) -> None:
+        answers = self._reader.fetch_many(self.store, questions)
+        for (key, first, last), entries in zip(questions, answers, strict=True):
+            known = self._of(key)
+            for data, stored in entries:
+                _, one, two = self.split(data)
+                # What this slice wrote is newer than what was stored before it.
+                known.rows.setdefault((one, two), as_stored(stored))
+            known.first, known.last = min(known.first, first), max(known.last, last)
+
+    def _of(self, key: bytes) -> _KeyRows:
+        known = self._keys.get(key)
+        if known is None:
+            known = self._keys[key] = _KeyRows()
+        return known
+
+
+class WindowState(TimedState):
+    """A window store: an entry's numbers are its start and its sequence number."""
+
+    def store_key(self, key: bytes, first: int, second: int) -> bytes:
+        return window_key(key, first, second)
+
+    def split(self, data: bytes) -> tuple[bytes, int, int]:
+        return split_window_key(data)
+
+
+class SessionState(TimedState):
+    """A session store: an entry's numbers are its end and its start."""
+
+    def store_key(self, key: bytes, first: int, second: int) -> bytes:
+        return session_key(key, second, first)
+
+    def split(self, data: bytes) -> tuple[bytes, int, int]:
+        key, start, end = split_session_key(data)
+        return key, end, start

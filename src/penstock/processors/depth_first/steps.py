@@ -1,0 +1,171 @@
+"""What all steps have in common, and those that keep nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any, NamedTuple, Protocol
+
+from penstock.processors.depth_first.record import Record, Shared
+from penstock.serdes import Change
+
+
+class Value(NamedTuple):
+    """A table's present value of a key, and its timestamp."""
+
+    value: Any
+    timestamp: int
+
+
+class View(Protocol):
+    """A table as other steps look into it."""
+
+    def get(self, key: Any) -> Value | None:
+        """The row that the table has now for a key."""
+
+
+class Step:
+    """One step of a run: `process` takes a record and `forward`s what it makes of it."""
+
+    def __init__(self, name: str, shared: Shared) -> None:
+        self.name = name
+        self.shared = shared
+        self.children: list[Callable[[Record], None]] = []
+
+    def process(self, record: Record) -> None:
+        """Take a record."""
+        raise NotImplementedError
+
+    def forward(self, record: Record) -> None:
+        """Hand a record to every child, each to its end before the next."""
+        for child in self.children:
+            child(record)
+
+    def call(self, function: Callable[..., Any], *arguments: Any) -> Any:
+        """What a user's function returns; its exception gets the record's coordinates."""
+        try:
+            return function(*arguments)
+        except Exception as error:
+            raise self.shared.failed(self.name, error) from error
+
+
+class Pass(Step):
+    """Passes every record on."""
+
+    def process(self, record: Record) -> None:
+        self.forward(record)
+
+
+class DropNullKey(Step):
+    """Drops records without a key."""
+
+    def process(self, record: Record) -> None:
+        if record.key is None:
+            self.shared.dropped["null_key"] += 1
+        else:
+            self.forward(record)
+
+
+class Filter(Step):
+    """Passes on what the predicate wants."""
+
+    def __init__(
+        self, name: str, shared: Shared, predicate: Callable[[Any, Any], bool], *, negate: bool
+    ) -> None:
+        super().__init__(name, shared)
+        self._predicate = predicate
+        self._negate = negate
+
+    def process(self, record: Record) -> None:
+        if bool(self.call(self._predicate, record.key, record.value)) != self._negate:
+            self.forward(record)
+
+
+class Peek(Step):
+    """Shows every record to an action; as the last step, `forward` has nobody to go to."""
+
+    def __init__(self, name: str, shared: Shared, action: Callable[[Any, Any], object]) -> None:
+        super().__init__(name, shared)
+        self._action = action
+
+    def process(self, record: Record) -> None:
+        self.call(self._action, record.key, record.value)
+        self.forward(record)
+
+
+class MapValues(Step):
+    """Replaces the value."""
+
+    def __init__(self, name: str, shared: Shared, mapper: Callable[[Any], Any]) -> None:
+        super().__init__(name, shared)
+        self._mapper = mapper
+
+    def process(self, record: Record) -> None:
+        self.forward(record.with_value(self.call(self._mapper, record.value)))
+
+
+class FlatMapValues(Step):
+    """Replaces a record by one for each value."""
+
+    def __init__(self, name: str, shared: Shared, mapper: Callable[[Any], Iterable[Any]]) -> None:
+        super().__init__(name, shared)
+        self._mapper = mapper
+
+    def process(self, record: Record) -> None:
+        for value in self.call(lambda given: list(self._mapper(given)), record.value):
+            self.forward(record.with_value(value))
+
+
+class Map(Step):
+    """Replaces key and value, by one pair or by many."""
+
+    def __init__(
+        self, name: str, shared: Shared, mapper: Callable[[Any, Any], Iterable[tuple[Any, Any]]]
+    ) -> None:
+        super().__init__(name, shared)
+        self._mapper = mapper
+
+    def process(self, record: Record) -> None:
+        for key, value in self.call(self._pairs, record.key, record.value):
+            self.forward(Record(key, value, record.timestamp, record.headers))
+
+    def _pairs(self, key: Any, value: Any) -> list[tuple[Any, Any]]:
+        pairs = []
+        for new_key, new_value in self._mapper(key, value):
+            pairs.append((new_key, new_value))
+        return pairs
+
+
+class SelectKey(Step):
+    """Replaces the key."""
+
+    def __init__(self, name: str, shared: Shared, selector: Callable[[Any, Any], Any]) -> None:
+        super().__init__(name, shared)
+        self._selector = selector
+
+    def process(self, record: Record) -> None:
+        key = self.call(self._selector, record.key, record.value)
+        self.forward(Record(key, record.value, record.timestamp, record.headers))
+
+
+class Split(Step):
+    """Passes a record to the first child whose predicate wants it."""
+
+    def __init__(
+        self, name: str, shared: Shared, predicates: list[Callable[[Any, Any], bool] | None]
+    ) -> None:
+        super().__init__(name, shared)
+        self._predicates = predicates
+
+    def process(self, record: Record) -> None:
+        for predicate, child in zip(self._predicates, self.children, strict=True):
+            if predicate is None or self.call(predicate, record.key, record.value):
+                child(record)
+                return
+
+
+class ToStream(Step):
+    """A table's changes become records: the new value alone."""
+
+    def process(self, record: Record) -> None:
+        change: Change = record.value
+        self.forward(record.with_value(change.new))

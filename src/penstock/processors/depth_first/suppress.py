@@ -1,0 +1,263 @@
+"""Suppress: a table's changes wait in a buffer, ordered by time."""
+
+from __future__ import annotations
+
+import struct
+from bisect import insort
+from typing import Any, NamedTuple
+
+from penstock.errors import BufferFullError
+from penstock.processors.depth_first.record import Context, Headers, Record, Shared
+from penstock.processors.depth_first.state import KeyValueState
+from penstock.processors.depth_first.steps import Step, Value, View
+from penstock.serdes import Change
+from penstock.topology import SuppressNode
+
+_CONTEXT = struct.Struct(">qqi")
+_INT = struct.Struct(">i")
+_TIME = struct.Struct(">q")
+_NULL, _AS_PRIOR = -1, -2
+NEVER = 2**63 - 1
+
+
+class Buffered(NamedTuple):
+    """A change that waits: the row before all of it, the last change, and the record it is from."""
+
+    time: int
+    prior: bytes | None
+    old: bytes | None
+    new: bytes | None
+    context: Context
+
+    def size(self, key: bytes) -> int:
+        """What the buffer counts for it."""
+        context = self.context
+        headers = sum(len(name) + len(data or b"") for name, data in context.headers)
+        old = 0 if self.old is None or self.old == self.prior else len(self.old)
+        size = 8 + len(key) + len(self.prior or b"") + old + len(self.new or b"")
+        return size + 8 + 8 + len(context.topic) + 4 + headers
+
+    def serialize(self) -> bytes:
+        """Kafka Streams' bytes of it, for the changelog."""
+        context = self.context
+        topic = context.topic.encode()
+        parts = [
+            _CONTEXT.pack(context.timestamp, context.offset, len(topic)),
+            topic,
+            _INT.pack(context.partition),
+            _INT.pack(len(context.headers)),
+        ]
+        for name, data in context.headers:
+            parts += [_sized(name.encode()), _sized(data)]
+        same = self.old is not None and self.old == self.prior
+        parts += [_sized(self.prior), _INT.pack(_AS_PRIOR) if same else _sized(self.old)]
+        parts += [_sized(self.new), _TIME.pack(self.time)]
+        return b"".join(parts)
+
+
+def read_buffered(data: bytes) -> Buffered:
+    """The change of these bytes."""
+    timestamp, offset, length = _CONTEXT.unpack_from(data)
+    at = _CONTEXT.size
+    topic = data[at : at + length].decode()
+    at += length
+    partition, count = struct.unpack_from(">ii", data, at)
+    at += 8
+    headers: list[tuple[str, bytes | None]] = []
+    for _ in range(count):
+        name, at = _read_sized(data, at)
+        value, at = _read_sized(data, at)
+        assert name is not None
+        headers.append((name.decode(), value))
+    prior, at = _read_sized(data, at)
+    if _INT.unpack_from(data, at)[0] == _AS_PRIOR:
+        old, at = prior, at + _INT.size
+    else:
+        old, at = _read_sized(data, at)
+    new, at = _read_sized(data, at)
+    (time,) = _TIME.unpack_from(data, at)
+    found: Headers = tuple(headers)
+    return Buffered(time, prior, old, new, Context(topic, partition, offset, timestamp, found))
+
+
+def _sized(data: bytes | None) -> bytes:
+    return _INT.pack(_NULL) if data is None else _INT.pack(len(data)) + data
+
+
+def _read_sized(data: bytes, at: int) -> tuple[bytes | None, int]:
+    (length,) = _INT.unpack_from(data, at)
+    at += _INT.size
+    if length == _NULL:
+        return None, at
+    return data[at : at + length], at + length
+
+
+class Buffer:
+    """The waiting changes by time and key; those that no slice needs yet stay in the store."""
+
+    def __init__(self, shared: Shared, state: KeyValueState, *, store: str) -> None:
+        self._shared = shared
+        self._state = state
+        self._store = store
+        self._entries: dict[bytes, Buffered | None] = {}
+        self._order: list[tuple[int, bytes]] = []
+        self._dirty: dict[bytes, None] = {}
+        self.count = shared.recall(f"{store}:count", 0)
+        self.size = shared.recall(f"{store}:bytes", 0)
+        self._loaded = False
+
+    def get(self, key: bytes) -> Buffered | None:
+        """What waits under a key."""
+        if key not in self._entries:
+            stored = self._state.get(key)
+            found = None if stored is None else read_buffered(stored.value)
+            self._entries[key] = found
+            if found is not None and not self._loaded:
+                insort(self._order, (found.time, key))
+        return self._entries[key]
+
+    def put(self, key: bytes, entry: Buffered) -> None:
+        """Let a change wait, or replace the one that does: it keeps its place."""
+        before = self.get(key)
+        if before is None:
+            self.count += 1
+            insort(self._order, (entry.time, key))
+        else:
+            self.size -= before.size(key)
+        self.size += entry.size(key)
+        self._entries[key] = entry
+        self._dirty[key] = None
+
+    def oldest(self) -> tuple[int, bytes] | None:
+        """The time and key of the change that waits longest."""
+        if not self._loaded:
+            self._load()
+        return self._order[0] if self._order else None
+
+    def pop(self) -> tuple[bytes, Buffered]:
+        """Take the oldest out."""
+        _, key = self._order.pop(0)
+        entry = self._entries[key]
+        assert entry is not None
+        self._entries[key] = None
+        self._dirty[key] = None
+        self.count -= 1
+        self.size -= entry.size(key)
+        return key, entry
+
+    def finish(self) -> None:
+        """Write what changed, and leave what the next slice needs."""
+        for key in self._dirty:
+            entry = self._entries[key]
+            value = None if entry is None else entry.serialize()
+            timestamp = 0 if entry is None else entry.context.timestamp
+            self._state.put(key, value, timestamp)
+            self._state.log(key, value, timestamp)
+        self._shared.keep(f"{self._store}:count", self.count)
+        self._shared.keep(f"{self._store}:bytes", self.size)
+
+    def _load(self) -> None:
+        for key, stored in self._state.range(None, None):
+            if key not in self._entries:
+                found = read_buffered(stored.value)
+                self._entries[key] = found
+                insort(self._order, (found.time, key))
+        self._loaded = True
+
+
+class Suppress(Step):
+    """Holds changes back until their time, or until the buffer is full."""
+
+    def __init__(
+        self, shared: Shared, node: SuppressNode, *, parent: View, state: KeyValueState
+    ) -> None:
+        super().__init__(node.name, shared)
+        self._node = node
+        self._parent = parent
+        self._buffer = Buffer(shared, state, store=node.store)
+        self._stream_time = shared.recall(f"{node.name}:time", -1)
+
+    def process(self, record: Record) -> None:
+        self._stream_time = max(self._stream_time, record.timestamp)
+        self._put(record)
+        self._emit_due()
+        if self._is_over():
+            self._relieve()
+
+    def get(self, key: Any) -> Value | None:
+        """The row of a key as those behind the buffer know it."""
+        data = self.shared.encode(self.name, self._node.key_serde, key, "key")
+        assert data is not None
+        waiting = self._buffer.get(data)
+        if waiting is None:
+            return self._parent.get(key)
+        if waiting.prior is None:
+            return None
+        return Value(self._node.value_serde.deserialize(waiting.prior), -1)
+
+    def finish(self) -> None:
+        """Leave what the next slice needs."""
+        self._buffer.finish()
+        self.shared.keep(f"{self.name}:time", self._stream_time)
+
+    def _put(self, record: Record) -> None:
+        shared, node = self.shared, self._node
+        change: Change = record.value
+        key = shared.encode(self.name, node.key_serde, record.key, "key")
+        assert key is not None
+        new = shared.encode(self.name, node.value_serde, change.new, "value")
+        old = shared.encode(self.name, node.value_serde, change.old, "value")
+        waiting = self._buffer.get(key)
+        time = record.key.end if node.final else record.timestamp
+        now = shared.context
+        context = Context(now.topic, now.partition, now.offset, record.timestamp, record.headers)
+        self._buffer.put(
+            key,
+            Buffered(
+                time=time if waiting is None else waiting.time,
+                prior=old if waiting is None else waiting.prior,
+                old=old,
+                new=new,
+                context=context,
+            ),
+        )
+
+    def _emit_due(self) -> None:
+        due = self._stream_time - self._node.duration_ms
+        while (oldest := self._buffer.oldest()) is not None and oldest[0] <= due:
+            self._emit()
+
+    def _is_over(self) -> bool:
+        limits, buffer = self._node.buffer, self._buffer
+        too_many = limits.records is not None and buffer.count > limits.records
+        return too_many or (limits.size_bytes is not None and buffer.size > limits.size_bytes)
+
+    def _relieve(self) -> None:
+        limits, buffer = self._node.buffer, self._buffer
+        if limits.when_full == "stop":
+            raise BufferFullError(
+                f"The buffer of step {self.name} holds {buffer.count} records in {buffer.size} "
+                f"bytes, and may hold {limits.records} records and {limits.size_bytes} bytes",
+                where=self.shared.context.where(self.name),
+                hint="Give it more room, shorten the windows, or let it emit early",
+            )
+        while self._is_over() and buffer.oldest() is not None:
+            self._emit()
+
+    def _emit(self) -> None:
+        key, entry = self._buffer.pop()
+        # Only a final result may be forgotten with its window: nobody downstream ever saw it.
+        if entry.new is None and self._node.final:
+            return
+        serde = self._node.value_serde
+        change = Change(
+            None if entry.new is None else serde.deserialize(entry.new),
+            None if entry.old is None else serde.deserialize(entry.old),
+        )
+        context = entry.context
+        before, self.shared.context = self.shared.context, context
+        row = Record(
+            self._node.key_serde.deserialize(key), change, context.timestamp, context.headers
+        )
+        self.forward(row)
+        self.shared.context = before

@@ -1,0 +1,311 @@
+"""Tables: stores of latest values, their changes, and what is made of them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from penstock.errors import UserFunctionError
+from penstock.processors.depth_first.cache import Held, RecordCache
+from penstock.processors.depth_first.record import Context, Record, Shared
+from penstock.processors.depth_first.state import KeyValueState, Stored
+from penstock.processors.depth_first.steps import Step, Value, View
+from penstock.serdes import Change, Serde
+from penstock.topology import StoreSpec
+
+
+class TableStore:
+    """A table's store with its record cache; changes go on to the children of its step.
+
+    Without a cache a change goes on at once, with one when the cache lets it through.
+    """
+
+    def __init__(
+        self,
+        step: Step,
+        spec: StoreSpec,
+        state: KeyValueState,
+        *,
+        cache_bytes: int,
+        sends_old: bool,
+    ) -> None:
+        self._step = step
+        self._shared = step.shared
+        self.key_serde: Serde[Any] = spec.key_serde
+        self.value_serde: Serde[Any] = spec.value_serde
+        self.state = state
+        self._sends_old = sends_old
+        caches = spec.caching and cache_bytes > 0
+        self._cache = RecordCache(cache_bytes, self._let_through) if caches else None
+
+    def key(self, key: Any) -> bytes:
+        """A key's bytes."""
+        data = self._shared.encode(self._step.name, self.key_serde, key, "key")
+        assert data is not None
+        return data
+
+    def get(self, key: Any) -> Value | None:
+        """The present row of a key."""
+        data = self.key(key)
+        stored = self.state.get(data)
+        if self._cache is not None:
+            self._cache.read(data, stored)
+        return self._value(stored)
+
+    def put(self, record: Record, new: Any, timestamp: int, *, old: Any) -> None:
+        """Write a row, and tell of it: `old` is what to say that there was before."""
+        shared = self._shared
+        key = self.key(record.key)
+        value = shared.encode(self._step.name, self.value_serde, new, "value")
+        if self._cache is None:
+            self.state.put(key, value, timestamp)
+            self.state.log(key, value, record.timestamp if value is None else timestamp)
+            change = Change(new, old if self._sends_old else None)
+            self._step.forward(Record(record.key, change, timestamp, record.headers))
+            return
+        before = self.state.get(key)
+        self.state.put(key, value, timestamp)
+        self._cache.write(
+            key,
+            value,
+            record.timestamp if value is None else timestamp,
+            before=before,
+            context=_at(shared.context, record),
+        )
+
+    def flush(self) -> None:
+        """Let through what the cache holds back."""
+        if self._cache is not None:
+            self._cache.flush()
+
+    def _let_through(self, held: Held) -> None:
+        self.state.log(held.key, held.value, held.timestamp)
+        new = None if held.value is None else self.value_serde.deserialize(held.value)
+        below = self._value(held.below) if self._sends_old else None
+        before, self._shared.context = self._shared.context, held.context
+        key = self.key_serde.deserialize(held.key)
+        change = Change(new, None if below is None else below.value)
+        self._step.forward(Record(key, change, held.timestamp, held.context.headers))
+        self._shared.context = before
+
+    def _value(self, stored: Stored | None) -> Value | None:
+        if stored is None:
+            return None
+        return Value(self.value_serde.deserialize(stored.value), stored.timestamp)
+
+
+def _at(context: Context, record: Record) -> Context:
+    return Context(
+        context.topic, context.partition, context.offset, record.timestamp, record.headers
+    )
+
+
+class StoredStep(Step):
+    """A step with a table's store of its own, which `attach` gives it."""
+
+    table: TableStore
+
+    def attach(self, table: TableStore) -> None:
+        """Give the step its store."""
+        self.table = table
+
+    def get(self, key: Any) -> Value | None:
+        """The row of a key."""
+        return self.table.get(key)
+
+
+class Latest(StoredStep):
+    """A table of a topic: the last value wins, and a record without one deletes."""
+
+    def process(self, record: Record) -> None:
+        if record.key is None:
+            self.shared.dropped["null_key"] += 1
+            return
+        before = self.table.get(record.key)
+        old = None if before is None else before.value
+        self.table.put(record, record.value, record.timestamp, old=old)
+
+
+class Aggregate(StoredStep):
+    """Folds a stream's values by key."""
+
+    def __init__(
+        self,
+        name: str,
+        shared: Shared,
+        initializer: Callable[[], Any],
+        aggregator: Callable[[Any, Any, Any], Any],
+    ) -> None:
+        super().__init__(name, shared)
+        self._initializer = initializer
+        self._aggregator = aggregator
+
+    def process(self, record: Record) -> None:
+        if record.key is None or record.value is None:
+            self.shared.dropped["null_key" if record.key is None else "null_value"] += 1
+            return
+        before = self.table.get(record.key)
+        if before is None:
+            old, timestamp = self.call(self._initializer), record.timestamp
+        else:
+            old, timestamp = before.value, max(record.timestamp, before.timestamp)
+        new = self.call(self._aggregator, record.key, record.value, old)
+        self.table.put(record, new, timestamp, old=old)
+
+
+class TableAggregate(StoredStep):
+    """Folds a table's rows by group: takes out what a row was before, then adds what it is."""
+
+    def __init__(
+        self,
+        name: str,
+        shared: Shared,
+        initializer: Callable[[], Any],
+        adder: Callable[[Any, Any, Any], Any],
+        subtractor: Callable[[Any, Any, Any], Any],
+    ) -> None:
+        super().__init__(name, shared)
+        self._initializer = initializer
+        self._adder = adder
+        self._subtractor = subtractor
+
+    def process(self, record: Record) -> None:
+        change: Change = record.value
+        before = self.table.get(record.key)
+        old = None if before is None else before.value
+        aggregate, timestamp = old, record.timestamp
+        if change.old is not None and before is not None:
+            aggregate = self.call(self._subtractor, record.key, change.old, old)
+            timestamp = max(timestamp, before.timestamp)
+        if change.new is not None:
+            if aggregate is None:
+                aggregate = self.call(self._initializer)
+            aggregate = self.call(self._adder, record.key, change.new, aggregate)
+            if before is not None:
+                timestamp = max(timestamp, before.timestamp)
+        self.table.put(record, aggregate, timestamp, old=old)
+
+
+class TableReduce(StoredStep):
+    """As `TableAggregate`, with a group's first row as its start."""
+
+    def __init__(
+        self,
+        name: str,
+        shared: Shared,
+        adder: Callable[[Any, Any], Any],
+        subtractor: Callable[[Any, Any], Any],
+    ) -> None:
+        super().__init__(name, shared)
+        self._adder = adder
+        self._subtractor = subtractor
+
+    def process(self, record: Record) -> None:
+        change: Change = record.value
+        before = self.table.get(record.key)
+        old = None if before is None else before.value
+        aggregate, timestamp = old, record.timestamp
+        if change.old is not None and before is not None:
+            aggregate = self.call(self._subtractor, old, change.old)
+            timestamp = max(timestamp, before.timestamp)
+        if change.new is not None:
+            if aggregate is None:
+                aggregate = change.new
+            else:
+                aggregate = self.call(self._adder, aggregate, change.new)
+                if before is not None:
+                    timestamp = max(timestamp, before.timestamp)
+        self.table.put(record, aggregate, timestamp, old=old)
+
+
+class TableTransform(Step):
+    """Turns a table's values into others, row by row; may keep the result in a store."""
+
+    def __init__(
+        self,
+        name: str,
+        shared: Shared,
+        compute: Callable[[Any, Any], Any],
+        *,
+        parent: View,
+        sends_old: bool,
+        skips_nothing: bool,
+    ) -> None:
+        super().__init__(name, shared)
+        self._compute = compute
+        self._parent = parent
+        self._sends_old = sends_old
+        self._skips_nothing = skips_nothing
+        self.table: TableStore | None = None
+
+    def attach(self, table: TableStore) -> None:
+        """Give the step a store."""
+        self.table = table
+
+    def get(self, key: Any) -> Value | None:
+        """The row of a key: the stored one, or the parent's, transformed."""
+        if self.table is not None:
+            return self.table.get(key)
+        below = self._parent.get(key)
+        if below is None:
+            return None
+        value = self._apply(key, below.value)
+        return None if value is None else Value(value, below.timestamp)
+
+    def process(self, record: Record) -> None:
+        change: Change = record.value
+        new = self._apply(record.key, change.new)
+        old = self._old(record.key, change)
+        if self._skips_nothing and self._sends_old and new is None and old is None:
+            return
+        if self.table is not None:
+            self.table.put(record, new, record.timestamp, old=old)
+        else:
+            self.forward(record.with_value(Change(new, old)))
+
+    def _old(self, key: Any, change: Change) -> Any:
+        if not self._sends_old:
+            return None
+        if self.table is None:
+            return self._apply(key, change.old)
+        stored = self.table.get(key)
+        return None if stored is None else stored.value
+
+    def _apply(self, key: Any, value: Any) -> Any:
+        return None if value is None else self.call(self._compute, key, value)
+
+
+class TableSelect(Step):
+    """Turns rows into rows of another key; what a row was goes before what it is."""
+
+    def __init__(
+        self, name: str, shared: Shared, mapper: Callable[[Any, Any], tuple[Any, Any]]
+    ) -> None:
+        super().__init__(name, shared)
+        self._mapper = mapper
+
+    def process(self, record: Record) -> None:
+        if record.key is None:
+            raise UserFunctionError(
+                "A row without a key cannot be grouped",
+                where=self.shared.context.where(self.name),
+                hint="Filter such records out before they become a table",
+            )
+        change: Change = record.value
+        old, new = self._row(record.key, change.old), self._row(record.key, change.new)
+        if old is not None and new is not None and old[0] == new[0]:
+            self._send(record, old[0], Change(new[1], old[1]))
+            return
+        if old is not None:
+            self._send(record, old[0], Change(None, old[1]))
+        if new is not None:
+            self._send(record, new[0], Change(new[1], None))
+
+    def _row(self, key: Any, value: Any) -> tuple[Any, Any] | None:
+        pair = None if value is None else self.call(self._mapper, key, value)
+        if pair is None or pair[0] is None or pair[1] is None:
+            return None
+        return pair[0], pair[1]
+
+    def _send(self, record: Record, key: Any, change: Change) -> None:
+        self.forward(Record(key, change, record.timestamp, record.headers))

@@ -1,0 +1,152 @@
+"""The store of a windowed aggregation, with its record cache."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+from penstock.processors.depth_first.cache import Held, RecordCache
+from penstock.processors.depth_first.record import Context, Record
+from penstock.processors.depth_first.state import Stored, TimedState
+from penstock.processors.depth_first.steps import Step, Value
+from penstock.serdes import Change, Serde, Windowed
+from penstock.serdes.windowed import window_end
+from penstock.topology import StoreSpec
+
+
+class Window(NamedTuple):
+    """Where a window starts and ends."""
+
+    start: int
+    end: int
+
+
+class WindowStore:
+    """Keeps a value per key and window; changes go on as `TableStore`'s do.
+
+    `session` says whether windows are sessions: those are ordered by their ends, and a result has
+    the time of its session's end.
+    """
+
+    def __init__(
+        self,
+        step: Step,
+        spec: StoreSpec,
+        state: TimedState,
+        *,
+        cache_bytes: int,
+        sends_old: bool,
+        forwards: bool,
+    ) -> None:
+        self._step = step
+        self._shared = step.shared
+        self._spec = spec
+        self._key_serde: Serde[Any] = spec.key_serde
+        self._value_serde: Serde[Any] = spec.value_serde
+        self._session = spec.kind == "session"
+        self.state = state
+        state.stream_time = self._shared.recall(f"{spec.name}:time", -1)
+        self._sends_old = sends_old
+        self._forwards = forwards
+        caches = spec.caching and cache_bytes > 0
+        self._cache = RecordCache(cache_bytes, self._let_through) if caches else None
+
+    def key(self, key: Any) -> bytes:
+        """A key's bytes."""
+        data = self._shared.encode(self._step.name, self._key_serde, key, "key")
+        assert data is not None
+        return data
+
+    def get(self, key: bytes, window: Window) -> Value | None:
+        """A window's present value."""
+        stored = self.state.get(key, *self._numbers(window))
+        if self._cache is not None:
+            self._cache.read(self.state.store_key(key, *self._numbers(window)), stored)
+        return self._value(stored)
+
+    def row(self, key: Windowed[Any]) -> Value | None:
+        """The row of a windowed key, as the table's view shows it."""
+        return self.get(self.key(key.key), Window(key.start, key.end))
+
+    def windows(self, key: bytes, first: int, last: int) -> list[tuple[Window, Value]]:
+        """A key's windows that start in first..last, or sessions that end there, in order."""
+        found = []
+        for numbers, stored in self.state.entries(key, first, last):
+            value = self._value(stored)
+            assert value is not None
+            found.append((self._window(*numbers), value))
+        return found
+
+    def closed(self, first: int, last: int, until: int) -> list[tuple[Windowed[Any], Value]]:
+        """All keys' windows that start (sessions: end) in first..last, by time and key."""
+        result = []
+        for key, one, two, stored in self.state.times(first, last, until):
+            window, value = self._window(one, two), self._value(stored)
+            assert value is not None
+            result.append((Windowed(self._key_serde.deserialize(key), *window), value))
+        return result
+
+    def put(
+        self, record: Record, key: bytes, window: Window, new: Any, timestamp: int, *, old: Any
+    ) -> None:
+        """Write a window's value and tell of it."""
+        shared, state = self._shared, self.state
+        numbers = self._numbers(window)
+        value = shared.encode(self._step.name, self._value_serde, new, "value")
+        before = state.get(key, *numbers) if self._cache is not None else None
+        kept = state.put(key, *numbers, value, timestamp)
+        if not kept:
+            shared.dropped["expired"] += 1
+        name = state.store_key(key, *numbers)
+        # A session's own time is that of its record; a window's value has a time of its own.
+        logged = record.timestamp if self._session or value is None else timestamp
+        if self._cache is not None:
+            context = shared.context
+            at = Context(
+                context.topic, context.partition, context.offset, record.timestamp, record.headers
+            )
+            self._cache.write(name, value, logged, before=before, context=at)
+            return
+        if kept:
+            state.log(name, value, logged)
+        if self._forwards:
+            windowed = Windowed(record.key, *window)
+            change = Change(new, old if self._sends_old else None)
+            self._step.forward(Record(windowed, change, timestamp, record.headers))
+
+    def finish(self) -> None:
+        """Leave what the next slice needs."""
+        self._shared.keep(f"{self._spec.name}:time", self.state.stream_time)
+
+    def flush(self) -> None:
+        """Let through what the cache holds back."""
+        if self._cache is not None:
+            self._cache.flush()
+
+    def _let_through(self, held: Held) -> None:
+        self.state.log(held.key, held.value, held.timestamp)
+        if not self._forwards:
+            return
+        key, one, two = self.state.split(held.key)
+        window = self._window(one, two)
+        new = None if held.value is None else self._value_serde.deserialize(held.value)
+        below = self._value(held.below) if self._sends_old else None
+        before, self._shared.context = self._shared.context, held.context
+        change = Change(new, None if below is None else below.value)
+        windowed = Windowed(self._key_serde.deserialize(key), *window)
+        timestamp = window.end if self._session else held.timestamp
+        self._step.forward(Record(windowed, change, timestamp, held.context.headers))
+        self._shared.context = before
+
+    def _numbers(self, window: Window) -> tuple[int, int]:
+        return (window.end, window.start) if self._session else (window.start, 0)
+
+    def _window(self, one: int, two: int) -> Window:
+        if self._session:
+            return Window(two, one)
+        assert self._spec.window_ms is not None
+        return Window(one, window_end(one, self._spec.window_ms))
+
+    def _value(self, stored: Stored | None) -> Value | None:
+        if stored is None:
+            return None
+        return Value(self._value_serde.deserialize(stored.value), stored.timestamp)

@@ -1,0 +1,301 @@
+"""Aggregations by window: tumbling, hopping, sliding and session."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+from penstock.processors.depth_first.record import Record, Shared
+from penstock.processors.depth_first.state import FAR
+from penstock.processors.depth_first.steps import Step, Value
+from penstock.processors.depth_first.window_store import Window, WindowStore
+from penstock.serdes import Change, Windowed
+from penstock.topology import SessionWindows, SlidingWindows, TimeWindows
+
+
+class Fold(NamedTuple):
+    """How an aggregation begins, goes on, and makes one of two."""
+
+    initializer: Callable[[], Any]
+    aggregator: Callable[[Any, Any, Any], Any]
+    merger: Callable[[Any, Any, Any], Any] | None
+
+
+class WindowStep(Step):
+    """What all windowed aggregations share: stream time, lateness, results at the close."""
+
+    store: WindowStore
+
+    def __init__(self, name: str, shared: Shared, fold: Fold, *, emits_at_close: bool) -> None:
+        super().__init__(name, shared)
+        self.fold = fold
+        self._emits_at_close = emits_at_close
+        self.stream_time = shared.recall(f"{name}:time", -1)
+        self._last_close = shared.recall(f"{name}:closed", -1)
+        self.latest = -1
+        """The latest time in this slice's records: no close in it can be later."""
+
+    def attach(self, store: WindowStore) -> None:
+        """Give the step its store."""
+        self.store = store
+
+    def get(self, key: Windowed[Any]) -> Value | None:
+        """The row of a windowed key."""
+        return self.store.row(key)
+
+    def finish(self) -> None:
+        """Leave what the next slice needs."""
+        self.shared.keep(f"{self.name}:time", self.stream_time)
+        self.shared.keep(f"{self.name}:closed", self._last_close)
+        self.store.finish()
+
+    def update(self, record: Record, key: bytes, window: Window, before: Value | None) -> None:
+        """Add a record to a window's value."""
+        if before is None:
+            old, timestamp = self.call(self.fold.initializer), record.timestamp
+        else:
+            old, timestamp = before.value, max(record.timestamp, before.timestamp)
+        new = self.call(self.fold.aggregator, record.key, record.value, old)
+        self.store.put(record, key, window, new, timestamp, old=old)
+
+    def drop_late(self) -> None:
+        """Count a record, or one of its windows, that came too late."""
+        self.shared.dropped["late"] += 1
+
+    def emit_closed(self, record: Record, close_time: int, lower: int, upper: int) -> None:
+        """Emit the final results of windows between two bounds."""
+        # No record of this slice can close more than the latest one does.
+        until = upper + max(0, self.latest - self.stream_time)
+        for windowed, value in self.store.closed(lower, upper, until):
+            change = Change(value.value, None)
+            self.forward(Record(windowed, change, value.timestamp, record.headers))
+        self._last_close = close_time
+
+    def should_emit(self, close_time: int) -> bool:
+        """Whether windows may have closed since the last look."""
+        return self._emits_at_close and self._last_close < close_time
+
+    @property
+    def last_close(self) -> int | None:
+        """The time of the last look; None if there was none."""
+        return None if self._last_close < 0 else self._last_close
+
+
+class TimeWindowAggregate(WindowStep):
+    """Windows of one size, tumbling or hopping."""
+
+    def __init__(
+        self, name: str, shared: Shared, fold: Fold, windows: TimeWindows, *, emits_at_close: bool
+    ) -> None:
+        super().__init__(name, shared, fold, emits_at_close=emits_at_close)
+        self._windows = windows
+
+    def process(self, record: Record) -> None:
+        if record.key is None:
+            self.shared.dropped["null_key"] += 1
+            return
+        self.stream_time = max(self.stream_time, record.timestamp)
+        close_time = self.stream_time - self._windows.grace_ms
+        key = self.store.key(record.key)
+        for start in self._windows.starts(record.timestamp):
+            window = Window(start, start + self._windows.size_ms)
+            if window.end > close_time:
+                self.update(record, key, window, self.store.get(key, window))
+            else:
+                self.drop_late()
+        if self.should_emit(close_time):
+            self._emit(record, close_time)
+
+    def _emit(self, record: Record, close_time: int) -> None:
+        size, last = self._windows.size_ms, self.last_close
+        upper = close_time - size
+        if upper < 0:
+            return
+        lower = 0 if last is None else max(0, last - size) + 1
+        if last is not None and self._same_windows(upper, lower - 1):
+            return
+        self.emit_closed(record, close_time, lower, upper)
+
+    def _same_windows(self, one: int, other: int) -> bool:
+        return list(self._windows.starts(one)) == list(self._windows.starts(other))
+
+
+class SlidingWindowAggregate(WindowStep):
+    """A window for each set of records that lie close enough together.
+
+    A record ends one window, and begins one just after itself; each exists once a record is in it.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        shared: Shared,
+        fold: Fold,
+        windows: SlidingWindows,
+        *,
+        emits_at_close: bool,
+    ) -> None:
+        super().__init__(name, shared, fold, emits_at_close=emits_at_close)
+        self._difference = windows.difference_ms
+        self._grace = windows.grace_ms
+        self._close_time = 0
+
+    def process(self, record: Record) -> None:
+        if record.key is None or record.value is None:
+            self.shared.dropped["null_key" if record.key is None else "null_value"] += 1
+            return
+        self.stream_time = max(self.stream_time, record.timestamp)
+        self._close_time = close_time = self.stream_time - self._grace
+        if record.timestamp + 1 + self._difference <= close_time:
+            self.drop_late()
+            return
+        key = self.store.key(record.key)
+        if record.timestamp < self._difference:
+            self._process_early(record, key)
+        else:
+            self._process(record, key)
+        if self.should_emit(close_time):
+            self._emit(record, close_time)
+
+    def _process(self, record: Record, key: bytes) -> None:
+        time, difference = record.timestamp, self._difference
+        around = self.store.windows(key, max(0, time - 2 * difference), time + 1)
+        starts = {window.start for window, _ in around}
+        left: Value | None = None
+        right: Value | None = None
+        left_exists = right_exists = False
+        previous: int | None = None
+        for window, value in reversed(around):
+            if window.start == time + 1:
+                right_exists = True
+            elif window.end > time:
+                right = right or value
+                self._update(record, key, window, value)
+            elif window.end == time:
+                left_exists = True
+                self._update(record, key, window, value)
+                if value.timestamp >= time:
+                    # A record of this very time made all windows already.
+                    return
+                previous = value.timestamp
+            else:
+                left, previous = value, value.timestamp
+                break
+        if previous is not None:
+            self._begin_after(record, key, previous, starts)
+        if not left_exists:
+            near = previous is not None and time - difference <= previous
+            before = left if near else None
+            self._update(record, key, Window(time - difference, time), before)
+        if not right_exists:
+            self._begin_own(record, key, right)
+
+    def _process_early(self, record: Record, key: bytes) -> None:
+        """A record less than a window after the beginning of time: the first window begins at 0."""
+        time = record.timestamp
+        around = self.store.windows(key, 0, time + 1)
+        starts = {window.start for window, _ in around}
+        first: tuple[Window, Value] | None = None
+        right: Value | None = None
+        previous: int | None = None
+        for window, value in around:
+            if window.start == 0:
+                first = (window, value)
+                previous = value.timestamp if value.timestamp < time else None
+            elif window.start <= time:
+                right = value
+                self._update(record, key, window, value)
+        if right is None and first is not None and first[1].timestamp > time:
+            right = first[1]
+        if first is None:
+            self._update(record, key, Window(0, self._difference), None)
+        else:
+            if previous is not None and previous + 1 not in starts:
+                self._update(record, key, self._window(previous + 1), None)
+            self._update(record, key, *first)
+        if time + 1 not in starts:
+            self._begin_own(record, key, right)
+
+    def _begin_after(self, record: Record, key: bytes, previous: int, starts: set[int]) -> None:
+        """Make the window that the record before begins, if this one is the first in it."""
+        start = previous + 1
+        if start not in starts and start + self._difference >= record.timestamp:
+            self._update(record, key, self._window(start), None)
+
+    def _begin_own(self, record: Record, key: bytes, later: Value | None) -> None:
+        """Make the window just after the record, if records that came before are in it."""
+        if later is not None and later.timestamp > record.timestamp:
+            window = self._window(record.timestamp + 1)
+            self.store.put(record, key, window, later.value, later.timestamp, old=None)
+
+    def _update(self, record: Record, key: bytes, window: Window, before: Value | None) -> None:
+        if window.end >= self._close_time:
+            self.update(record, key, window, before)
+        else:
+            self.drop_late()
+
+    def _window(self, start: int) -> Window:
+        return Window(start, start + self._difference)
+
+    def _emit(self, record: Record, close_time: int) -> None:
+        upper = close_time - self._difference - 1
+        last = self.last_close
+        if upper >= 0:
+            lower = 0 if last is None else max(0, last - self._difference)
+            self.emit_closed(record, close_time, lower, upper)
+
+
+class SessionAggregate(WindowStep):
+    """Sessions: records of a key with no longer pause between them than the gap."""
+
+    def __init__(
+        self,
+        name: str,
+        shared: Shared,
+        fold: Fold,
+        windows: SessionWindows,
+        *,
+        emits_at_close: bool,
+    ) -> None:
+        super().__init__(name, shared, fold, emits_at_close=emits_at_close)
+        self._windows = windows
+
+    def process(self, record: Record) -> None:
+        if record.key is None:
+            self.shared.dropped["null_key"] += 1
+            return
+        time, gap = record.timestamp, self._windows.gap_ms
+        self.stream_time = max(self.stream_time, time)
+        close_time = self.stream_time - self._windows.grace_ms - gap
+        key = self.store.key(record.key)
+        near = [
+            (session, value)
+            for session, value in self.store.windows(key, time - gap, FAR)
+            if session.start <= time + gap
+        ]
+        aggregate, merged = self._merged(record, near)
+        if merged.end < close_time:
+            self.drop_late()
+        else:
+            if merged != Window(time, time):
+                for session, value in near:
+                    self.store.put(record, key, session, None, session.end, old=value.value)
+            aggregate = self.call(self.fold.aggregator, record.key, record.value, aggregate)
+            self.store.put(record, key, merged, aggregate, merged.end, old=None)
+        if self.should_emit(close_time):
+            self._emit(record, close_time)
+
+    def _merged(self, record: Record, near: list[tuple[Window, Value]]) -> tuple[Any, Window]:
+        assert self.fold.merger is not None
+        aggregate = self.call(self.fold.initializer)
+        start = end = record.timestamp
+        for session, value in near:
+            aggregate = self.call(self.fold.merger, record.key, aggregate, value.value)
+            start, end = min(start, session.start), max(end, session.end)
+        return aggregate, Window(start, end)
+
+    def _emit(self, record: Record, close_time: int) -> None:
+        last = self.last_close
+        upper = close_time - 1
+        if upper >= 0:
+            self.emit_closed(record, close_time, 0 if last is None else last, upper)

@@ -1,0 +1,208 @@
+"""What aggregating calls have in common: the store, the repartition topic, the windows."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any
+
+from penstock.errors import TopologyError
+from penstock.serdes import ChangeSerde, Serde, SessionWindowedSerde, WindowedSerde
+from penstock.topology.draft import SerdeOrMissing, needed
+from penstock.topology.flow import Flow, chosen_serde, returned_type
+from penstock.topology.nodes import (
+    AggregateKind,
+    AggregateNode,
+    Emit,
+    StoreSpec,
+    TableAggregateNode,
+    TimeIndex,
+)
+from penstock.topology.windows import SessionWindows, SlidingWindows, TimeWindows, Windows
+
+if TYPE_CHECKING:
+    from penstock.topology.tables import KTable
+
+
+@dataclass(frozen=True, kw_only=True)
+class Aggregation:
+    """What an aggregating call asks for."""
+
+    kind: AggregateKind
+    prefix: str
+    value: SerdeOrMissing
+    store: str | None
+    caching: bool
+    logging: bool
+    initializer: Callable[[], Any] | None = None
+    aggregator: Callable[..., Any] | None = None
+    subtractor: Callable[..., Any] | None = None
+    merger: Callable[[Any, Any, Any], Any] | None = None
+    retention: timedelta | None = None
+
+
+class Grouping:
+    """A stream or table on its way into aggregations; several may share a repartition topic."""
+
+    def __init__(self, flow: Flow, name: str | None, *, table: bool = False) -> None:
+        self.flow = flow
+        self.name = name
+        self._table = table
+        self._shared_source: str | None = None
+
+    def store_name(self, spec: Aggregation) -> str:
+        """The store's name, given or made."""
+        origin = self.name or self.flow.origin
+        prefix = f"{spec.prefix}-STATE-STORE-"
+        return self.flow.draft.store_name(spec.store, prefix, origin=origin, kind=spec.kind)
+
+    def source(self, store: str, *, generated: bool) -> str:
+        """The step that an aggregation goes behind: a repartition topic's source if need be."""
+        flow, draft = self.flow, self.flow.draft
+        if not flow.rekeyed:
+            return flow.step
+        if self._shared_source is not None:
+            for part in self._parts:
+                draft.number(f"KSTREAM-{part}-")
+            return self._shared_source
+        where = f"The repartition topic of store {store!r}"
+        key, value = needed(flow.key, "key", where), needed(flow.value, "value", where)
+        source = draft.add_repartition(
+            flow.step,
+            self.name or store,
+            key,
+            ChangeSerde(value) if self._table else value,
+            generated=generated and self.name is None and draft.names == "kafka_streams",
+            parts=self._parts,
+        )
+        if self.name is not None:
+            self._shared_source = source
+        return source
+
+    @property
+    def _parts(self) -> tuple[str, ...]:
+        # A table's rows have keys; only streams drop records without one on the way.
+        return ("SINK", "SOURCE") if self._table else ("SINK", "FILTER", "SOURCE")
+
+    def aggregate(self, spec: Aggregation) -> Flow:
+        """The table of an aggregation without windows."""
+        flow, draft = self.flow, self.flow.draft
+        store = self.store_name(spec)
+        step = draft.number(f"{spec.prefix}-")
+        where = f"The store {store!r}"
+        key = needed(flow.key, "key", where)
+        draft.add_store(
+            StoreSpec(
+                name=store,
+                key_serde=key,
+                value_serde=needed(spec.value, "value", where),
+                logging=spec.logging,
+                caching=spec.caching,
+            )
+        )
+        source = self.source(store, generated=spec.store is None)
+        node: AggregateNode
+        if self._table:
+            node = TableAggregateNode(
+                name=step,
+                kind=spec.kind,
+                store=store,
+                initializer=spec.initializer,
+                aggregator=spec.aggregator,
+                subtractor=spec.subtractor,
+            )
+        else:
+            node = AggregateNode(
+                name=step,
+                kind=spec.kind,
+                store=store,
+                initializer=spec.initializer,
+                aggregator=spec.aggregator,
+            )
+        draft.add(node, after=[source])
+        return Flow(draft, step, key, spec.value, origin=store, reads=(store,))
+
+
+def windowed_serde(windows: Windows, inner: Serde[Any]) -> Serde[Any]:
+    """The serde of windowed keys."""
+    size = window_size(windows)
+    return SessionWindowedSerde(inner) if size is None else WindowedSerde(inner, size)
+
+
+def window_size(windows: Windows) -> int | None:
+    """How long a window is; sessions have no size."""
+    if isinstance(windows, TimeWindows):
+        return windows.size_ms
+    return windows.difference_ms if isinstance(windows, SlidingWindows) else None
+
+
+def _may_cache(windows: Windows, emit: Emit) -> bool:
+    """Whether a store has a cache: as in Kafka Streams, not where sessions emit at their close."""
+    return emit == "update" or not isinstance(windows, SessionWindows)
+
+
+def _time_index(windows: Windows) -> TimeIndex:
+    return "session_end" if isinstance(windows, SessionWindows) else "window_start"
+
+
+def _retention(store: str, windows: Windows, retention: timedelta | None) -> int:
+    least = windows.retention_ms
+    if retention is None:
+        return least
+    chosen = int(retention / timedelta(milliseconds=1))
+    if chosen < least:
+        raise TopologyError(
+            f"The store {store!r} keeps windows for {retention}, and they can change for "
+            f"{timedelta(milliseconds=least)}",
+            hint="Let retention be at least the windows' size and grace",
+        )
+    return chosen
+
+
+def aggregate_serde(
+    value: Any, initializer: Callable[[], Any], aggregator: Callable[..., Any]
+) -> SerdeOrMissing:
+    """The serde of an aggregate: as given, or as either function's annotation says."""
+    kind = returned_type(aggregator)
+    if kind is None:
+        kind = initializer if isinstance(initializer, type) else returned_type(initializer)
+    return chosen_serde(value, kind, "aggregate", "value")
+
+
+def table_of(flow: Flow) -> KTable[Any, Any]:
+    """The table that comes from a step."""
+    # tables.py imports this module for its group_by.
+    from penstock.topology.tables import KTable
+
+    return KTable(flow)
+
+
+def window_store(
+    store: str, windows: Windows, spec: Aggregation, key: Serde[Any], *, emit: Emit
+) -> StoreSpec:
+    """The store of an aggregation by window."""
+    sessions = isinstance(windows, SessionWindows)
+    return StoreSpec(
+        name=store,
+        key_serde=key,
+        value_serde=needed(spec.value, "value", f"The store {store!r}"),
+        kind="session" if sessions else "window",
+        logging=spec.logging,
+        # As in Kafka Streams, results at the close of sessions do not come from the cache.
+        caching=spec.caching and not (sessions and emit == "close"),
+        retention_ms=_retention(store, windows, spec.retention),
+        time_index=_time_index(windows) if emit == "close" else None,
+        window_ms=window_size(windows),
+    )
+
+
+def check_merger(windows: Windows, merger: Callable[..., Any] | None) -> None:
+    """Raise `TopologyError` unless sessions, and only they, come with a merger."""
+    if (merger is not None) == isinstance(windows, SessionWindows):
+        return
+    missing = "Add merger=..., which makes one aggregate of two"
+    raise TopologyError(
+        "Sessions are aggregated with a merger, other windows without one",
+        hint=missing if merger is None else "Leave merger= out",
+    )

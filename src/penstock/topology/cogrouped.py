@@ -1,0 +1,182 @@
+"""Several grouped streams that are folded into one aggregate."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
+
+from penstock.serdes import Serde, Windowed
+from penstock.topology.aggregation import (
+    Aggregation,
+    Grouping,
+    aggregate_serde,
+    check_merger,
+    table_of,
+    window_store,
+    windowed_serde,
+)
+from penstock.topology.draft import needed
+from penstock.topology.flow import Flow
+from penstock.topology.nodes import (
+    AggregateNode,
+    StoreSpec,
+    TableMergeNode,
+    WindowAggregateNode,
+)
+from penstock.topology.windows import Windows
+
+if TYPE_CHECKING:
+    from penstock.topology.grouped import KGroupedStream
+    from penstock.topology.tables import KTable
+
+K = TypeVar("K")
+V2 = TypeVar("V2")
+T = TypeVar("T")
+
+Parts = tuple[tuple[Grouping, Callable[..., Any]], ...]
+
+
+@dataclass(frozen=True)
+class CogroupedKStream(Generic[K, V2]):
+    """Grouped streams, each with its aggregator."""
+
+    parts: Parts
+
+    def cogroup(
+        self, grouped: KGroupedStream[K, T], aggregator: Callable[[K, T, V2], V2 | None]
+    ) -> CogroupedKStream[K, V2]:
+        """Add another grouped stream, with an aggregator of its own."""
+        return CogroupedKStream((*self.parts, (grouped.grouping, aggregator)))
+
+    def windowed_by(self, windows: Windows) -> WindowedCogroupedKStream[K, V2]:
+        """Divide the records into windows."""
+        return WindowedCogroupedKStream(self.parts, windows)
+
+    def aggregate(
+        self,
+        initializer: Callable[[], V2],
+        name: str | None = None,
+        *,
+        value: type[V2] | Serde[V2] | None = None,
+        caching: bool = True,
+        logging: bool = True,
+    ) -> KTable[K, V2]:
+        """Fold the records of all streams by key into the store `name`."""
+        spec = _specification(self.parts, initializer, name, value, caching, logging)
+
+        def store(held: str, key: Serde[Any]) -> StoreSpec:
+            serde = needed(spec.value, "value", f"The store {held!r}")
+            return StoreSpec(
+                name=held, key_serde=key, value_serde=serde, caching=caching, logging=logging
+            )
+
+        def node(step: str, held: str, aggregator: Callable[..., Any]) -> AggregateNode:
+            return AggregateNode(
+                name=step,
+                kind="aggregate",
+                store=held,
+                initializer=initializer,
+                aggregator=aggregator,
+            )
+
+        return table_of(_aggregate(self.parts, spec, store, node))
+
+
+@dataclass(frozen=True)
+class WindowedCogroupedKStream(Generic[K, V2]):
+    """Grouped streams, each with its aggregator, divided into windows."""
+
+    parts: Parts
+    windows: Windows
+
+    def aggregate(
+        self,
+        initializer: Callable[[], V2],
+        name: str | None = None,
+        *,
+        merger: Callable[[K, V2, V2], V2] | None = None,
+        value: type[V2] | Serde[V2] | None = None,
+        retention: timedelta | None = None,
+        caching: bool = True,
+        logging: bool = True,
+    ) -> KTable[Windowed[K], V2]:
+        """Fold the records of all streams by key and window into the store `name`."""
+        check_merger(self.windows, merger)
+        spec = _specification(
+            self.parts, initializer, name, value, caching, logging, retention=retention
+        )
+        windows = self.windows
+
+        def node(step: str, held: str, aggregator: Callable[..., Any]) -> AggregateNode:
+            return WindowAggregateNode(
+                name=step,
+                kind="aggregate",
+                store=held,
+                initializer=initializer,
+                aggregator=aggregator,
+                merger=merger,
+                windows=windows,
+            )
+
+        return table_of(
+            _aggregate(
+                self.parts,
+                spec,
+                lambda held, key: window_store(held, windows, spec, key, emit="update"),
+                node,
+                windows=windows,
+            )
+        )
+
+
+def _specification(
+    parts: Parts,
+    initializer: Callable[[], Any],
+    store: str | None,
+    value: Any,
+    caching: bool,
+    logging: bool,
+    *,
+    retention: timedelta | None = None,
+) -> Aggregation:
+    return Aggregation(
+        kind="aggregate",
+        prefix="COGROUPKSTREAM-AGGREGATE",
+        value=aggregate_serde(value, initializer, parts[0][1]),
+        store=store,
+        caching=caching,
+        logging=logging,
+        initializer=initializer,
+        retention=retention,
+    )
+
+
+def _aggregate(
+    parts: Parts,
+    spec: Aggregation,
+    store_of: Callable[[str, Serde[Any]], StoreSpec],
+    node_of: Callable[[str, str, Callable[..., Any]], AggregateNode],
+    *,
+    windows: Windows | None = None,
+) -> Flow:
+    """One aggregating step per stream, all on one store, and one that brings them together."""
+    first = parts[0][0]
+    draft = first.flow.draft
+    store = first.store_name(spec)
+    key = needed(first.flow.key, "key", f"The store {store!r}")
+    draft.add_store(store_of(store, key))
+    steps = []
+    for number, (grouping, aggregator) in enumerate(parts):
+        topic = store if number == 0 else f"{store}-{number}"
+        source = grouping.source(topic, generated=spec.store is None)
+        step = draft.number(f"{spec.prefix}-")
+        draft.add(node_of(step, store, aggregator), after=[source])
+        steps.append(step)
+    for other in steps[1:]:
+        draft.join_partitions(steps[0], other)
+    merge = draft.number("COGROUPKSTREAM-MERGE-")
+    draft.add(TableMergeNode(name=merge, left=steps[0], right=steps[-1]), after=steps)
+    full_key = key if windows is None else windowed_serde(windows, key)
+    return Flow(draft, merge, full_key, spec.value, origin=store, reads=(store,), windows=windows)

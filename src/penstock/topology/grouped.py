@@ -1,0 +1,197 @@
+"""Grouped streams and tables: records brought together by key, ready to be aggregated."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
+
+from penstock.serdes import Serde, serde_of
+from penstock.topology.aggregation import Aggregation, Grouping, aggregate_serde, table_of
+from penstock.topology.cogrouped import CogroupedKStream
+from penstock.topology.flow import Flow
+from penstock.topology.windowed import WindowedKStream
+from penstock.topology.windows import Windows
+
+if TYPE_CHECKING:
+    from penstock.topology.tables import KTable
+
+K = TypeVar("K")
+V = TypeVar("V")
+V2 = TypeVar("V2")
+
+
+class KGroupedStream(Generic[K, V]):
+    """A stream whose records are brought together by key, ready to be aggregated."""
+
+    def __init__(self, flow: Flow, name: str | None) -> None:
+        self.grouping = Grouping(flow, name)
+
+    def count(
+        self, name: str | None = None, *, caching: bool = True, logging: bool = True
+    ) -> KTable[K, int]:
+        """Count the records of each key in the store `name`.
+
+        Records without a key or a value are not counted.
+        """
+        return table_of(
+            self.grouping.aggregate(
+                Aggregation(
+                    kind="count",
+                    prefix="KSTREAM-AGGREGATE",
+                    value=serde_of(int),
+                    store=name,
+                    caching=caching,
+                    logging=logging,
+                )
+            )
+        )
+
+    def reduce(
+        self,
+        reducer: Callable[[V, V], V],
+        name: str | None = None,
+        *,
+        caching: bool = True,
+        logging: bool = True,
+    ) -> KTable[K, V]:
+        """Combine each key's values by `reducer(aggregate, value)`; the first value starts."""
+        return table_of(
+            self.grouping.aggregate(
+                Aggregation(
+                    kind="reduce",
+                    prefix="KSTREAM-REDUCE",
+                    value=self.grouping.flow.value,
+                    store=name,
+                    caching=caching,
+                    logging=logging,
+                    aggregator=reducer,
+                )
+            )
+        )
+
+    def aggregate(
+        self,
+        initializer: Callable[[], V2],
+        aggregator: Callable[[K, V, V2], V2 | None],
+        name: str | None = None,
+        *,
+        value: type[V2] | Serde[V2] | None = None,
+        caching: bool = True,
+        logging: bool = True,
+    ) -> KTable[K, V2]:
+        """Fold each key's values by `aggregator(key, value, aggregate)`, from `initializer()`.
+
+        An aggregator that returns `None` deletes the key.
+        """
+        return table_of(
+            self.grouping.aggregate(
+                Aggregation(
+                    kind="aggregate",
+                    prefix="KSTREAM-AGGREGATE",
+                    value=aggregate_serde(value, initializer, aggregator),
+                    store=name,
+                    caching=caching,
+                    logging=logging,
+                    initializer=initializer,
+                    aggregator=aggregator,
+                )
+            )
+        )
+
+    def cogroup(self, aggregator: Callable[[K, V, V2], V2 | None]) -> CogroupedKStream[K, V2]:
+        """Begin one aggregate of several grouped streams; `aggregator(key, value, aggregate)`.
+
+        >>> from penstock.topology import StreamsBuilder
+        >>> builder = StreamsBuilder()
+        >>> paid = builder.stream("paid", key=str, value=int).group_by_key()
+        >>> owed = builder.stream("owed", key=str, value=int).group_by_key()
+        >>> balance = paid.cogroup(lambda name, sum, total: total + sum).cogroup(
+        ...     owed, lambda name, sum, total: total - sum
+        ... ).aggregate(int, "balances")
+        """
+        return CogroupedKStream(((self.grouping, aggregator),))
+
+    def windowed_by(self, windows: Windows) -> WindowedKStream[K, V]:
+        """Divide each key's records into windows: `tumbling`, `hopping`, `sliding` or `session`.
+
+        >>> from datetime import timedelta
+        >>> from penstock.topology import StreamsBuilder, tumbling
+        >>> beats = StreamsBuilder().stream("beats", key=str, value=bytes)
+        >>> minutes = tumbling(timedelta(minutes=1), grace=timedelta(seconds=5))
+        >>> beats.group_by_key().windowed_by(minutes).count("rates").to_stream().to("rates")
+        """
+        return WindowedKStream(self.grouping, windows)
+
+
+class KGroupedTable(Generic[K, V]):
+    """A table whose rows are brought together by a new key, ready to be aggregated."""
+
+    def __init__(self, flow: Flow, name: str | None) -> None:
+        self._grouping = Grouping(flow, name, table=True)
+
+    def count(
+        self, name: str | None = None, *, caching: bool = True, logging: bool = True
+    ) -> KTable[K, int]:
+        """Count the rows of each group, in the store `name`."""
+        return self._aggregate(
+            Aggregation(
+                kind="count",
+                prefix="KTABLE-AGGREGATE",
+                value=serde_of(int),
+                store=name,
+                caching=caching,
+                logging=logging,
+            )
+        )
+
+    def reduce(
+        self,
+        adder: Callable[[V, V], V],
+        subtractor: Callable[[V, V], V],
+        name: str | None = None,
+        *,
+        caching: bool = True,
+        logging: bool = True,
+    ) -> KTable[K, V]:
+        """Combine the rows of each group: `adder(aggregate, new)`, `subtractor(aggregate, old)`."""
+        return self._aggregate(
+            Aggregation(
+                kind="reduce",
+                prefix="KTABLE-REDUCE",
+                value=self._grouping.flow.value,
+                store=name,
+                caching=caching,
+                logging=logging,
+                aggregator=adder,
+                subtractor=subtractor,
+            )
+        )
+
+    def aggregate(
+        self,
+        initializer: Callable[[], V2],
+        adder: Callable[[K, V, V2], V2 | None],
+        subtractor: Callable[[K, V, V2], V2 | None],
+        name: str | None = None,
+        *,
+        value: type[V2] | Serde[V2] | None = None,
+        caching: bool = True,
+        logging: bool = True,
+    ) -> KTable[K, V2]:
+        """Fold the rows of each group; `subtractor(key, old, aggregate)` takes out an old row."""
+        return self._aggregate(
+            Aggregation(
+                kind="aggregate",
+                prefix="KTABLE-AGGREGATE",
+                value=aggregate_serde(value, initializer, adder),
+                store=name,
+                caching=caching,
+                logging=logging,
+                initializer=initializer,
+                aggregator=adder,
+                subtractor=subtractor,
+            )
+        )
+
+    def _aggregate(self, spec: Aggregation) -> KTable[Any, Any]:
+        return table_of(self._grouping.aggregate(spec))

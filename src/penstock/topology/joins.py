@@ -1,0 +1,258 @@
+"""Joins of streams and tables, as steps and stores."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any
+
+from penstock.errors import TopologyError
+from penstock.serdes import JoinSideSerde, Serde, TimedSideSerde
+from penstock.topology.draft import Draft, SerdeOrMissing, needed
+from penstock.topology.flow import Flow
+from penstock.topology.nodes import (
+    JoinWindowNode,
+    MergeNode,
+    Side,
+    StoreSpec,
+    StreamJoinNode,
+    StreamTableJoinNode,
+    TableJoinNode,
+    TableMergeNode,
+)
+from penstock.topology.windows import JoinWindows
+
+Joiner = Callable[[Any, Any], Any]
+
+
+@dataclass(frozen=True, kw_only=True)
+class JoinKind:
+    """Which sides are joined with None where the other has nothing."""
+
+    left: bool = False
+    right: bool = False
+
+
+INNER, LEFT, OUTER = JoinKind(), JoinKind(left=True), JoinKind(left=True, right=True)
+
+
+def join_streams(
+    left: Flow,
+    right: Flow,
+    *,
+    joiner: Joiner,
+    windows: JoinWindows,
+    kind: JoinKind,
+    value: SerdeOrMissing,
+    name: str | None,
+) -> Flow:
+    """The stream of a join of streams within a window of time."""
+    _check_one_draft(left, right)
+    draft = left.draft
+    left = _copartitioned(left, f"{name or _base(left, right)}-left")
+    right = _copartitioned(right, f"{name or _base(left, right)}-right")
+    draft.join_partitions(left.step, right.step)
+    numbers = [draft.number(f"KSTREAM-{part}-") for part in _join_parts(kind)]
+    steps = _join_steps(numbers, name, kind)
+    stores = _join_stores(steps, name, _base(left, right), draft, kind)
+    specs = [
+        _join_store(s, flow, windows) for s, flow in zip(stores[:2], (left, right), strict=True)
+    ]
+    for spec in specs:
+        draft.add_store(spec)
+    unmatched = stores[2] if kind.left or kind.right else None
+    if unmatched is not None:
+        key = specs[0].key_serde
+        draft.add_store(
+            StoreSpec(
+                name=unmatched,
+                key_serde=TimedSideSerde(key),
+                value_serde=JoinSideSerde(specs[0].value_serde, specs[1].value_serde),
+                caching=False,
+            )
+        )
+    sides = _sides(left, right, specs, steps, kind)
+    for flow, window_step, _, own, _, _ in sides:
+        draft.add(JoinWindowNode(name=window_step, store=own), after=[flow.step])
+    merge = MergeNode(name=steps[4])
+    for _, window_step, join_step, own, other, side in sides:
+        reads = (other,) if unmatched is None else (other, unmatched)
+        draft.add(
+            StreamJoinNode(
+                name=join_step,
+                reads=reads,
+                joiner=joiner,
+                side=side,
+                windows=windows,
+                own_store=own,
+                other_store=other,
+                outer=kind.left if side == "left" else kind.right,
+                unmatched=unmatched,
+            ),
+            after=[window_step],
+        )
+    draft.add(merge, after=[steps[2], steps[3]])
+    return Flow(draft, merge.name, left.key, value, origin=name or _base(left, right))
+
+
+def join_table(
+    stream: Flow,
+    table: Flow,
+    *,
+    joiner: Joiner,
+    left: bool,
+    value: SerdeOrMissing,
+    name: str | None,
+) -> Flow:
+    """The stream of records that meet a table's present row of their key."""
+    _check_one_draft(stream, table)
+    draft = stream.draft
+    prefix = "KSTREAM-LEFTJOIN-" if left else "KSTREAM-JOIN-"
+    stream = _copartitioned(stream, f"{name or _base(stream, table)}-left")
+    step = draft.step_name(name, prefix)
+    draft.join_partitions(stream.step, table.step)
+    node = StreamTableJoinNode(
+        name=step, reads=table.reads, table=table.step, joiner=joiner, left=left
+    )
+    return stream.then(node, value=value)
+
+
+def join_tables(
+    left: Flow,
+    right: Flow,
+    *,
+    joiner: Joiner,
+    kind: JoinKind,
+    value: SerdeOrMissing,
+    store: str | None,
+    caching: bool,
+    logging: bool,
+    name: str | None,
+) -> Flow:
+    """The table of rows that have the same key in two tables."""
+    _check_one_draft(left, right)
+    draft = left.draft
+    merge = draft.step_name(name, "KTABLE-MERGE-")
+    steps = [draft.number(f"KTABLE-{part}-") for part in ("JOINTHIS", "JOINOTHER")]
+    if name is not None:
+        steps = [f"{name}-join-this", f"{name}-join-other"]
+    draft.join_partitions(left.step, right.step)
+    sides: tuple[tuple[Flow, Flow, str, Side, bool, bool], ...] = (
+        (left, right, steps[0], "left", kind.left, kind.right),
+        (right, left, steps[1], "right", kind.right, kind.left),
+    )
+    for here, there, step, side, here_outer, there_outer in sides:
+        draft.add(
+            TableJoinNode(
+                name=step,
+                reads=there.reads,
+                parent=here.step,
+                other=there.step,
+                joiner=joiner,
+                side=side,
+                here_outer=here_outer,
+                there_outer=there_outer,
+            ),
+            after=[here.step],
+        )
+    if store is not None:
+        where = f"The store {store!r}"
+        key, serde = needed(left.key, "key", where), needed(value, "value", where)
+        draft.add_store(
+            StoreSpec(
+                name=store, key_serde=key, value_serde=serde, caching=caching, logging=logging
+            )
+        )
+    draft.add(TableMergeNode(name=merge, store=store, left=steps[0], right=steps[1]), after=steps)
+    reads = (store,) if store is not None else tuple(dict.fromkeys(left.reads + right.reads))
+    origin = store or _base(left, right)
+    return Flow(draft, merge, left.key, value, origin=origin, reads=reads, windows=left.windows)
+
+
+def merge_streams(left: Flow, right: Flow, *, name: str | None) -> Flow:
+    """The records of both streams, as they come."""
+    _check_one_draft(left, right)
+    draft = left.draft
+    step = draft.step_name(name, "KSTREAM-MERGE-")
+    draft.add(MergeNode(name=step), after=[left.step, right.step])
+    key = left.key if left.key == right.key else right.key
+    return replace(left, step=step, key=key, rekeyed=left.rekeyed or right.rekeyed)
+
+
+def _check_one_draft(left: Flow, right: Flow) -> None:
+    if left.draft is not right.draft:
+        raise TopologyError(
+            "The two sides belong to different applications",
+            hint="Make both from one Application or StreamsBuilder",
+        )
+
+
+def _base(left: Flow, right: Flow) -> str:
+    return f"{left.origin}-{right.origin}-join"
+
+
+def _copartitioned(flow: Flow, topic: str) -> Flow:
+    """The flow, through a repartition topic if its keys were changed."""
+    if not flow.rekeyed:
+        return flow
+    where = f"The repartition topic {topic!r}"
+    key, value = needed(flow.key, "key", where), needed(flow.value, "value", where)
+    source = flow.draft.add_repartition(flow.step, topic, key, value, generated=False)
+    return replace(flow, step=source, rekeyed=False)
+
+
+def _join_parts(kind: JoinKind) -> tuple[str, ...]:
+    this = "OUTERTHIS" if kind.right else "JOINTHIS"
+    other = "OUTEROTHER" if kind.left else "JOINOTHER"
+    return ("WINDOWED", "WINDOWED", this, other, "MERGE")
+
+
+def _join_steps(numbers: list[str], name: str | None, kind: JoinKind) -> list[str]:
+    if name is None:
+        return numbers
+    this = "outer-this-join" if kind.right else "this-join"
+    other = "outer-other-join" if kind.left else "other-join"
+    parts = ("this-windowed", "other-windowed", this, other, "merge")
+    return [f"{name}-{part}" for part in parts]
+
+
+def _join_stores(
+    steps: list[str], name: str | None, base: str, draft: Draft, kind: JoinKind
+) -> list[str]:
+    """The stores of left records, of right ones, and of those that wait for a partner."""
+    if name is None and draft.names == "kafka_streams":
+        number = steps[2].rpartition("-")[2]
+        return [f"{steps[2]}-store", f"{steps[3]}-store", f"KSTREAM-OUTERSHARED-{number}-store"]
+    this = "outer-this-join" if kind.right else "this-join"
+    other = "outer-other-join" if kind.left else "other-join"
+    shared = "outer-shared-join" if kind.right else "left-shared-join"
+    return [f"{name or base}-{part}-store" for part in (this, other, shared)]
+
+
+def _join_store(store: str, flow: Flow, windows: JoinWindows) -> StoreSpec:
+    where = f"The store {store!r}"
+    key: Serde[Any] = needed(flow.key, "key", where)
+    return StoreSpec(
+        name=store,
+        key_serde=key,
+        value_serde=needed(flow.value, "value", where),
+        kind="window",
+        caching=False,
+        retention_ms=windows.retention_ms,
+        window_ms=windows.before_ms + windows.after_ms,
+        duplicates=True,
+    )
+
+
+_JoinSide = tuple[Flow, str, str, str, str, Side]
+
+
+def _sides(
+    left: Flow, right: Flow, specs: list[StoreSpec], steps: list[str], kind: JoinKind
+) -> tuple[_JoinSide, _JoinSide]:
+    """Of each side: where it comes from, its two steps, its store, the other's, and which it is."""
+    own, other = specs[0].name, specs[1].name
+    return (
+        (left, steps[0], steps[2], own, other, "left"),
+        (right, steps[1], steps[3], other, own, "right"),
+    )

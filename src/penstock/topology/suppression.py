@@ -1,0 +1,88 @@
+"""When a table's updates are held back, and what bounds the buffer."""
+
+from __future__ import annotations
+
+import dataclasses
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Literal
+
+from penstock.errors import TopologyError
+
+WhenFull = Literal["emit", "stop"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class BufferLimits:
+    """How much a buffer may hold, and what happens then: emit the oldest, or stop."""
+
+    records: int | None = None
+    size_bytes: int | None = None
+    when_full: WhenFull = "emit"
+
+    def with_max_records(self, count: int) -> BufferLimits:
+        """The same, for at most so many keys."""
+        return dataclasses.replace(self, records=count)
+
+    def with_max_bytes(self, size: int) -> BufferLimits:
+        """The same, for at most so many bytes."""
+        return dataclasses.replace(self, size_bytes=size)
+
+    def emit_early_when_full(self) -> BufferLimits:
+        """Emit the oldest update when there is no room for a new one."""
+        return dataclasses.replace(self, when_full="emit")
+
+    def shut_down_when_full(self) -> BufferLimits:
+        """Stop the application when there is no room: no update is ever emitted early."""
+        return dataclasses.replace(self, when_full="stop")
+
+    @property
+    def is_strict(self) -> bool:
+        """Whether nothing leaves the buffer before its time."""
+        bounded = self.records is not None or self.size_bytes is not None
+        return not bounded or self.when_full == "stop"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Suppression:
+    """What is held back, and until when; without a limit, until its window closes."""
+
+    limit_ms: int | None
+    buffer: BufferLimits
+
+
+def unbounded() -> BufferLimits:
+    """A buffer without limits."""
+    return BufferLimits(when_full="stop")
+
+
+def max_records(count: int) -> BufferLimits:
+    """A buffer for at most so many keys."""
+    return BufferLimits(records=count)
+
+
+def max_bytes(size: int) -> BufferLimits:
+    """A buffer of at most so many bytes."""
+    return BufferLimits(size_bytes=size)
+
+
+def until_window_closes(buffer: BufferLimits | None = None) -> Suppression:
+    """One final result per window, when it can no longer change.
+
+    >>> until_window_closes().limit_ms is None
+    True
+
+    Raises `TopologyError` for a buffer that would emit early: that result would not be final.
+    """
+    buffer = unbounded() if buffer is None else buffer
+    if not buffer.is_strict:
+        raise TopologyError(
+            "until_window_closes cannot emit early: the result would not be final",
+            hint="Use unbounded(), or a limit with .shut_down_when_full()",
+        )
+    return Suppression(limit_ms=None, buffer=buffer)
+
+
+def until_time_limit(limit: timedelta, buffer: BufferLimits) -> Suppression:
+    """At most one update of a key per `limit` of event time."""
+    return Suppression(limit_ms=int(limit / timedelta(milliseconds=1)), buffer=buffer)

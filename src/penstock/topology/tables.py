@@ -1,0 +1,290 @@
+"""`KTable`: the latest value of each key, and what can be made of it."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
+
+from penstock.errors import TopologyError
+from penstock.serdes import Serde, serde_of
+from penstock.topology.draft import Draft, needed
+from penstock.topology.flow import Flow, chosen_serde, pair_types, returned_type
+from penstock.topology.foreign_keys import ForeignKeyJoin, join_foreign_key
+from penstock.topology.grouped import KGroupedTable
+from penstock.topology.joins import INNER, LEFT, OUTER, JoinKind, join_tables
+from penstock.topology.naming import check_name
+from penstock.topology.nodes import (
+    AggregateNode,
+    StoreSpec,
+    SuppressNode,
+    TableFilterNode,
+    TableMapValuesNode,
+    TableSelectNode,
+    ToStreamNode,
+)
+from penstock.topology.suppression import Suppression
+from penstock.topology.windows import SessionWindows
+
+if TYPE_CHECKING:
+    from penstock.topology.streams import KStream
+
+K = TypeVar("K")
+V = TypeVar("V")
+K2 = TypeVar("K2")
+V2 = TypeVar("V2")
+V3 = TypeVar("V3")
+
+
+class KTable(Generic[K, V]):
+    """The latest value of each key, kept in a store."""
+
+    def __init__(self, flow: Flow) -> None:
+        self.flow = flow
+
+    def filter(
+        self,
+        predicate: Callable[[K, V], bool],
+        store: str | None = None,
+        *,
+        name: str | None = None,
+    ) -> KTable[K, V]:
+        """The keys whose `predicate(key, value)` is true; one that no longer is gets deleted.
+
+        >>> from penstock.topology import StreamsBuilder
+        >>> counts = StreamsBuilder().stream("in", key=str, value=str).group_by_key().count("c")
+        >>> counts.filter(lambda key, count: count > 2).to_stream().to("often")
+        """
+        return self._filter(predicate, store, name, negate=False)
+
+    def filter_not(
+        self,
+        predicate: Callable[[K, V], bool],
+        store: str | None = None,
+        *,
+        name: str | None = None,
+    ) -> KTable[K, V]:
+        """The keys whose `predicate(key, value)` is false; one that no longer is gets deleted."""
+        return self._filter(predicate, store, name, negate=True)
+
+    def map_values(
+        self,
+        mapper: Callable[[V], V2],
+        store: str | None = None,
+        *,
+        value: type[V2] | Serde[V2] | None = None,
+        name: str | None = None,
+    ) -> KTable[K, V2]:
+        """Replace each value by `mapper(value)`; a deletion stays one, and is not shown to it."""
+        step = self.flow.draft.step_name(name, "KTABLE-MAPVALUES-")
+        serde = chosen_serde(value, returned_type(mapper), f"map_values (step {step})", "value")
+        node = TableMapValuesNode(name=step, parent=self.flow.step, mapper=mapper, store=store)
+        return KTable(self._materialized(self.flow.then(node, value=serde), store))
+
+    def group_by(
+        self,
+        mapper: Callable[[K, V], tuple[K2, V2]],
+        *,
+        key: type[K2] | Serde[K2] | None = None,
+        value: type[V2] | Serde[V2] | None = None,
+        name: str | None = None,
+    ) -> KGroupedTable[K2, V2]:
+        """Group the rows by a new key: `mapper(key, value)` gives the row's new key and value.
+
+        A row that changes leaves its old group and enters its new one.
+        """
+        step = self.flow.draft.step_name(name, "KTABLE-SELECT-")
+        key_kind, value_kind = pair_types(returned_type(mapper))
+        flow = self.flow.then(
+            TableSelectNode(name=step, mapper=mapper),
+            key=chosen_serde(key, key_kind, f"group_by (step {step})", "key"),
+            value=chosen_serde(value, value_kind, f"group_by (step {step})", "value"),
+            rekeyed=True,
+        )
+        return KGroupedTable(flow, None if name is None else check_name(name, "grouping"))
+
+    def join(
+        self,
+        other: KTable[K2, V2],
+        joiner: Callable[[V, V2], V3],
+        store: str | None = None,
+        *,
+        foreign_key: Callable[[V], K2 | None] | None = None,
+        value: type[V3] | Serde[V3] | None = None,
+        caching: bool = True,
+        logging: bool = True,
+        name: str | None = None,
+    ) -> KTable[K, V3]:
+        """The rows that have the same key in both tables, kept up to date.
+
+        With `foreign_key(value)` each row meets the one that its own value refers to.
+        """
+        options = _JoinOptions(foreign_key, value, store, caching, logging, name)
+        return self._join(other, joiner, INNER, options)
+
+    def left_join(
+        self,
+        other: KTable[K2, V2],
+        joiner: Callable[[V, V2 | None], V3],
+        store: str | None = None,
+        *,
+        foreign_key: Callable[[V], K2 | None] | None = None,
+        value: type[V3] | Serde[V3] | None = None,
+        caching: bool = True,
+        logging: bool = True,
+        name: str | None = None,
+    ) -> KTable[K, V3]:
+        """As `join`, and a row of this table that the other lacks is joined with None."""
+        options = _JoinOptions(foreign_key, value, store, caching, logging, name)
+        return self._join(other, joiner, LEFT, options)
+
+    def outer_join(
+        self,
+        other: KTable[K, V2],
+        joiner: Callable[[V | None, V2 | None], V3],
+        store: str | None = None,
+        *,
+        value: type[V3] | Serde[V3] | None = None,
+        caching: bool = True,
+        logging: bool = True,
+        name: str | None = None,
+    ) -> KTable[K, V3]:
+        """As `join`, and a row of either table that the other lacks is joined with None."""
+        options = _JoinOptions(None, value, store, caching, logging, name)
+        return self._join(other, joiner, OUTER, options)
+
+    def suppress(self, suppression: Suppression, *, name: str | None = None) -> KTable[K, V]:
+        """Hold updates back: `until_window_closes()`, or `until_time_limit(...)`.
+
+        >>> from datetime import timedelta
+        >>> from penstock.topology import StreamsBuilder, tumbling, until_window_closes
+        >>> beats = StreamsBuilder().stream("beats", key=str, value=bytes)
+        >>> minutes = tumbling(timedelta(minutes=1), grace=timedelta(seconds=5))
+        >>> rates = beats.group_by_key().windowed_by(minutes).count("rates")
+        >>> rates.suppress(until_window_closes()).to_stream().to("rates")
+
+        Raises `TopologyError` if a table without windows is to wait for their close.
+        """
+        flow, draft = self.flow, self.flow.draft
+        final = suppression.limit_ms is None
+        if final and flow.windows is None:
+            raise TopologyError(
+                f"The table of step {flow.step} has no windows that could close",
+                hint="Use until_time_limit(...), or group with windowed_by(...)",
+            )
+        step = draft.step_name(name, "KTABLE-SUPPRESS-")
+        store = f"{name}-store" if name is not None else None
+        if store is None:
+            store = draft.store_name(
+                None, "KTABLE-SUPPRESS-STATE-STORE-", origin=flow.origin, kind="suppress"
+            )
+        where = f"The buffer {store!r}"
+        key, value = needed(flow.key, "key", where), needed(flow.value, "value", where)
+        draft.add_store(
+            StoreSpec(
+                name=store,
+                key_serde=key,
+                value_serde=serde_of(bytes),
+                caching=False,
+                time_index="value_tail",
+            )
+        )
+        grace = flow.windows.grace_ms if flow.windows is not None else 0
+        if final and isinstance(flow.windows, SessionWindows):
+            grace += flow.windows.gap_ms
+        node = SuppressNode(
+            name=step,
+            parent=flow.step,
+            store=store,
+            duration_ms=grace if suppression.limit_ms is None else suppression.limit_ms,
+            final=final,
+            buffer=suppression.buffer,
+            key_serde=key,
+            value_serde=value,
+        )
+        return KTable(flow.then(node, reads=(*flow.reads, store)))
+
+    def to_stream(self, *, name: str | None = None) -> KStream[K, V]:
+        """The table's changes as a stream; a deleted key is a record without a value."""
+        # streams.py imports this module for its to_table.
+        from penstock.topology.streams import KStream
+
+        step = self.flow.draft.step_name(name, "KTABLE-TOSTREAM-")
+        return KStream(self.flow.then(ToStreamNode(name=step), reads=(), windows=None))
+
+    def _filter(
+        self,
+        predicate: Callable[[K, V], bool],
+        store: str | None,
+        name: str | None,
+        *,
+        negate: bool,
+    ) -> KTable[K, V]:
+        step = self.flow.draft.step_name(name, "KTABLE-FILTER-")
+        node = TableFilterNode(
+            name=step, parent=self.flow.step, predicate=predicate, negate=negate, store=store
+        )
+        return KTable(self._materialized(self.flow.then(node), store))
+
+    def _materialized(self, flow: Flow, store: str | None) -> Flow:
+        if store is None:
+            return flow
+        where = f"The store {check_name(store, 'store')!r}"
+        key, value = needed(flow.key, "key", where), needed(flow.value, "value", where)
+        flow.draft.add_store(StoreSpec(name=store, key_serde=key, value_serde=value))
+        return dataclasses.replace(flow, origin=store, reads=(store,))
+
+    def _join(
+        self,
+        other: KTable[Any, Any],
+        joiner: Callable[[Any, Any], V3],
+        kind: JoinKind,
+        options: _JoinOptions,
+    ) -> KTable[K, V3]:
+        value = chosen_serde(options.value, returned_type(joiner), "join", "value")
+        if options.foreign_key is not None:
+            join = ForeignKeyJoin(
+                joiner=joiner,
+                extractor=options.foreign_key,
+                left=kind.left,
+                value=value,
+                store=options.store,
+                caching=options.caching,
+                logging=options.logging,
+                name=options.name,
+            )
+            return KTable(join_foreign_key(self.flow, other.flow, join))
+        return KTable(
+            join_tables(
+                self.flow,
+                other.flow,
+                joiner=joiner,
+                kind=kind,
+                value=value,
+                store=options.store,
+                caching=options.caching,
+                logging=options.logging,
+                name=options.name,
+            )
+        )
+
+
+@dataclass(frozen=True)
+class _JoinOptions:
+    foreign_key: Callable[[Any], Any] | None
+    value: Any
+    store: str | None
+    caching: bool
+    logging: bool
+    name: str | None
+
+
+def latest_values(draft: Draft, step: str, store: StoreSpec, *, after: str) -> KTable[Any, Any]:
+    """The table of each key's latest value behind a step."""
+    draft.add_store(store)
+    draft.add(AggregateNode(name=step, kind="latest", store=store.name), after=[after])
+    reads = (store.name,)
+    return KTable(
+        Flow(draft, step, store.key_serde, store.value_serde, origin=store.name, reads=reads)
+    )

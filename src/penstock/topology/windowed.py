@@ -1,0 +1,143 @@
+"""Grouped streams that are divided into windows."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
+
+from penstock.serdes import Serde, Windowed, serde_of
+from penstock.topology.aggregation import (
+    Aggregation,
+    Grouping,
+    aggregate_serde,
+    check_merger,
+    table_of,
+    window_store,
+    windowed_serde,
+)
+from penstock.topology.draft import needed
+from penstock.topology.flow import Flow
+from penstock.topology.nodes import Emit, WindowAggregateNode
+from penstock.topology.windows import Windows
+
+if TYPE_CHECKING:
+    from penstock.topology.tables import KTable
+
+K = TypeVar("K")
+V = TypeVar("V")
+V2 = TypeVar("V2")
+
+
+class WindowedKStream(Generic[K, V]):
+    """A grouped stream that is divided into windows."""
+
+    def __init__(self, grouping: Grouping, windows: Windows, emit: Emit = "update") -> None:
+        self._grouping = grouping
+        self._windows = windows
+        self._emit: Emit = emit
+
+    def emit_on_window_close(self) -> WindowedKStream[K, V]:
+        """Emit one result per window, when it can no longer change, instead of every update."""
+        return WindowedKStream(self._grouping, self._windows, "close")
+
+    def count(
+        self,
+        name: str | None = None,
+        *,
+        retention: timedelta | None = None,
+        caching: bool = True,
+        logging: bool = True,
+    ) -> KTable[Windowed[K], int]:
+        """Count the records of each key and window in the store `name`."""
+        return self._aggregate(
+            Aggregation(
+                kind="count",
+                prefix="KSTREAM-AGGREGATE",
+                value=serde_of(int),
+                store=name,
+                caching=caching,
+                logging=logging,
+                retention=retention,
+            )
+        )
+
+    def reduce(
+        self,
+        reducer: Callable[[V, V], V],
+        name: str | None = None,
+        *,
+        retention: timedelta | None = None,
+        caching: bool = True,
+        logging: bool = True,
+    ) -> KTable[Windowed[K], V]:
+        """Combine the values of each key and window by `reducer(aggregate, value)`."""
+        return self._aggregate(
+            Aggregation(
+                kind="reduce",
+                prefix="KSTREAM-REDUCE",
+                value=self._grouping.flow.value,
+                store=name,
+                caching=caching,
+                logging=logging,
+                retention=retention,
+                aggregator=reducer,
+            )
+        )
+
+    def aggregate(
+        self,
+        initializer: Callable[[], V2],
+        aggregator: Callable[[K, V, V2], V2 | None],
+        name: str | None = None,
+        *,
+        merger: Callable[[K, V2, V2], V2] | None = None,
+        value: type[V2] | Serde[V2] | None = None,
+        retention: timedelta | None = None,
+        caching: bool = True,
+        logging: bool = True,
+    ) -> KTable[Windowed[K], V2]:
+        """Fold the values of each key and window by `aggregator(key, value, aggregate)`.
+
+        Sessions also need `merger(key, left, right)`, for a record that makes two of them one.
+        """
+        check_merger(self._windows, merger)
+        return self._aggregate(
+            Aggregation(
+                kind="aggregate",
+                prefix="KSTREAM-AGGREGATE",
+                value=aggregate_serde(value, initializer, aggregator),
+                store=name,
+                caching=caching,
+                logging=logging,
+                retention=retention,
+                initializer=initializer,
+                aggregator=aggregator,
+                merger=merger,
+            )
+        )
+
+    def _aggregate(self, spec: Aggregation) -> KTable[Any, Any]:
+        grouping, windows, emit = self._grouping, self._windows, self._emit
+        flow, draft = grouping.flow, grouping.flow.draft
+        store = grouping.store_name(spec)
+        step = draft.number(f"{spec.prefix}-")
+        where = f"The store {store!r}"
+        inner = needed(flow.key, "key", where)
+        draft.add_store(window_store(store, windows, spec, inner, emit=emit))
+        source = grouping.source(store, generated=spec.store is None)
+        node = WindowAggregateNode(
+            name=step,
+            kind=spec.kind,
+            store=store,
+            initializer=spec.initializer,
+            aggregator=spec.aggregator,
+            merger=spec.merger,
+            windows=windows,
+            emit=emit,
+        )
+        draft.add(node, after=[source])
+        key = windowed_serde(windows, inner)
+        return table_of(
+            Flow(draft, step, key, spec.value, origin=store, reads=(store,), windows=windows)
+        )
