@@ -217,25 +217,57 @@ class TestLayout:
         with pytest.raises(PartitionCountError, match="'a' has 2 partitions and 'b' has 3"):
             check_copartitioned([("a", "b")], {"a": 2, "b": 3})
         builder = StreamsBuilder()
-        builder.stream(["a", "b"], key=str, value=str).group_by_key().count("counts")
-        with pytest.raises(PartitionCountError):
-            lay_out(builder.build(), "app", {"a": 2, "b": 1}, copartitioned=[("b", "a")])
+        stream = builder.stream("a", key=str, value=str)
+        table = builder.table("b", "names", key=str, value=str)
+        stream.join(table, lambda left, right: left, value=str)
+        topology = builder.build()
+        with pytest.raises(PartitionCountError, match="'a' has 2 partitions and 'b' has 1"):
+            lay_out(topology, "app", {"a": 2, "b": 1})
+        assert len(lay_out(topology, "app", {"a": 2, "b": 2}).tasks) == 2
 
     def test_a_repartition_topic_is_as_wide_as_what_it_is_joined_with(self) -> None:
         builder = StreamsBuilder()
-        for name in ("a", "b", "c"):
+        table = builder.table("b", "names", key=str, value=str)
+        stream = builder.stream("a", key=str, value=str).select_key(lambda k, v: v, key=str)
+        stream.join(table, lambda left, right: left, value=str, name="named").to("out")
+        layout = lay_out(builder.build(), "app", {"a": 4, "b": 2, "out": 1})
+        assert layout.repartitions == {"app-named-left-repartition": 2}
+
+    def test_among_our_own_topics_the_widest_counts(self) -> None:
+        builder = StreamsBuilder()
+        tables = []
+        for name in ("a", "b"):
             stream = builder.stream(name, key=str, value=str)
-            stream.group_by(lambda key, value: value, key=str).count(f"{name}-counts")
-        first, second, third = (f"app-{name}-counts-repartition" for name in "abc")
-        sizes = {"a": 4, "b": 2, "c": 3}
-        # With a topic of the user's: that one's width, even if it is narrower.
-        layout = lay_out(builder.build(), "app", sizes, copartitioned=[(first, "b")])
-        assert layout.repartitions == {first: 2, second: 2, third: 3}
-        assert layout.changelogs["app-a-counts-changelog"] == 2
-        # Among our own: the widest.
-        layout = lay_out(builder.build(), "app", sizes, copartitioned=[(second, first)])
-        assert layout.repartitions == {first: 4, second: 4, third: 3}
-        assert layout.changelogs["app-b-counts-changelog"] == 4
+            grouped = stream.group_by(lambda key, value: value, key=str)
+            tables.append(grouped.count(f"{name}-counts"))
+        tables[0].join(tables[1], lambda left, right: left + right, value=int)
+        layout = lay_out(builder.build(), "app", {"a": 2, "b": 5})
+        assert set(layout.repartitions.values()) == {5}
+        assert layout.changelogs["app-a-counts-changelog"] == 5
+
+    def test_the_user_has_the_say_on_a_repartition_topic(self) -> None:
+        builder = StreamsBuilder()
+        stream = builder.stream("a", key=str, value=str).repartition(partitions=6, name="wide")
+        stream.group_by_key().count("counts")
+        layout = lay_out(builder.build(), "app", {"a": 2})
+        assert layout.repartitions == {"app-wide-repartition": 6}
+        assert layout.changelogs == {"app-counts-changelog": 6}
+        other = builder.table("b", "names", key=str, value=str)
+        stream.join(other, lambda left, right: left, value=str)
+        with pytest.raises(PartitionCountError, match="'app-wide-repartition' has 6 partitions"):
+            lay_out(builder.build(), "app", {"a": 2, "b": 2})
+
+    def test_topics_that_feed_each_other_get_a_width(self) -> None:
+        """A join by foreign keys sends questions to the other table's tasks, and answers back."""
+        builder = StreamsBuilder()
+        orders = builder.table("orders", "orders", key=str, value=str)
+        customers = builder.table("customers", "customers", key=str, value=str)
+        orders.join(customers, lambda o, c: o, foreign_key=lambda o: o, value=str, name="fk")
+        layout = lay_out(builder.build(), "app", {"orders": 3, "customers": 2})
+        assert layout.repartitions == {
+            "app-fk-subscription-registration-topic": 2,
+            "app-fk-subscription-response-topic": 3,
+        }
 
     def test_commit_partitions_are_for_good(self) -> None:
         first = commits_partitions({}, ["a-0", "b-0"])

@@ -87,7 +87,7 @@ def instance() -> Instance:
 
 @pytest.fixture
 def location(tmp_path: Path, instance: Instance, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
-    monkeypatch.setattr(worker, "SliceRun", Run)
+    monkeypatch.setattr(worker, "start_slice", Run)
     monkeypatch.setattr(Run, "made", [])
     place = f"grpc+unix://{tmp_path}/s"
     server = Server(place, token="t", actions={}, rows=instance)

@@ -16,14 +16,18 @@ import numpy as np
 import pyarrow as pa
 from pyspark import cloudpickle
 
-from penstock.errors import DeserializationError, InstanceUnreachableError, UserFunctionError
+from penstock.errors import (
+    BufferFullError,
+    DeserializationError,
+    InstanceUnreachableError,
+    UserFunctionError,
+)
 from penstock.instance import protocol
 from penstock.instance.client import Client, ClientCache
 from penstock.instance.protocol import CommitHeader, Positions, Question, ReadHeader, Reply
 from penstock.observability.crash_points import crash_point
 from penstock.pipeline.orders import Address, BatchOrder, Outcome, SliceOrder
-from penstock.processors import Records, SliceResult, SliceRun
-from penstock.processors.records import Entry
+from penstock.processors import Entry, Records, SliceResult, start_slice
 from penstock.topology import SubTopology
 
 OUTCOME = pa.schema([("outcome", pa.binary())])
@@ -103,7 +107,7 @@ class _SliceWork:
         self._records = 0
         self._bytes = 0
         self._ended: Outcome | None = None
-        self._run = SliceRun(
+        self._run = start_slice(
             _sub_topology(order.sub_topology),
             application_id=order.application_id,
             state=self,
@@ -251,7 +255,7 @@ class _SliceWork:
         except InstanceUnreachableError as error:
             _clients.drop(_location(self._slice.address))
             self._skip(str(error))
-        except (UserFunctionError, DeserializationError) as error:
+        except (UserFunctionError, DeserializationError, BufferFullError) as error:
             self._ended = Outcome(
                 task=self._slice.task, status="failed", fault=protocol.fault_of(error)
             )
