@@ -21,7 +21,7 @@ def existing(spec: TopicSpec, **changes: object) -> dict[str, ExistingTopic]:
 
 
 CHANGELOG = changelog_topic("clinic", "counts", partitions=4)
-REPARTITION = repartition_topic("clinic", "counts", partitions=4)
+REPARTITION = repartition_topic("clinic", "counts-repartition", partitions=4)
 COMMITS = commits_topic("clinic", partitions=5)
 ALL = [CHANGELOG, REPARTITION, COMMITS]
 
