@@ -18,7 +18,7 @@ from penstock.processors import HEADERS_TYPE, Limits, Records, Run, start_slice
 from penstock.serdes import Serde, serde_of
 from penstock.testing.stores import DriverState, StoreView
 from penstock.testing.topics import InputTopic, OutputTopic, RawRecord
-from penstock.topology import ProcessNode, SubTopology, Topology
+from penstock.topology import ProcessNode, StoreSpec, SubTopology, Topology
 
 K = TypeVar("K")
 V = TypeVar("V")
@@ -116,7 +116,16 @@ class TopologyTestDriver:
             raise TopologyError(
                 f"There is no store {name!r}", hint=f"There are: {', '.join(self._specs)}"
             )
-        return StoreView(spec, self._state.of(name))
+        alive = self._alive_from(spec)
+        return StoreView(spec, self._state.of(name), alive_from=alive)
+
+    def _alive_from(self, spec: StoreSpec) -> int:
+        """The first time that has not expired in a store of windows or sessions."""
+        if spec.retention_ms is None:
+            return 0
+        known = (each.get(f"{spec.name}:time") for each in self._metadata.values())
+        latest = max((int(time) for time in known if time is not None), default=-1)
+        return latest - spec.retention_ms + 1
 
     def advance_wall_clock_time(self, span: timedelta) -> None:
         """Let the wall clock go on, and run the punctuators that are due then."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from bisect import bisect_left, insort
 from collections.abc import Iterable, Iterator
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import pyarrow as pa
 
@@ -205,8 +205,12 @@ class TimedState:
             for (time, key, second), stored in self._times.items()
             if stored is not None and first <= time <= last
         ]
-        found.sort(key=lambda each: (each[1], each[0], each[2]))
+        found.sort(key=lambda each: self.place(*each[:3]))
         return found
+
+    def place(self, key: bytes, first: int, second: int) -> tuple[Any, ...]:
+        """Where an entry stands among those of all keys, in order of time."""
+        raise NotImplementedError
 
     def _read_times(self, first: int, last: int) -> None:
         times: dict[tuple[int, bytes, int], Stored | None] = {}
@@ -241,6 +245,9 @@ class WindowState(TimedState):
     def store_key(self, key: bytes, first: int, second: int) -> bytes:
         return window_key(key, first, second)
 
+    def place(self, key: bytes, first: int, second: int) -> tuple[Any, ...]:
+        return first, key + second.to_bytes(4, "big")
+
     def split(self, data: bytes) -> tuple[bytes, int, int]:
         return split_window_key(data)
 
@@ -250,6 +257,9 @@ class SessionState(TimedState):
 
     def store_key(self, key: bytes, first: int, second: int) -> bytes:
         return session_key(key, second, first)
+
+    def place(self, key: bytes, first: int, second: int) -> tuple[Any, ...]:
+        return first, second, key
 
     def split(self, data: bytes) -> tuple[bytes, int, int]:
         key, start, end = split_session_key(data)
