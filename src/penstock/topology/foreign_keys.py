@@ -68,13 +68,9 @@ def join_foreign_key(left: Flow, right: Flow, join: ForeignKeyJoin) -> Flow:
         draft, names, "subscription-registration", topic, [subscribe.name], foreign, subscriptions
     )
     store = names.step("subscription-store", "SUBSCRIPTION-STATE-STORE")
+    combined = CombinedKeySerde(foreign, key)
     draft.add_store(
-        StoreSpec(
-            name=store,
-            key_serde=CombinedKeySerde(foreign, key),
-            value_serde=subscriptions,
-            caching=False,
-        )
+        StoreSpec(name=store, key_serde=combined, value_serde=subscriptions, caching=False)
     )
     register = RegisterNode(
         name=names.step("subscription-receive", SUBSCRIPTION_PROCESSOR), store=store
