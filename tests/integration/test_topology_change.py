@@ -9,6 +9,7 @@ import pytest
 import penstock as ps
 from penstock.changelog.clients import LogClients
 from penstock.changelog.topic_admin import TopicAdmin
+from penstock.cli import main
 from penstock.config import Config
 from penstock.driver.last_run import read_last_run
 from penstock.errors import TopologyChangedError
@@ -78,3 +79,36 @@ def test_what_would_orphan_or_misread_state_is_refused(kafka: str, tmp_path: Pat
     assert last.topology.retired == ("a-latest", "counts")
     error = start_fails(scene)
     assert "'counts' is back" in str(error)
+
+
+PROGRAM = """
+import penstock as ps
+app = ps.Application("{application_id}", bootstrap_servers="{bootstrap}")
+app.stream("{source}", key=bytes, value=bytes).group_by_key().count("{store}")
+"""
+
+
+def test_differences_with_what_ran_are_shown(
+    kafka: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    scene = Scene(kafka, tmp_path, partitions=2).create_topics()
+
+    def shown(store: str) -> tuple[int, str]:
+        path = tmp_path / f"shown_{store}.py"
+        facts = {"application_id": scene.application_id, "bootstrap": kafka, "source": scene.source}
+        path.write_text(PROGRAM.format(store=store, **facts))
+        with pytest.raises(SystemExit) as ended:
+            main(["topology", "diff", str(path)])
+        assert isinstance(ended.value.code, int)
+        return ended.value.code, capsys.readouterr().out
+
+    code, text = shown("counts")
+    assert code == 0
+    assert "has not run" in text
+    with Run(scene):
+        pass
+    capsys.readouterr()
+    assert shown("counts") == (0, "Nothing durable differs\n")
+    code, text = shown("totals")
+    assert code == 1
+    assert "orphans   Store 'counts' is gone" in text

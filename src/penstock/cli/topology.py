@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any
@@ -18,10 +19,15 @@ from penstock.coordination.layout import lay_out
 from penstock.driver.last_run import read_last_run
 from penstock.driver.setup import check_broker
 from penstock.errors import ConfigError
+from penstock.serdes.decoders import decoder
 from penstock.topology import Topology
 from penstock.topology.diff import diff
 from penstock.topology.manifest import TopologyManifest, manifest_of
 from penstock.topology.succession import keep_names
+
+
+class _Answer(msgspec.Struct):
+    data: msgspec.Raw
 
 
 class Action(StrEnum):
@@ -82,12 +88,9 @@ def _from_file(path: Path) -> TopologyManifest:
         data = path.read_bytes()
     except OSError as error:
         raise ConfigError(f"{path} cannot be read: {error.strerror}") from error
-    try:
-        answer = msgspec.json.decode(data)
-    except msgspec.DecodeError:
-        answer = None
-    if isinstance(answer, dict) and "data" in answer:
-        data = msgspec.json.encode(answer["data"])
+    with contextlib.suppress(msgspec.DecodeError):
+        # An answer of `describe --json`, or what is in it.
+        data = bytes(decoder(_Answer).decode(data).data)
     return TopologyManifest.decode(data, where={"file": path})
 
 

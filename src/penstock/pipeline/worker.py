@@ -16,6 +16,7 @@ import numpy as np
 import pyarrow as pa
 from pyspark import cloudpickle
 
+from penstock.coordination.ids import TaskId
 from penstock.errors import (
     BufferFullError,
     DeserializationError,
@@ -107,12 +108,18 @@ class _SliceWork:
         self._records = 0
         self._bytes = 0
         self._ended: Outcome | None = None
+        # A user's processor runs its `init` here, and may raise.
+        self._guarded(self._start)
+
+    def _start(self) -> None:
         self._run = start_slice(
-            _sub_topology(order.sub_topology),
-            application_id=order.application_id,
+            _sub_topology(self._order.sub_topology),
+            application_id=self._order.application_id,
             state=self,
-            limits=order.limits,
-            metadata=slice_order.metadata,
+            limits=self._order.limits,
+            metadata=self._slice.metadata,
+            partition=TaskId.parse(self._slice.task).partition,
+            now_ms=self._order.now_ms,
         )
 
     def feed(self, topic: str, rows: pa.RecordBatch) -> None:

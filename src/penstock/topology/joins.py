@@ -283,8 +283,8 @@ def _is_numbered(draft: Draft, name: str | None) -> bool:
 def _copartitioned(flow: Flow, topic: str, *, shared: bool, null_keys: bool) -> Flow:
     """The flow, through a repartition topic if its keys were changed.
 
-    Records without a key go there too where a join has results for them; and joins of one stream
-    share a topic that is called after it.
+    A record without a key meets nobody, but an outer join has a result for it all the same. Joins
+    of one stream share a topic that is called after it.
     """
     if not flow.rekeyed:
         return flow

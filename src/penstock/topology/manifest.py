@@ -12,6 +12,7 @@ import msgspec
 
 from penstock.errors import TopologyError
 from penstock.serdes import Serde
+from penstock.serdes.decoders import decoder
 from penstock.topology.graph import SubTopology, Topology, full_topic
 from penstock.topology.naming import changelog_topic
 from penstock.topology.nodes import StoreSpec
@@ -92,9 +93,9 @@ class TopologyManifest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
         The version is read first: a later one may hold fields that must not be guessed.
         """
         try:
-            version = msgspec.json.decode(data, type=_Versioned).version
+            version = decoder(_Versioned).decode(data).version
             if version == VERSION:
-                return msgspec.json.decode(data, type=cls)
+                return decoder(cls).decode(data)
         except msgspec.DecodeError as error:
             raise TopologyError(
                 f"This is no description of a topology: {error}",
