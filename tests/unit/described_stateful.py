@@ -16,15 +16,6 @@ WITHIN = ps.join_window(MINUTE, grace=MINUTE)
 
 Program = Callable[[StreamsBuilder], object]
 PROGRAMS: list[Program] = []
-_OUTPUT = "KTABLE-FK-JOIN-OUTPUT-"
-# Kafka Streams leaves out a store without a name that no step looks into; Penstock keeps it.
-KEPT = {
-    "table_filter_stored": {"KTABLE-SOURCE-0000000002": "a-STATE-STORE-0000000000"},
-    "foreign_key": {f"{_OUTPUT}0000000018": f"{_OUTPUT}STATE-STORE-0000000019"},
-    "foreign_key_left": {f"{_OUTPUT}0000000016": f"{_OUTPUT}STATE-STORE-0000000017"},
-    "foreign_key_of_views": {f"{_OUTPUT}0000000020": f"{_OUTPUT}STATE-STORE-0000000021"},
-    "foreign_key_named_unstored": {"refer-result": "refer-result-store"},
-}
 
 
 def described(program: Program) -> Program:

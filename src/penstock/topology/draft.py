@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import dataclasses
 import re
-from collections.abc import Container, Iterable
+from collections.abc import Container, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
 from penstock.errors import SerdeMissingError, TopologyError
 from penstock.serdes import Serde
 from penstock.topology.graph import SubTopology, Topology
+from penstock.topology.materialization import settled, with_null_keys
 from penstock.topology.naming import check_name, repartition_base
 from penstock.topology.nodes import (
     DropNullKeyNode,
-    FilterNode,
     Node,
     SinkNode,
     SourceNode,
@@ -65,10 +65,6 @@ def _free(base: str, taken: Container[str]) -> str:
         tries += 1
         name = f"{base}-{tries}"
     return name
-
-
-def _always(key: object, value: object) -> bool:
-    return True
 
 
 class Draft:
@@ -158,26 +154,20 @@ class Draft:
         key: Serde[Any],
         value: Serde[Any],
         *,
-        null_keys: bool = False,
         table: bool = False,
         shared: bool = False,
         partitions: int | None = None,
     ) -> str:
         """Send records through an internal topic, so that equal keys meet in one task.
 
-        Records without a key are dropped before it, unless `null_keys` says that they go there too;
-        a table's rows have keys. With `shared` a second one of the same name is the first one.
+        With `shared` a second one of the same name is the first one.
         """
         base = repartition_base(check_name(name, "repartition"))
         steps = self.repartition_steps(base, name, table=table)
         if shared and name in self._shared:
-            if null_keys:
-                self._let_null_keys_pass(self._shared[name].filter)
             return self._shared[name].source
         if not table:
             parent = self.add(DropNullKeyNode(name=steps.filter), after=[parent])
-            if null_keys:
-                self._let_null_keys_pass(steps.filter)
         sink = SinkNode(
             name=steps.sink,
             topic=base,
@@ -210,9 +200,6 @@ class Draft:
             return RepartitionSteps(sink, passing, source)
         return RepartitionSteps(f"{base}-sink", f"{base}-filter", f"{base}-source")
 
-    def _let_null_keys_pass(self, step: str) -> None:
-        self._nodes[step] = FilterNode(name=step, predicate=_always)
-
     def join_partitions(self, left: str, right: str) -> None:
         """Note that the records of two steps meet by key, so that partitions must correspond."""
         self._joined.append((left, right))
@@ -221,13 +208,16 @@ class Draft:
         """Cut into sub-topologies, numbered by their first source, and freeze."""
         if not self._nodes:
             raise TopologyError("There is nothing to run", hint="Begin with stream(topic, ...)")
-        frozen = [
-            dataclasses.replace(node, children=tuple(self._children[node.name]))
-            for node in self._nodes.values()
-        ]
-        root = self._connected()
+        nodes = settled(
+            {
+                name: dataclasses.replace(node, children=tuple(self._children[name]))
+                for name, node in self._nodes.items()
+            }
+        )
+        nodes = with_null_keys(nodes)
+        root = self._connected(nodes)
         groups: dict[str, list[Node]] = {}
-        for node in frozen:
+        for node in nodes.values():
             groups.setdefault(root[node.name], []).append(node)
         subs = [self._sub_topology(i, nodes) for i, nodes in enumerate(groups.values())]
         return Topology(
@@ -235,9 +225,10 @@ class Draft:
             global_tables=tuple(sub for sub in subs if sub.is_global),
         )
 
-    def _connected(self) -> dict[str, str]:
+    @staticmethod
+    def _connected(nodes: Mapping[str, Node]) -> dict[str, str]:
         """Each step's representative: steps joined by an edge or a store have the same."""
-        root = {name: name for name in self._nodes}
+        root = {name: name for name in nodes}
 
         def find(name: str) -> str:
             while root[name] != name:
@@ -245,8 +236,8 @@ class Draft:
             return name
 
         users: dict[str, str] = {}
-        for name, node in self._nodes.items():
-            for child in self._children[name]:
+        for name, node in nodes.items():
+            for child in node.children:
                 root[find(child)] = find(name)
             for store in node.stores:
                 root[find(name)] = find(users.setdefault(store, name))

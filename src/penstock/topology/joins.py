@@ -131,8 +131,8 @@ def join_streams(
     base, numbered = name or draft.unique(_base(left, right)), _is_numbered(draft, name)
     left_topic = left.step if numbered else f"{base}-left"
     right_topic = right.step if numbered else f"{base}-right"
-    left = _copartitioned(left, left_topic, shared=numbered, null_keys=kind.left)
-    right = _copartitioned(right, right_topic, shared=numbered, null_keys=kind.right)
+    left = _copartitioned(left, left_topic, shared=numbered)
+    right = _copartitioned(right, right_topic, shared=numbered)
     draft.join_partitions(left.step, right.step)
     numbers = [draft.number(f"KSTREAM-{part}-") for part in _join_parts(kind)]
     steps = _join_steps(numbers, name, kind)
@@ -192,7 +192,7 @@ def join_table(
     prefix = "KSTREAM-LEFTJOIN-" if left else "KSTREAM-JOIN-"
     numbered = _is_numbered(draft, name)
     topic = stream.step if numbered else name or draft.unique(_base(stream, table))
-    stream = _copartitioned(stream, topic, shared=numbered, null_keys=left)
+    stream = _copartitioned(stream, topic, shared=numbered)
     step = draft.step_name(name, prefix)
     draft.join_partitions(stream.step, table.step)
     node = StreamTableJoinNode(
@@ -280,19 +280,16 @@ def _is_numbered(draft: Draft, name: str | None) -> bool:
     return name is None and draft.names == "kafka_streams"
 
 
-def _copartitioned(flow: Flow, topic: str, *, shared: bool, null_keys: bool) -> Flow:
+def _copartitioned(flow: Flow, topic: str, *, shared: bool) -> Flow:
     """The flow, through a repartition topic if its keys were changed.
 
-    A record without a key meets nobody, but an outer join has a result for it all the same. Joins
-    of one stream share a topic that is called after it.
+    Joins of one stream share a topic that is called after it.
     """
     if not flow.rekeyed:
         return flow
     where = f"The repartition topic {topic!r}"
     key, value = needed(flow.key, "key", where), needed(flow.value, "value", where)
-    source = flow.draft.add_repartition(
-        flow.step, topic, key, value, shared=shared, null_keys=null_keys
-    )
+    source = flow.draft.add_repartition(flow.step, topic, key, value, shared=shared)
     return replace(flow, step=source, rekeyed=False)
 
 
