@@ -101,6 +101,14 @@ class Application:
         """Kafka Streams' text for the topology."""
         return self.build().describe()
 
+    def mermaid(self) -> str:
+        """The topology as a Mermaid flowchart."""
+        return self.build().mermaid()
+
+    def svg(self) -> str:
+        """The topology as an SVG."""
+        return self.build().svg()
+
     def on_event(self, listener: Listener) -> Listener:
         """Call this with every event: states, notices, batches."""
         self._listeners.append(listener)

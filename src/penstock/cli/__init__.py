@@ -22,6 +22,7 @@ COMMANDS = {
     "instance": "Run a process that holds state for an application elsewhere.",
     "prepare": "Fetch Kafka's and Spark's Java parts, and prepare them for quick starts.",
     "run": "Run the application in a Python file.",
+    "topology": "Describe or draw a topology, or compare it with what last ran.",
 }
 
 

@@ -54,17 +54,17 @@ class Grouping:
     def store_name(self, spec: Aggregation) -> str:
         """The store's name, given or made."""
         origin = self.name or self.flow.origin
-        prefix = f"{spec.prefix}-STATE-STORE-"
+        # A table's stores are all called after aggregations, in Kafka Streams too.
+        prefix = f"{'KTABLE-AGGREGATE' if self._table else spec.prefix}-STATE-STORE-"
         return self.flow.draft.store_name(spec.store, prefix, origin=origin, kind=spec.kind)
 
-    def source(self, store: str, *, generated: bool) -> str:
+    def source(self, store: str) -> str:
         """The step that an aggregation goes behind: a repartition topic's source if need be."""
         flow, draft = self.flow, self.flow.draft
         if not flow.rekeyed:
             return flow.step
         if self._shared_source is not None:
-            for part in self._parts:
-                draft.number(f"KSTREAM-{part}-")
+            draft.repartition_steps("", "", table=self._table)
             return self._shared_source
         where = f"The repartition topic of store {store!r}"
         key, value = needed(flow.key, "key", where), needed(flow.value, "value", where)
@@ -73,23 +73,17 @@ class Grouping:
             self.name or store,
             key,
             ChangeSerde(value) if self._table else value,
-            generated=generated and self.name is None and draft.names == "kafka_streams",
-            parts=self._parts,
+            table=self._table,
         )
         if self.name is not None:
             self._shared_source = source
         return source
 
-    @property
-    def _parts(self) -> tuple[str, ...]:
-        # A table's rows have keys; only streams drop records without one on the way.
-        return ("SINK", "SOURCE") if self._table else ("SINK", "FILTER", "SOURCE")
-
     def aggregate(self, spec: Aggregation) -> Flow:
         """The table of an aggregation without windows."""
         flow, draft = self.flow, self.flow.draft
         store = self.store_name(spec)
-        step = draft.number(f"{spec.prefix}-")
+        step = "" if self._table else draft.number(f"{spec.prefix}-")
         where = f"The store {store!r}"
         key = needed(flow.key, "key", where)
         draft.add_store(
@@ -101,9 +95,10 @@ class Grouping:
                 caching=spec.caching,
             )
         )
-        source = self.source(store, generated=spec.store is None)
+        source = self.source(store)
         node: AggregateNode
         if self._table:
+            step = draft.number(f"{spec.prefix}-")
             node = TableAggregateNode(
                 name=step,
                 kind=spec.kind,

@@ -168,9 +168,7 @@ def _aggregate(
     key = needed(first.flow.key, "key", f"The store {store!r}")
     draft.add_store(store_of(store, key))
     steps = []
-    for number, (grouping, aggregator) in enumerate(parts):
-        topic = store if number == 0 else f"{store}-{number}"
-        source = grouping.source(topic, generated=spec.store is None)
+    for source, (_, aggregator) in zip(_sources(parts, store), parts, strict=True):
         step = draft.number(f"{spec.prefix}-")
         draft.add(node_of(step, store, aggregator), after=[source])
         steps.append(step)
@@ -180,3 +178,15 @@ def _aggregate(
     draft.add(TableMergeNode(name=merge, left=steps[0], right=steps[-1]), after=steps)
     full_key = key if windows is None else windowed_serde(windows, key)
     return Flow(draft, merge, full_key, spec.value, origin=store, reads=(store,), windows=windows)
+
+
+def _sources(parts: Parts, store: str) -> list[str]:
+    """What each stream's records come from; of several repartition topics the first has the name.
+
+    Kafka Streams refuses a second one that has no name of its own.
+    """
+    sources, unnamed = [], 0
+    for grouping, _ in parts:
+        sources.append(grouping.source(f"{store}-{unnamed}" if unnamed else store))
+        unnamed += grouping.flow.rekeyed and grouping.name is None
+    return sources

@@ -175,12 +175,13 @@ class KTable(Generic[K, V]):
                 f"The table of step {flow.step} has no windows that could close",
                 hint="Use until_time_limit(...), or group with windowed_by(...)",
             )
-        step = draft.step_name(name, "KTABLE-SUPPRESS-")
-        store = f"{name}-store" if name is not None else None
-        if store is None:
+        if name is None:
+            step = draft.number("KTABLE-SUPPRESS-")
             store = draft.store_name(
                 None, "KTABLE-SUPPRESS-STATE-STORE-", origin=flow.origin, kind="suppress"
             )
+        else:
+            step, store = check_name(name, "step"), f"{name}-store"
         where = f"The buffer {store!r}"
         key, value = needed(flow.key, "key", where), needed(flow.value, "value", where)
         draft.add_store(

@@ -125,7 +125,7 @@ class WindowedKStream(Generic[K, V]):
         where = f"The store {store!r}"
         inner = needed(flow.key, "key", where)
         draft.add_store(window_store(store, windows, spec, inner, emit=emit))
-        source = grouping.source(store, generated=spec.store is None)
+        source = grouping.source(store)
         node = WindowAggregateNode(
             name=step,
             kind=spec.kind,
