@@ -18,26 +18,28 @@ from penstock.instance.server import Server
 TOKEN = "t"
 READ = ReadHeader(task="0_0", epoch=(1, 1), n=1, store="counts")
 COMMIT = CommitHeader(task="0_0", epoch=(1, 1), n=1, start={}, end={}, stores=[], topics=[], rows=0)
+KEY = pa.record_batch([pa.array([b"k"], pa.binary())], schema=protocol.QUESTIONS["get"])
+VALUE = pa.record_batch([pa.array([b"v"], pa.binary())], schema=protocol.VALUES)
 
 
 class Cut(Server):
-    """A server whose answers are cut off: before the reply, or between reply and values."""
+    """A server whose answers are cut off: before the values, or between values and reply."""
 
-    def __init__(self, location: str, *, after_reply: bool) -> None:
+    def __init__(self, location: str, *, after_values: bool) -> None:
         super().__init__(location, token=TOKEN, actions={})
-        self._after_reply = after_reply
+        self._after_values = after_values
 
     def do_exchange(self, context: Any, descriptor: Any, reader: Any, writer: Any) -> None:
         reader.read_all()
-        if self._after_reply:
+        if self._after_values:
             writer.begin(protocol.VALUES)
-            writer.write_metadata(protocol.encode(Reply(status="ok", n=1)))
+            writer.write_batch(VALUE)
 
 
-@pytest.fixture(params=[False, True], ids=["before the reply", "before the values"])
+@pytest.fixture(params=[False, True], ids=["before the values", "before the reply"])
 def client(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Client]:
     location = f"grpc+unix://{tmp_path}/s.sock"
-    server = Cut(location, after_reply=request.param)
+    server = Cut(location, after_values=request.param)
     client = Client(location, token=TOKEN, timeout_seconds=10.0)
     yield client
     client.close()
@@ -46,12 +48,12 @@ def client(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Client]:
 
 def test_a_read_that_is_cut_off_is_an_instance_out_of_reach(client: Client) -> None:
     with pytest.raises(InstanceUnreachableError, match="No answer from"):
-        client.read(READ, pa.array([b"k"], pa.binary()))
+        client.read(READ, KEY)
 
 
 def test_a_commit_that_is_cut_off_is_an_instance_out_of_reach(tmp_path: Path) -> None:
     location = f"grpc+unix://{tmp_path}/s.sock"
-    server = Cut(location, after_reply=False)
+    server = Cut(location, after_values=False)
     client = Client(location, token=TOKEN, timeout_seconds=10.0)
     with pytest.raises(InstanceUnreachableError, match="No answer from"):
         client.commit(COMMIT, [])
@@ -62,7 +64,7 @@ def test_a_commit_that_is_cut_off_is_an_instance_out_of_reach(tmp_path: Path) ->
 def test_an_instance_that_is_not_there_is_out_of_reach(tmp_path: Path) -> None:
     client = Client(f"grpc+unix://{tmp_path}/none.sock", token=TOKEN, timeout_seconds=10.0)
     calls: list[Callable[[], object]] = [
-        lambda: client.read(READ, pa.array([b"k"], pa.binary())),
+        lambda: client.read(READ, KEY),
         lambda: client.commit(COMMIT, []),
         lambda: client.call("status", Reply(status="ok"), Reply),
     ]

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.coordination.assignment import assign
 from penstock.coordination.commits import judge, settle
 from penstock.coordination.ids import Epoch, Range, TaskId
-from penstock.coordination.layout import commits_partitions, lay_out
+from penstock.coordination.layout import check_copartitioned, commits_partitions, lay_out
 from penstock.coordination.members import Member, Members
 from penstock.coordination.planning import PlanLimits, TaskView, plan
 from penstock.coordination.tasks import TaskBook
+from penstock.errors import PartitionCountError
 from penstock.topology import StreamsBuilder
 
 TASKS = st.sets(st.builds(TaskId, st.integers(0, 3), st.integers(0, 20)), min_size=1, max_size=30)
@@ -122,6 +124,20 @@ class TestPlanning:
         assert plan([self.view(0, 0, due=2.0)], ends, now=1, running_jobs=0, limits=LIMITS) == []
         assert plan([self.view(0, 0)], ends, now=1, running_jobs=3, limits=LIMITS) == []
 
+    def test_inputs_that_have_more_are_told(self) -> None:
+        view = TaskView(
+            task=TaskId(0, 0),
+            position={"a": {0: 10}, "b": {0: 0}, "c": {0: 7}},
+            due=0.0,
+            bytes_per_record=1.0,
+            alone=False,
+        )
+        ends = {("a", 0): 5000, ("b", 0): 500, ("c", 0): 7}
+        [batch] = plan([view], ends, now=1, running_jobs=0, limits=LIMITS)
+        [piece] = batch.slices
+        assert piece.ranges == (Range("a", 0, 10, 510), Range("b", 0, 0, 500))
+        assert piece.more == {("a", 0)}
+
     def test_a_task_whose_job_failed_is_alone(self) -> None:
         views = [self.view(0, 0, alone=1), self.view(1, 0)]
         batches = plan(views, {("a", 0): 2, ("a", 1): 2}, now=1, running_jobs=0, limits=LIMITS)
@@ -134,20 +150,22 @@ class TestTaskBook:
         book = TaskBook([(task, "counts-1")], generation=3)
         entry = book.own(task, "i1")
         assert entry.epoch == Epoch(3, 1)
-        book.serving(task, Epoch(3, 0), {}, 9)  # An older epoch's news is ignored.
+        book.serving(task, Epoch(3, 0), {}, 9, {})  # An older epoch's news is ignored.
         assert entry.state == "taking"
-        book.serving(task, entry.epoch, {"a": {1: 7}}, 4)
+        book.serving(task, entry.epoch, {"a": {1: 7}}, 4, {"t": "2"})
+        assert entry.metadata == {"t": "2"}
         assert [view.position for view in book.views()] == [{"a": {1: 7}}]
         book.start(task)
         assert book.views() == []
-        book.finish(task, {"a": {1: 9}}, 5, due=1.0, bytes_per_record=10.0)
+        book.finish(task, {"a": {1: 9}}, 5, due=1.0, bytes_per_record=10.0, metadata={"t": "3"})
         assert (entry.state, entry.n, entry.position) == ("ready", 5, {"a": {1: 9}})
+        assert entry.metadata == {"t": "3"}
 
     def test_a_lost_owner_while_a_job_runs_means_asking_the_next_one(self) -> None:
         task = TaskId(0, 0)
         book = TaskBook([(task, "counts-0")], generation=1)
         entry = book.own(task, "i1")
-        book.serving(task, entry.epoch, {"a": {0: 0}}, 0)
+        book.serving(task, entry.epoch, {"a": {0: 0}}, 0, {})
         book.start(task)
         assert book.lose_owner("i1") == [task]
         assert entry.state == "running"
@@ -187,6 +205,69 @@ class TestLayout:
         assert [str(task.task) for task in layout.tasks[2:5]] == ["0_2", "1_0", "1_1"]
         assert layout.tasks[4].inputs == (("app-counts-repartition", 1),)
         assert layout.tasks[4].name == "counts-1"
+
+    def test_a_task_reads_all_topics_that_have_its_partition(self) -> None:
+        builder = StreamsBuilder()
+        builder.stream(["a", "b"], key=str, value=str).group_by_key().count("counts")
+        layout = lay_out(builder.build(), "app", {"a": 2, "b": 1})
+        assert [task.inputs for task in layout.tasks] == [(("a", 0), ("b", 0)), (("a", 1),)]
+
+    def test_topics_that_must_be_copartitioned_and_are_not(self) -> None:
+        check_copartitioned([("a", "b"), ("c",)], {"a": 2, "b": 2, "c": 3})
+        with pytest.raises(PartitionCountError, match="'a' has 2 partitions and 'b' has 3"):
+            check_copartitioned([("a", "b")], {"a": 2, "b": 3})
+        builder = StreamsBuilder()
+        stream = builder.stream("a", key=str, value=str)
+        table = builder.table("b", "names", key=str, value=str)
+        stream.join(table, lambda left, right: left, value=str)
+        topology = builder.build()
+        with pytest.raises(PartitionCountError, match="'a' has 2 partitions and 'b' has 1"):
+            lay_out(topology, "app", {"a": 2, "b": 1})
+        assert len(lay_out(topology, "app", {"a": 2, "b": 2}).tasks) == 2
+
+    def test_a_repartition_topic_is_as_wide_as_what_it_is_joined_with(self) -> None:
+        builder = StreamsBuilder()
+        table = builder.table("b", "names", key=str, value=str)
+        stream = builder.stream("a", key=str, value=str).select_key(lambda k, v: v, key=str)
+        stream.join(table, lambda left, right: left, value=str, name="named").to("out")
+        layout = lay_out(builder.build(), "app", {"a": 4, "b": 2, "out": 1})
+        assert layout.repartitions == {"app-named-left-repartition": 2}
+
+    def test_among_our_own_topics_the_widest_counts(self) -> None:
+        builder = StreamsBuilder()
+        tables = []
+        for name in ("a", "b"):
+            stream = builder.stream(name, key=str, value=str)
+            grouped = stream.group_by(lambda key, value: value, key=str)
+            tables.append(grouped.count(f"{name}-counts"))
+        tables[0].join(tables[1], lambda left, right: left + right, value=int)
+        layout = lay_out(builder.build(), "app", {"a": 2, "b": 5})
+        assert set(layout.repartitions.values()) == {5}
+        assert layout.changelogs["app-a-counts-changelog"] == 5
+
+    def test_the_user_has_the_say_on_a_repartition_topic(self) -> None:
+        builder = StreamsBuilder()
+        stream = builder.stream("a", key=str, value=str).repartition(partitions=6, name="wide")
+        stream.group_by_key().count("counts")
+        layout = lay_out(builder.build(), "app", {"a": 2})
+        assert layout.repartitions == {"app-wide-repartition": 6}
+        assert layout.changelogs == {"app-counts-changelog": 6}
+        other = builder.table("b", "names", key=str, value=str)
+        stream.join(other, lambda left, right: left, value=str)
+        with pytest.raises(PartitionCountError, match="'app-wide-repartition' has 6 partitions"):
+            lay_out(builder.build(), "app", {"a": 2, "b": 2})
+
+    def test_topics_that_feed_each_other_get_a_width(self) -> None:
+        """A join by foreign keys sends questions to the other table's tasks, and answers back."""
+        builder = StreamsBuilder()
+        orders = builder.table("orders", "orders", key=str, value=str)
+        customers = builder.table("customers", "customers", key=str, value=str)
+        orders.join(customers, lambda o, c: o, foreign_key=lambda o: o, value=str, name="fk")
+        layout = lay_out(builder.build(), "app", {"orders": 3, "customers": 2})
+        assert layout.repartitions == {
+            "app-fk-subscription-registration-topic": 2,
+            "app-fk-subscription-response-topic": 3,
+        }
 
     def test_commit_partitions_are_for_good(self) -> None:
         first = commits_partitions({}, ["a-0", "b-0"])

@@ -30,8 +30,10 @@ class Echo:
         self.ended = threading.Event()
         self.error: Exception | None = None
 
-    def read(self, header: ReadHeader, keys: pa.Array) -> tuple[Reply, pa.Array | None]:
-        return Reply(status="ok", n=header.n), keys
+    def read(self, header: ReadHeader, questions: pa.Table) -> Iterator[pa.RecordBatch | Reply]:
+        keys = questions.column(0).combine_chunks()
+        yield pa.record_batch([keys], schema=protocol.VALUES)
+        yield Reply(status="ok", n=header.n)
 
     def commit(self, header: CommitHeader, batches: Iterator[pa.RecordBatch]) -> Reply:
         rows = 0
@@ -70,6 +72,10 @@ def client(location: str, token: str = "right") -> Client:
     return Client(location, token=token, timeout_seconds=5)
 
 
+def keys(*found: bytes) -> pa.RecordBatch:
+    return pa.record_batch([pa.array(found, pa.binary())], schema=protocol.QUESTIONS["get"])
+
+
 def test_the_socket_is_for_this_user_alone(location: str) -> None:
     mode = Path(location.removeprefix("grpc+unix://")).stat().st_mode
     assert stat.S_IMODE(mode) & 0o077 == 0
@@ -82,13 +88,14 @@ def test_without_the_token_nothing_is_answered(location: str, token: str) -> Non
     with pytest.raises(InstanceUnreachableError, match="token"):
         stranger.call("beat", Beat(instance="i"), BeatReply)
     with pytest.raises(InstanceUnreachableError):
-        stranger.read(header, pa.array([b"k"]))
+        stranger.read(header, keys(b"k"))
 
 
 def test_reads_and_commits_pass(location: str) -> None:
     friend = client(location)
     header = ReadHeader(task="0_0", epoch=(1, 1), n=7, store="counts")
-    reply, values = friend.read(header, pa.array([b"a", b"b"]))
+    reply, answers = friend.read(header, keys(b"a", b"b"))
+    [values] = [batch.column(0) for batch in answers]
     assert reply.n == 7
     assert values is not None
     assert values.to_pylist() == [b"a", b"b"]

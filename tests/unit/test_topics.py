@@ -41,6 +41,22 @@ def test_names_and_settings_are_kafka_streams() -> None:
     assert COMMITS.config["segment.ms"] == "600000"
 
 
+def test_a_changelog_of_windows_forgets_a_day_after_its_store() -> None:
+    spec = changelog_topic("clinic", "hourly", partitions=4, retention_ms=3_600_000)
+    assert spec.config == {
+        "cleanup.policy": "compact,delete",
+        "message.timestamp.type": "CreateTime",
+        "retention.ms": "90000000",
+    }
+    unlimited = changelog_topic("clinic", "all", partitions=4, retention_ms=2**63 - 1)
+    assert unlimited.config["retention.ms"] == str(2**63 - 1)
+    for kept in ("-1", "90000000", "90000001"):
+        assert plan_topics([spec], existing(spec, config={"retention.ms": kept})) == TopicPlan()
+    plan = plan_topics([spec], existing(spec, config={"retention.ms": "604800"}))
+    (problem,) = plan.problems
+    assert "has retention.ms=604800, less than 90000000" in problem.message
+
+
 def test_missing_topics_are_created_and_right_ones_left_alone() -> None:
     assert plan_topics(ALL, {}) == TopicPlan(create=tuple(ALL))
     there = existing(CHANGELOG) | existing(REPARTITION) | existing(COMMITS)

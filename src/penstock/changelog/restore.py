@@ -99,6 +99,12 @@ def check_identity(store: KeyValueStore, expected: StoreIdentity) -> None:
             where=where,
             hint=_WIPE,
         )
+    elif found.layout != expected.layout:
+        raise StoreDamagedError(
+            f"The store was written as {found.layout}, and is {expected.layout} now",
+            where=where,
+            hint=_WIPE,
+        )
     elif (found.changelog_topic, found.changelog_topic_id) != (
         expected.changelog_topic,
         expected.changelog_topic_id,

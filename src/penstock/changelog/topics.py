@@ -12,7 +12,10 @@ from penstock.topology import naming
 COMMITS_SEGMENT_MS = 600_000
 """Short segments, since a task's start reads its partition from the first one still there."""
 
+LONG_MAX = 2**63 - 1
 _CHANGELOG = {"cleanup.policy": "compact", "message.timestamp.type": "CreateTime"}
+ADDITIONAL_RETENTION_MS = 86_400_000
+"""Kafka Streams' `windowstore.changelog.additional.retention.ms`."""
 _REPARTITION = {
     "cleanup.policy": "delete",
     "segment.bytes": "52428800",
@@ -66,11 +69,23 @@ def commits_name(application_id: str) -> str:
 
 
 def changelog_topic(
-    application_id: str, store: str, *, partitions: int, replication_factor: int = -1
+    application_id: str,
+    store: str,
+    *,
+    partitions: int,
+    replication_factor: int = -1,
+    retention_ms: int | None = None,
 ) -> TopicSpec:
-    """A key-value store's changelog: one partition per task, the last value of each key kept."""
+    """A store's changelog: one partition per task, the last value of each key kept.
+
+    With `retention_ms`, which windows and sessions have, what is older goes a day later.
+    """
     name = naming.changelog_topic(application_id, store)
-    return TopicSpec(name, partitions, _CHANGELOG, replication_factor)
+    config = dict(_CHANGELOG)
+    if retention_ms is not None:
+        kept_ms = min(retention_ms + ADDITIONAL_RETENTION_MS, LONG_MAX)
+        config |= {"cleanup.policy": "compact,delete", "retention.ms": str(kept_ms)}
+    return TopicSpec(name, partitions, config, replication_factor)
 
 
 def repartition_topic(
@@ -99,7 +114,11 @@ def plan_topics(wanted: Iterable[TopicSpec], existing: Mapping[str, ExistingTopi
         if found is None:
             create.append(spec)
             continue
-        problem = _policy_problem(spec, found) or _partitions_problem(spec, found)
+        problem = (
+            _policy_problem(spec, found)
+            or _partitions_problem(spec, found)
+            or _retention_problem(spec, found)
+        )
         if problem is not None:
             problems.append(problem)
         elif found.partitions < spec.partitions:
@@ -141,6 +160,21 @@ def _policy_problem(spec: TopicSpec, found: ExistingTopic) -> KafkaError | None:
         where={"topic": spec.name},
         hint=f"Set it: kafka-configs --alter --topic {spec.name} "
         f"--add-config cleanup.policy={wanted}",
+    )
+
+
+def _retention_problem(spec: TopicSpec, found: ExistingTopic) -> KafkaError | None:
+    """A changelog that forgets sooner than its store would restore less than there was."""
+    wanted = int(spec.config.get("retention.ms", -1))
+    kept = int(found.config.get("retention.ms", -1))
+    if kept == -1 or kept >= wanted:
+        return None
+    return KafkaError(
+        f"The internal topic {spec.name!r} has retention.ms={kept}, less than {wanted}: "
+        "it would lose state or records",
+        where={"topic": spec.name},
+        hint=f"Set it: kafka-configs --alter --topic {spec.name} "
+        f"--add-config retention.ms={wanted}",
     )
 
 

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 
 from penstock.coordination.ids import TaskId, durable_name
+from penstock.errors import PartitionCountError
 from penstock.topology import SubTopology, Topology
 from penstock.topology.graph import full_topic
 from penstock.topology.naming import changelog_topic
@@ -35,20 +36,12 @@ class Layout:
 def lay_out(topology: Topology, application_id: str, partitions: Mapping[str, int]) -> Layout:
     """The tasks and internal topics, given the source topics' numbers of partitions.
 
-    A repartition topic has as many partitions as the largest input of what writes it, so that
-    re-keying does not change how wide the application runs.
+    A repartition topic has as many partitions as the user said; else as many as the topics that it
+    is joined with; else as many as the largest input of what writes it, so that re-keying does not
+    change how wide the application runs. Raises `PartitionCountError` where topics that are joined
+    differ.
     """
-    sizes = dict(partitions)
-    repartitions: dict[str, int] = {}
-    waiting = list(topology.sub_topologies)
-    while waiting:
-        known = [sub for sub in waiting if set(sub.input_topics(application_id)) <= set(sizes)]
-        assert known, "a repartition topic that nothing writes cannot be built"
-        for sub in known:
-            waiting.remove(sub)
-            width = _width(sub, application_id, sizes)
-            for topic in set(sub.output_topics(application_id)) & _internal(sub, application_id):
-                repartitions[topic] = sizes[topic] = width
+    sizes = _sizes(topology, application_id, partitions)
     changelogs = {
         changelog_topic(application_id, store.name): _width(sub, application_id, sizes)
         for sub in topology.sub_topologies
@@ -58,19 +51,96 @@ def lay_out(topology: Topology, application_id: str, partitions: Mapping[str, in
     tasks = tuple(
         task for sub in topology.sub_topologies for task in _tasks(sub, application_id, sizes)
     )
+    repartitions = {topic: sizes[topic] for topic in _writers(topology, application_id)}
     return Layout(tasks=tasks, changelogs=changelogs, repartitions=repartitions)
+
+
+def copartitioned(sub: SubTopology, application_id: str) -> list[tuple[str, ...]]:
+    """Groups of topics, by full name, that must have equally many partitions."""
+    topics = {
+        source.name: [full_topic(source, topic, application_id) for topic in source.topics]
+        for source in sub.sources
+    }
+    return [tuple(t for name in group for t in topics[name]) for group in sub.copartitioned]
+
+
+def check_copartitioned(groups: Iterable[Collection[str]], sizes: Mapping[str, int]) -> None:
+    """Make sure that the topics of each group have equally many partitions.
+
+    >>> check_copartitioned([("a", "b")], {"a": 2, "b": 2})
+    """
+    for group in groups:
+        first, *others = group
+        for other in others:
+            if sizes[first] != sizes[other]:
+                raise PartitionCountError(
+                    f"{first!r} has {sizes[first]} partitions and {other!r} has {sizes[other]}: "
+                    "records of one key would be in different tasks, and never meet",
+                    where={"topic": other},
+                    hint=f"Give both topics equally many partitions, or call repartition() on the "
+                    f"stream of {other!r} before it is joined",
+                )
+
+
+def _sizes(
+    topology: Topology, application_id: str, partitions: Mapping[str, int]
+) -> dict[str, int]:
+    """The partitions of all topics, internal ones among them.
+
+    What a topic feeds may be as wide as the topic, and may feed it in turn (a join by foreign keys
+    does). So widths start at nothing and grow until they agree.
+    """
+    groups = [g for sub in topology.sub_topologies for g in copartitioned(sub, application_id)]
+    writers = _writers(topology, application_id)
+    said = {
+        full_topic(sink, sink.topic, application_id): sink.partitions
+        for sub in topology.sub_topologies
+        for sink in sub.sinks
+        if sink.repartition and sink.partitions is not None
+    }
+    ours = set(writers) - set(said)
+    sizes = {**partitions, **said, **dict.fromkeys(ours, 0)}
+    while True:
+        widths = {
+            topic: max(_width(sub, application_id, sizes) for sub in writers[topic])
+            for topic in ours
+        }
+        widths |= _widths_of_groups(groups, {**sizes, **widths}, ours)
+        if all(sizes[topic] == width for topic, width in widths.items()):
+            break
+        sizes |= widths
+    assert all(sizes.values()), "a repartition topic that nothing feeds cannot be built"
+    check_copartitioned(groups, sizes)
+    return sizes
+
+
+def _writers(topology: Topology, application_id: str) -> dict[str, list[SubTopology]]:
+    """Who writes each repartition topic."""
+    writers: dict[str, list[SubTopology]] = {}
+    for sub in topology.sub_topologies:
+        for topic in {full_topic(s, s.topic, application_id) for s in sub.sinks if s.repartition}:
+            writers.setdefault(topic, []).append(sub)
+    return writers
+
+
+def _widths_of_groups(
+    groups: Iterable[Collection[str]], sizes: Mapping[str, int], ours: Collection[str]
+) -> dict[str, int]:
+    """How wide topics of `ours` are to be: as others of their group, else as the widest of them."""
+    widths: dict[str, int] = {}
+    for group in groups:
+        given = [sizes[topic] for topic in group if topic not in ours]
+        width = given[0] if given else max(sizes[topic] for topic in group)
+        widths |= {topic: width for topic in group if topic in ours}
+    return widths
 
 
 def _width(sub: SubTopology, application_id: str, sizes: Mapping[str, int]) -> int:
     return max(sizes[topic] for topic in sub.input_topics(application_id))
 
 
-def _internal(sub: SubTopology, application_id: str) -> set[str]:
-    return {full_topic(s, s.topic, application_id) for s in sub.sinks if s.repartition}
-
-
 def _tasks(sub: SubTopology, application_id: str, sizes: Mapping[str, int]) -> list[TaskLayout]:
-    topics = sub.input_topics(application_id)
+    topics = dict.fromkeys(sub.input_topics(application_id))
     return [
         TaskLayout(
             task=TaskId(sub.number, partition),

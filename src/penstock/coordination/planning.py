@@ -36,6 +36,8 @@ class Slice:
 
     task: TaskId
     ranges: tuple[Range, ...]
+    more: frozenset[tuple[str, int]] = frozenset()
+    """Inputs that have more in Kafka than their range: what comes next there is not known."""
 
     @property
     def records(self) -> int:
@@ -135,4 +137,9 @@ def _next_slice(view: TaskView, ends: Ends, limits: PlanLimits) -> Slice | None:
         return None
     share = max(1, min(limits.records_max, by_bytes) // len(available))
     ranges = tuple(each._replace(end=min(each.end, each.start + share)) for each in available)
-    return Slice(task=view.task, ranges=ranges)
+    more = frozenset(
+        (each.topic, each.partition)
+        for each, there in zip(ranges, available, strict=True)
+        if each.end < there.end
+    )
+    return Slice(task=view.task, ranges=ranges, more=more)

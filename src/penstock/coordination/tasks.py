@@ -10,7 +10,7 @@ happened.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -34,6 +34,7 @@ class Entry:
     epoch: Epoch = Epoch(0, 0)
     position: Position = field(default_factory=dict)
     n: int = 0
+    metadata: Mapping[str, str] = field(default_factory=dict)
     due: float = 0.0
     bytes_per_record: float = FIRST_BYTES_PER_RECORD
     alone: bool = False
@@ -59,11 +60,19 @@ class TaskBook:
             entry.state = "taking"
         return entry
 
-    def serving(self, task: TaskId, epoch: Epoch, position: Position, n: int) -> None:
+    def serving(
+        self,
+        task: TaskId,
+        epoch: Epoch,
+        position: Position,
+        n: int,
+        metadata: Mapping[str, str],
+    ) -> None:
         """The owner serves the task, and it stands here."""
         entry = self.entries[task]
         if entry.state == "taking" and entry.epoch == epoch:
             entry.state, entry.position, entry.n = "ready", position, n
+            entry.metadata = metadata
             entry.taken_before = True
 
     def start(self, task: TaskId) -> Entry:
@@ -74,12 +83,20 @@ class TaskBook:
         return entry
 
     def finish(
-        self, task: TaskId, position: Position, n: int, *, due: float, bytes_per_record: float
+        self,
+        task: TaskId,
+        position: Position,
+        n: int,
+        *,
+        due: float,
+        bytes_per_record: float,
+        metadata: Mapping[str, str],
     ) -> None:
         """The job committed; the task may go on when it is due."""
         entry = self.entries[task]
         assert n >= entry.n, "a commit number went backwards"
         entry.state, entry.position, entry.n = "ready", position, n
+        entry.metadata = metadata
         entry.due, entry.alone = due, False
         if bytes_per_record:
             entry.bytes_per_record = bytes_per_record

@@ -191,7 +191,9 @@ class Driver:
             self._notice(note)
         entry.notes_told = len(status.notes)
         if status.state == "running" and entry.state == "taking":
-            self._book.serving(entry.task, Epoch(*status.epoch), status.position, status.n)
+            self._book.serving(
+                entry.task, Epoch(*status.epoch), status.position, status.n, status.metadata
+            )
             if status.group_is_stale:
                 self._write_group_again(entry, status)
         elif status.state == "failed" and entry.state == "taking":
@@ -305,6 +307,8 @@ class Driver:
                 start={t: dict(p) for t, p in entry.position.items()},
                 end=moved(entry.position, piece.ranges),
                 address=address,
+                metadata=dict(entry.metadata),
+                more=piece.more,
             )
         return BatchOrder(
             application_id=prepared.application_id,
@@ -366,6 +370,7 @@ class Driver:
             outcome.n,
             due=started + config.commit_interval.total_seconds(),
             bytes_per_record=size,
+            metadata=outcome.metadata,
         )
         self.totals.records += outcome.records
         self.totals.changes += outcome.changes
@@ -387,6 +392,7 @@ class Driver:
             stores=[],
             topics=[],
             rows=0,
+            metadata=dict(entry.metadata),
         )
         try:
             reply = self._parts.coordinator.commit_nothing(entry.owner, header)
@@ -394,8 +400,14 @@ class Driver:
             self._parts.coordinator.doubt(entry.owner)
             return
         if reply.status in ("ok", "done"):
-            due = time.monotonic()
-            self._book.finish(entry.task, reply.position, reply.n, due=due, bytes_per_record=0.0)
+            self._book.finish(
+                entry.task,
+                reply.position,
+                reply.n,
+                due=time.monotonic(),
+                bytes_per_record=0.0,
+                metadata=reply.metadata,
+            )
 
     def _job_failed(self, ended: _JobEnded, stopping: bool) -> None:
         for piece in ended.batch.slices:

@@ -20,7 +20,7 @@ from penstock.coordination.ids import Epoch, TaskId
 from penstock.coordination.layout import Layout, TaskLayout, lay_out
 from penstock.errors import PartitionCountError
 from penstock.instance.protocol import InputOrder, StoreOrder, TakeOrder
-from penstock.topology import Topology, naming
+from penstock.topology import StoreSpec, Topology, naming
 
 _CONNECT_SECONDS = 5.0
 _KAFKA_PORT = 9092
@@ -62,7 +62,7 @@ class Prepared:
             epoch=epoch,
             first_taking=first_taking,
             inputs=[self._input(topic, partition) for topic, partition in layout.inputs],
-            stores=[self._store(store.name) for store in layout.sub_topology.stores],
+            stores=[self._store(store) for store in layout.sub_topology.stores],
             commits_partition=commits_partition,
         )
 
@@ -78,9 +78,19 @@ class Prepared:
             reset="earliest" if internal else self.config.auto_offset_reset,
         )
 
-    def _store(self, name: str) -> StoreOrder:
-        changelog = naming.changelog_topic(self.application_id, name)
-        return StoreOrder(name=name, changelog=changelog, changelog_id=self.topics[changelog].id)
+    def _store(self, spec: StoreSpec) -> StoreOrder:
+        changelog = naming.changelog_topic(self.application_id, spec.name) if spec.logging else ""
+        windowed = spec.kind != "key_value"
+        return StoreOrder(
+            name=spec.name,
+            changelog=changelog,
+            changelog_id=self.topics[changelog].id if changelog else "",
+            kind=spec.kind,
+            persistent=spec.persistent,
+            retention_ms=spec.retention_ms or 0,
+            segment_ms=spec.segment_ms if windowed else 0,
+            time_index=spec.time_index,
+        )
 
 
 def prepare(topology: Topology, application_id: str, config: Config, admin: TopicAdmin) -> Prepared:
@@ -107,12 +117,19 @@ def prepare(topology: Topology, application_id: str, config: Config, admin: Topi
     wanted = [
         commits_topic(application_id, partitions=1 + len(layout.tasks), replication_factor=factor)
     ]
-    prefix, changelog = len(application_id) + 1, len("-changelog")
-    for name, count in layout.changelogs.items():
-        store = name[prefix:-changelog]
-        wanted.append(
-            changelog_topic(application_id, store, partitions=count, replication_factor=factor)
-        )
+    for store in topology.stores:
+        count = layout.changelogs.get(naming.changelog_topic(application_id, store.name))
+        if count is not None:
+            wanted.append(
+                changelog_topic(
+                    application_id,
+                    store.name,
+                    partitions=count,
+                    replication_factor=factor,
+                    retention_ms=None if store.kind == "key_value" else store.retention_ms,
+                )
+            )
+    prefix = len(application_id) + 1
     for name, count in layout.repartitions.items():
         wanted.append(
             repartition_topic(

@@ -66,11 +66,11 @@ class Client:
             raise self._failure(error) from error
         return decode(answers[0].body.to_pybytes(), reply)
 
-    def read(self, header: ReadHeader, keys: pa.Array) -> tuple[Reply, pa.Array | None]:
-        """The stored values of these keys, in order; null where there is none."""
-        batch = pa.record_batch([keys], schema=protocol.KEYS)
-        reply, values = self._exchange(Exchange(read=header), [batch], protocol.KEYS)
-        return reply, None if values is None else values.column(0)
+    def read(
+        self, header: ReadHeader, questions: pa.RecordBatch
+    ) -> tuple[Reply, list[pa.RecordBatch]]:
+        """The answers to these questions, which count only if the reply is `ok`."""
+        return self._exchange(Exchange(read=header), [questions], questions.schema)
 
     def commit(self, header: CommitHeader, rows: Iterable[pa.RecordBatch]) -> Reply:
         """Commit a slice: once this answers `ok`, it is durable."""
@@ -82,7 +82,7 @@ class Client:
 
     def _exchange(
         self, request: Exchange, batches: Iterable[pa.RecordBatch], schema: pa.Schema
-    ) -> tuple[Reply, pa.RecordBatch | None]:
+    ) -> tuple[Reply, list[pa.RecordBatch]]:
         descriptor = flight.FlightDescriptor.for_command(encode(request))
         try:
             writer, reader = self._flight.do_exchange(descriptor, self._options)
@@ -91,10 +91,10 @@ class Client:
                 for batch in batches:
                     writer.write_batch(batch)
                 writer.done_writing()
-                chunk = reader.read_chunk()
-                reply = decode(chunk.app_metadata.to_pybytes(), Reply)
-                values = reader.read_chunk().data if reply.status == "ok" and request.read else None
-            return reply, values
+                answers: list[pa.RecordBatch] = []
+                while (chunk := reader.read_chunk()).app_metadata is None:
+                    answers.append(chunk.data)
+            return decode(chunk.app_metadata.to_pybytes(), Reply), answers
         except _FAILURES as error:
             raise self._failure(error) from error
 

@@ -8,6 +8,16 @@ import numpy as np
 import pyarrow as pa
 
 
+def int_array(values: list[int]) -> pa.Array:
+    """These numbers as a column of 32 bits.
+
+    >>> int_array([1, 2]).to_pylist()
+    [1, 2]
+    """
+    buffer = pa.py_buffer(np.array(values, np.int32))
+    return pa.Int32Array.from_buffers(pa.int32(), len(values), [None, buffer])
+
+
 def binary_array(values: list[bytes | None]) -> pa.Array:
     """These values as a column.
 

@@ -39,12 +39,12 @@ class Holder:
         """What the driver can ask for."""
         return {"take": self._take, "release": self._release, "status": self._status}
 
-    def read(self, header: ReadHeader, keys: pa.Array) -> tuple[Reply, pa.Array | None]:
-        """The values of these keys in a task's store."""
+    def read(self, header: ReadHeader, questions: pa.Table) -> Iterator[pa.RecordBatch | Reply]:
+        """What a task's store answers."""
         task = self._tasks.get(header.task)
         if task is None:
-            return Reply(status="gone", reason="not held here"), None
-        return task.read(header, keys)
+            return iter([Reply(status="gone", reason="not held here")])
+        return task.read(header, questions)
 
     def commit(self, header: CommitHeader, batches: Iterator[pa.RecordBatch]) -> Reply:
         """Commit a task's slice."""

@@ -17,10 +17,22 @@ from penstock import errors
 from penstock.config import Config, Guarantee
 from penstock.errors import InstanceError, PenstockError
 from penstock.serdes.decoders import decoder
+from penstock.topology.nodes import StoreKind, TimeIndex
 
 HEADERS = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
-KEYS = pa.schema([("key", pa.binary())])
+Question = Literal["get", "fetch", "range", "times"]
+QUESTIONS: dict[Question, pa.Schema] = {
+    "get": pa.schema([("key", pa.binary())]),
+    "fetch": pa.schema([("key", pa.binary()), ("first", pa.int64()), ("last", pa.int64())]),
+    "range": pa.schema([("lower", pa.binary()), ("upper", pa.binary())]),
+    "times": pa.schema([("first", pa.int64()), ("last", pa.int64())]),
+}
+"""What a read asks, row by row: a key; a key's windows or sessions between two times; the keys
+between two (null is open); everything between two times."""
 VALUES = pa.schema([("value", pa.binary())])
+"""The answers to `get`: a row for each key, in order, null where there is nothing."""
+ENTRIES = pa.schema([("question", pa.int32()), ("key", pa.binary()), ("value", pa.binary())])
+"""The answers to other questions, in order: any number of rows for each, by its row number."""
 ROWS = pa.schema(
     [
         ("kind", pa.uint8()),
@@ -53,11 +65,36 @@ class Fault(Message, frozen=True):
 
 
 class StoreOrder(Message, frozen=True):
-    """A store of a task, and the changelog that can rebuild it."""
+    """A store of a task, its kind, and the changelog that can rebuild it."""
 
     name: str
-    changelog: str
-    changelog_id: str
+    changelog: str = ""
+    """Empty if there is none: then the store starts empty with each owner."""
+    changelog_id: str = ""
+    kind: StoreKind = "key_value"
+    persistent: bool = True
+    retention_ms: int = 0
+    segment_ms: int = 0
+    time_index: TimeIndex | None = None
+
+    @property
+    def logged(self) -> bool:
+        """Whether changes go to a changelog."""
+        return bool(self.changelog)
+
+    @property
+    def layout(self) -> str:
+        """How the store's entries lie on disk.
+
+        >>> StoreOrder(name="a", kind="window", segment_ms=60_000, time_index=None).layout
+        'window segment_ms=60000'
+        """
+        words: list[str] = [self.kind]
+        if self.segment_ms:
+            words.append(f"segment_ms={self.segment_ms}")
+        if self.time_index is not None:
+            words.append(f"index={self.time_index}")
+        return " ".join(words)
 
 
 class InputOrder(Message, frozen=True):
@@ -96,6 +133,8 @@ class TaskStatus(Message, frozen=True):
     state: TaskState
     position: Positions = {}
     n: int = 0
+    metadata: dict[str, str] = {}
+    """What the operators said in the last commit."""
     group_is_stale: bool = False
     """The group's offsets are absent or behind the commit record, and are to be written again."""
     restored: int = 0
@@ -186,12 +225,18 @@ class Settings(Message, frozen=True):
 
 
 class ReadHeader(Message, frozen=True):
-    """The first part of a read: whose state, as of which commit."""
+    """The first part of a read: whose state, as of which commit, and what is asked."""
 
     task: str
     epoch: tuple[int, int]
     n: int
     store: str
+    question: Question = "get"
+
+    @property
+    def answers(self) -> pa.Schema:
+        """What comes back."""
+        return VALUES if self.question == "get" else ENTRIES
 
 
 class CommitHeader(Message, frozen=True):
@@ -212,14 +257,15 @@ class CommitHeader(Message, frozen=True):
 class Reply(Message, frozen=True):
     """The answer to a read or a commit.
 
-    `ok`: values follow, or the commit is durable. `done`: that number was committed before.
-    `refused`: planned from a stale view. `gone`: not here under that epoch. `lost`: the outcome is
-    unknown, or the task is being taken anew; plan it again.
+    `ok`: the values before it are right, or the commit is durable. `done`: that number was
+    committed before. `refused`: planned from a stale view. `gone`: not here under that epoch.
+    `lost`: the outcome is unknown, or the task is being taken anew; plan it again.
     """
 
     status: Literal["ok", "done", "refused", "gone", "lost"]
     n: int = 0
     position: Positions = {}
+    metadata: dict[str, str] = {}
     reason: str = ""
 
 

@@ -20,8 +20,8 @@ Handler = Callable[[bytes], Message]
 class Rows(Protocol):
     """What answers reads and commits."""
 
-    def read(self, header: ReadHeader, keys: pa.Array) -> tuple[Reply, pa.Array | None]:
-        """The values of these keys."""
+    def read(self, header: ReadHeader, questions: pa.Table) -> Iterator[pa.RecordBatch | Reply]:
+        """The answers in batches; at the end a reply that says whether they are right."""
 
     def commit(self, header: CommitHeader, batches: Iterator[pa.RecordBatch]) -> Reply:
         """Commit these rows."""
@@ -69,17 +69,21 @@ class Server(flight.FlightServerBase):  # type: ignore[misc]
         yield flight.Result(protocol.encode(handler(action.body.to_pybytes())))
 
     def do_exchange(self, context: Any, descriptor: Any, reader: Any, writer: Any) -> None:
-        """Answer a read or a commit: a `Reply`, then the values if it was a read."""
+        """Answer a read or a commit: the values if it is a read, and then a `Reply`.
+
+        A stream that was cut off looks like any other, but it lacks the reply.
+        """
         if self._rows is None:
             raise flight.FlightServerError("There is no state here")
         request = protocol.decode(descriptor.command, Exchange)
         if request.read is not None:
-            keys = reader.read_all().column(0).combine_chunks()
-            reply, values = self._rows.read(request.read, keys)
-            writer.begin(protocol.VALUES)
-            writer.write_metadata(protocol.encode(reply))
-            if values is not None:
-                writer.write_batch(pa.record_batch([values], schema=protocol.VALUES))
+            questions = reader.read_all()
+            writer.begin(request.read.answers)
+            for part in self._rows.read(request.read, questions):
+                if isinstance(part, Reply):
+                    writer.write_metadata(protocol.encode(part))
+                else:
+                    writer.write_batch(part)
         elif request.commit is not None:
             reply = self._rows.commit(request.commit, _whole(reader, request.commit.rows))
             writer.begin(protocol.VALUES)

@@ -20,9 +20,12 @@ from penstock.errors import PenstockError, StoreDamagedError, TaskNotHereError
 from penstock.instance.clients import SharedClients
 from penstock.instance.protocol import StoreOrder, TakeOrder
 from penstock.observability.crash_points import crash_point
-from penstock.stores.contract import Change, KeyValueStore, StoreIdentity
+from penstock.stores.contract import ByteStore, Change, KeyValueStore, StoreIdentity
 from penstock.stores.directory import StateDirectory, TaskDirectory
+from penstock.stores.indexed import TimeIndexedKeyValueStore
+from penstock.stores.memory import MemoryStore
 from penstock.stores.rocksdb import RocksDBStore
+from penstock.stores.segments import SegmentedStore
 
 
 class TaskStores:
@@ -53,16 +56,22 @@ class TaskStores:
         self._directory = self._state_directory.lock_task(self._task)
         crash_point("open.after_lock")
         for order in self._orders.values():
-            _check_changelog(order, record)
+            if order.logged:
+                _check_changelog(order, record)
 
     def restore(self, stop: Callable[[], bool]) -> list[str]:
         """Bring every store up to the end of its changelog; what had to be rebuilt is told."""
         notes: list[str] = []
-        topics = [(order.changelog, self._partition) for order in self._orders.values()]
+        logged = [order for order in self._orders.values() if order.logged]
+        topics = [(order.changelog, self._partition) for order in logged]
         ends = wait_stable(self._clients.logs, topics, stop=stop) if topics else {}
-        for order in self._orders.values():
+        for order in logged:
             until = ends[order.changelog, self._partition].end
             notes += self._restore_store(order, until, stop)
+        for order in self._orders.values():
+            if not order.logged:
+                # Nobody can tell whether what is on the disk is all that the last owner committed.
+                self._reopen_empty(order)
         return notes
 
     def get(self, name: str) -> KeyValueStore:
@@ -81,6 +90,11 @@ class TaskStores:
         """The topic of a store's changelog."""
         return self._orders[name].changelog
 
+    def remedy(self, name: str) -> str:
+        """What is done about a store that cannot be read, for the user."""
+        changelog = self._orders[name].changelog
+        return f"rebuilding it from {changelog}" if changelog else "it starts empty"
+
     def ends(self) -> dict[str, ChangelogEnd]:
         """How far each store's changelog surely goes."""
         return {
@@ -88,10 +102,11 @@ class TaskStores:
                 id=order.changelog_id, end=-1 if (at := self.get(name).offset()) is None else at
             )
             for name, order in self._orders.items()
+            if order.logged
         }
 
-    def apply(self, name: str, changes: list[Change], offset: int) -> None:
-        """Write changes and the changelog offset that they end at."""
+    def apply(self, name: str, changes: list[Change], offset: int | None) -> None:
+        """Write changes and the changelog offset that they end at, if there is a changelog."""
         store = self.get(name)
         half = len(changes) // 2
         store.apply(changes[:half], offset=None)
@@ -143,7 +158,8 @@ class TaskStores:
         for name, store in (self._stores if stores is None else stores).items():
             store.flush()
             offset = store.offset()
-            if offset is not None:
+            # What is in memory is not there any more when someone reads the file.
+            if offset is not None and self._orders[name].persistent:
                 offsets[self._orders[name].changelog, self._partition] = offset
         if offsets:
             directory.write_checkpoint(offsets)
@@ -153,7 +169,7 @@ class TaskStores:
         try:
             store = self._open_store(order)
         except StoreDamagedError as error:
-            notes.append(f"{error.summary}: rebuilding it from {order.changelog}")
+            notes.append(f"{error.summary}: {self.remedy(order.name)}")
             store = self._reopen_empty(order)
         consumer = self._clients.logs.consumer()
         try:
@@ -183,7 +199,7 @@ class TaskStores:
 
     def _open_store(self, order: StoreOrder) -> KeyValueStore:
         assert self._directory is not None
-        store = RocksDBStore(order.name, self._directory.store_path(order.name))
+        store = self._make_store(order)
         crash_point("open.after_db_open")
         self._stores[order.name] = store
         check_identity(store, self._identity(order))
@@ -197,10 +213,16 @@ class TaskStores:
             with contextlib.suppress(PenstockError):
                 damaged.close()
         self._directory.wipe_store(order.name)
-        store = RocksDBStore(order.name, self._directory.store_path(order.name))
+        store = self._make_store(order)
         check_identity(store, self._identity(order))
         self._stores[order.name] = store
         return store
+
+    def _make_store(self, order: StoreOrder) -> KeyValueStore:
+        assert self._directory is not None
+        if not order.persistent:
+            return shaped(MemoryStore(order.name), order)
+        return shaped(RocksDBStore(order.name, self._directory.store_path(order.name)), order)
 
     def _identity(self, order: StoreOrder) -> StoreIdentity:
         return StoreIdentity(
@@ -209,7 +231,21 @@ class TaskStores:
             store=order.name,
             changelog_topic=order.changelog,
             changelog_topic_id=order.changelog_id,
+            layout=order.layout,
         )
+
+
+def shaped(inner: ByteStore, order: StoreOrder) -> KeyValueStore:
+    """A store of the kind that was ordered, with its entries in a store of bytes."""
+    if order.kind == "key_value":
+        return inner if order.time_index is None else TimeIndexedKeyValueStore(inner)
+    return SegmentedStore(
+        inner,
+        kind=order.kind,
+        retention_ms=order.retention_ms,
+        segment_ms=order.segment_ms,
+        indexed=order.time_index is not None,
+    )
 
 
 def _check_changelog(order: StoreOrder, record: CommitRecord | None) -> None:

@@ -10,6 +10,7 @@ import threading
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
+import numpy as np
 import pyarrow as pa
 from msgspec import structs
 
@@ -25,10 +26,11 @@ from penstock.errors import (
     PartitionCountError,
     PenstockError,
     StoreDamagedError,
+    TaskNotHereError,
     TopicMismatchError,
 )
+from penstock.instance.answers import answers
 from penstock.instance.clients import SharedClients
-from penstock.instance.columns import binary_array
 from penstock.instance.protocol import (
     CHANGE,
     CommitHeader,
@@ -68,6 +70,7 @@ class _Standing:
     position: Positions = field(default_factory=dict)
     record: CommitRecord | None = None
     group_is_stale: bool = False
+    metadata: dict[str, str] = field(default_factory=dict)
 
 
 class OpenTask:
@@ -86,6 +89,7 @@ class OpenTask:
         # One commit at a time. Reads go on beside it until the store is written, and are refused
         # afterwards by their number.
         self._lock = threading.Lock()
+        self._applying = False
         self._stopping = threading.Event()
 
     # Taking a task.
@@ -105,6 +109,7 @@ class OpenTask:
 
     def _take(self) -> None:
         self._state = "taking"
+        self._applying = False
         # 1. Fence the old owner and wait for its pending markers.
         self._writer = self._new_writer()
         self._writer.open()
@@ -148,8 +153,15 @@ class OpenTask:
                 f"The consumer group was moved by someone else: task {order.task} goes on at "
                 f"{standing.position} instead of {record.position}"
             )
+        # Whoever moved the group went back or forth in time too: what the operators had seen by
+        # the last commit says nothing of the records that come now.
+        known = record is not None and not standing.moved_by_group
         return _Standing(
-            record.n if record else 0, standing.position, record, standing.group_is_stale
+            n=record.n if record else 0,
+            position=standing.position,
+            record=record,
+            group_is_stale=standing.group_is_stale,
+            metadata=record.metadata if record and known else {},
         )
 
     def _resets(self) -> Positions:
@@ -185,21 +197,30 @@ class OpenTask:
 
     # Reading.
 
-    def read(self, header: ReadHeader, keys: pa.Array) -> tuple[Reply, pa.Array | None]:
-        """The stored values of these keys, if the caller's number is the next one."""
-        reply = self._refusal(header.epoch, header.n)
+    def read(self, header: ReadHeader, questions: pa.Table) -> Iterator[pa.RecordBatch | Reply]:
+        """A store's answers, if the caller's number is the next one; the reply comes last."""
+        reply = self._read_refusal(header)
         if reply is not None:
-            return reply, None
+            yield reply
+            return
         try:
-            values = self._stores.get(header.store).get_many(keys.to_pylist())
+            store = self._stores.get(header.store)
+            yield from answers(store, header.question, questions)
         except StoreDamagedError as error:
             with self._lock:
-                return self._rebuild(header.store, error), None
+                yield self._rebuild(header.store, error)
+            return
+        except TaskNotHereError as error:
+            yield Reply(status="lost", reason=str(error))
+            return
         # A commit may have gone by meanwhile; then these values are of two times.
+        yield self._read_refusal(header) or Reply(status="ok", n=header.n)
+
+    def _read_refusal(self, header: ReadHeader) -> Reply | None:
         reply = self._refusal(header.epoch, header.n)
-        if reply is not None:
-            return reply, None
-        return Reply(status="ok", n=header.n), binary_array(values)
+        if reply is None and self._applying:
+            return Reply(status="lost", reason="another run of the slice has just committed")
+        return reply
 
     # Committing.
 
@@ -219,7 +240,7 @@ class OpenTask:
         verdict = judge(n=header.n, start=header.start, last=standing.n, position=standing.position)
         if verdict == "apply":
             return None
-        reply = Reply(status="done", n=standing.n, position=standing.position)
+        reply = _done(standing)
         stale = f"planned as {header.n} from {header.start}"
         return (
             reply if verdict == "done" else structs.replace(reply, status="refused", reason=stale)
@@ -232,7 +253,11 @@ class OpenTask:
         #    group's offsets.
         try:
             changes, record = self._write(writer, header, batches)
-            ends = {store: self._changelog_end(store) for store in changes}
+            ends = {
+                store: self._changelog_end(store)
+                for store in changes
+                if self._stores.order(store).logged
+            }
             writer.commit(header.end, {})
         except WriteAbortedError as error:
             return self._aborted(writer, str(error))
@@ -247,18 +272,20 @@ class OpenTask:
         crash_point("commit.after_txn_before_store")
         # c. The stores, and how much of the changelog they hold now.
         store = ""
+        self._applying = True
         try:
             for store, store_changes in changes.items():
-                self._stores.apply(store, store_changes, ends[store])
+                self._stores.apply(store, store_changes, ends.get(store))
         except StoreDamagedError as error:
             return self._rebuild(store, error)
         except PenstockError as error:
             self._fail(error)
             return Reply(status="lost", reason=str(error))
-        self._standing = _Standing(record.n, record.position, record)
+        self._standing = _Standing(record.n, record.position, record, metadata=record.metadata)
+        self._applying = False
         crash_point("commit.after_store_before_reply")
         # d. The answer.
-        return Reply(status="ok", n=record.n, position=record.position)
+        return structs.replace(_done(self._standing), status="ok")
 
     def _write(
         self, writer: Writer, header: CommitHeader, batches: Iterator[pa.RecordBatch]
@@ -268,7 +295,11 @@ class OpenTask:
         writer.begin()
         crash_point("commit.before_changelog_send")
         for batch in batches:
-            writer.send(batch, changelogs=changelogs, topics=header.topics, own=self._partition)
+            logged = _logged(batch, changelogs)
+            if logged.num_rows:
+                writer.send(
+                    logged, changelogs=changelogs, topics=header.topics, own=self._partition
+                )
             _collect_changes(batch, header.stores, changes)
         record = self._next_record(header)
         commits = commits_name(self._environment.application_id)
@@ -325,7 +356,7 @@ class OpenTask:
         """A store that was opened well turned out to be damaged: its changelog has it all."""
         if self._state != "running":
             return Reply(status="lost", reason=f"the task is {self._state}")
-        self._notes.append(f"{error.summary}: rebuilding it from {self._stores.changelog(store)}")
+        self._notes.append(f"{error.summary}: {self._stores.remedy(store)}")
         try:
             self._stores.wipe(store)
         except PenstockError as failure:
@@ -367,6 +398,7 @@ class OpenTask:
             state=self._state,
             position=standing.position,
             n=standing.n,
+            metadata=standing.metadata,
             group_is_stale=standing.group_is_stale,
             restored=restored,
             restore_total=total,
@@ -384,7 +416,7 @@ class OpenTask:
             return Reply(status="lost", reason=f"the task is {self._state}")
         standing = self._standing
         if n <= standing.n:
-            return Reply(status="done", n=standing.n, position=standing.position)
+            return _done(standing)
         return None
 
     def _fail(self, error: PenstockError) -> None:
@@ -399,6 +431,20 @@ class OpenTask:
             transactional_id=f"{environment.application_id}-{self.order.name}",
             group=environment.clients.group,
         )
+
+
+def _done(standing: _Standing) -> Reply:
+    return Reply(
+        status="done", n=standing.n, position=standing.position, metadata=standing.metadata
+    )
+
+
+def _logged(batch: pa.RecordBatch, changelogs: list[str]) -> pa.RecordBatch:
+    """The batch without changes of stores that have no changelog."""
+    if all(changelogs) or not batch.num_rows or batch.column("kind")[0].as_py() != CHANGE:
+        return batch
+    logged = np.array([bool(name) for name in changelogs])
+    return batch.filter(pa.array(logged[batch.column("target").to_numpy()]))
 
 
 def _collect_changes(

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 
 import pyarrow as pa
 from pyspark import cloudpickle
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql.functions import expr
 
 from penstock.config import Config
 from penstock.instance.protocol import decode
@@ -69,8 +70,14 @@ class Jobs:
         context.setJobGroup(label.group, label.description, interruptOnCancel=False)
         context.setLocalProperty("spark.scheduler.pool", label.pool)
         frame = self._read(order, needs)
-        if records < SMALL_BATCH_RECORDS and len(order.slices) > 1:
+        # All inputs of a task must meet in one worker; with one topic there is one input a task.
+        one_task, one_topic = len(order.slices) == 1, len(order.topics) == 1
+        if one_task and one_topic:
+            pass
+        elif one_task or records < SMALL_BATCH_RECORDS:
             frame = frame.coalesce(1)
+        elif not one_topic:
+            frame = frame.repartitionById(len(order.slices), _place_of_task(order))
         rows = frame.mapInArrow(partial(run_batch, order), SPARK_OUTCOME).collect()
         return [decode(bytes(row.outcome), Outcome) for row in rows]
 
@@ -81,17 +88,21 @@ class Jobs:
     def _read(self, order: BatchOrder, needs: ColumnNeeds) -> DataFrame:
         starts: dict[str, dict[str, int]] = {}
         ends: dict[str, dict[str, int]] = {}
-        for each in order.slices.values():
-            for topic, partitions in each.end.items():
-                for partition, end in partitions.items():
-                    ends.setdefault(topic, {})[str(partition)] = end
-                    starts.setdefault(topic, {})[str(partition)] = each.start[topic][partition]
+        for piece in order.slices.values():
+            for each in piece.ranges:
+                ends.setdefault(each.topic, {})[str(each.partition)] = each.end
+                starts.setdefault(each.topic, {})[str(each.partition)] = each.start
         assigned = {topic: [int(p) for p in partitions] for topic, partitions in starts.items()}
         offsets = {"startingOffsets": json.dumps(starts), "endingOffsets": json.dumps(ends)}
-        return self._load(assigned, offsets, needs=needs)
+        return self._load(assigned, offsets, needs=needs, topics=order.topics)
 
     def _load(
-        self, assigned: Mapping[str, list[int]], offsets: Mapping[str, str], *, needs: ColumnNeeds
+        self,
+        assigned: Mapping[str, list[int]],
+        offsets: Mapping[str, str],
+        *,
+        needs: ColumnNeeds,
+        topics: Sequence[str] = (),
     ) -> DataFrame:
         reader = self._spark.read.format("kafka").options(**self._options, **offsets)
         reader = reader.option("assign", json.dumps(assigned))
@@ -100,7 +111,16 @@ class Jobs:
         columns = ["partition", "offset", "unix_millis(timestamp) AS timestamp", "key", value]
         if needs.headers:
             columns.append("headers")
+        if len(topics) > 1:
+            cases = " ".join(f"WHEN '{name}' THEN {i}" for i, name in enumerate(topics))
+            columns.append(f"CASE topic {cases} END AS topic")
         return reader.load().selectExpr(*columns)
+
+
+def _place_of_task(order: BatchOrder) -> Column:
+    """The Spark partition of a row: one for each task, so that all inputs of a task meet."""
+    partitions = ", ".join(str(partition) for partition in order.slices)
+    return expr(f"CAST(array_position(array({partitions}), partition) - 1 AS INT)")
 
 
 def pickle_sub_topology(sub_topology: SubTopology) -> bytes:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Literal
 
 import msgspec
 
+from penstock.coordination.ids import Range
 from penstock.instance.protocol import Fault, Message, Positions
 from penstock.processors import Limits
 
@@ -30,6 +32,20 @@ class SliceOrder:
     start: Positions
     end: Positions
     address: Address
+    metadata: dict[str, str] = field(default_factory=dict)
+    """What the operators said in the task's last commit."""
+    more: frozenset[tuple[str, int]] = frozenset()
+    """Inputs (topic, partition) that have more in Kafka than is read here."""
+
+    @property
+    def ranges(self) -> list[Range]:
+        """The ranges that hold anything."""
+        return [
+            Range(topic, partition, self.start[topic][partition], end)
+            for topic, partitions in self.end.items()
+            for partition, end in partitions.items()
+            if end > self.start[topic][partition]
+        ]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -45,6 +61,11 @@ class BatchOrder:
     token: str
     timeout_seconds: float
 
+    @cached_property
+    def topics(self) -> tuple[str, ...]:
+        """The topics that are read. Of several, a row says by its number which it is from."""
+        return tuple(sorted({r.topic for each in self.slices.values() for r in each.ranges}))
+
 
 class Outcome(Message, frozen=True):
     """What became of one task's slice."""
@@ -53,6 +74,7 @@ class Outcome(Message, frozen=True):
     status: Literal["committed", "skipped", "failed"]
     n: int = 0
     position: Positions = msgspec.field(default_factory=dict)
+    metadata: dict[str, str] = msgspec.field(default_factory=dict)
     records: int = 0
     size_bytes: int = 0
     changes: int = 0

@@ -7,7 +7,7 @@ it again. A failed Spark task would be run again by Spark at once, against the s
 from __future__ import annotations
 
 import socket
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from functools import lru_cache
 from pathlib import Path
@@ -16,13 +16,18 @@ import numpy as np
 import pyarrow as pa
 from pyspark import cloudpickle
 
-from penstock.errors import DeserializationError, InstanceUnreachableError, UserFunctionError
+from penstock.errors import (
+    BufferFullError,
+    DeserializationError,
+    InstanceUnreachableError,
+    UserFunctionError,
+)
 from penstock.instance import protocol
 from penstock.instance.client import Client, ClientCache
-from penstock.instance.protocol import CommitHeader, ReadHeader, Reply
+from penstock.instance.protocol import CommitHeader, Positions, Question, ReadHeader, Reply
 from penstock.observability.crash_points import crash_point
 from penstock.pipeline.orders import Address, BatchOrder, Outcome, SliceOrder
-from penstock.processors import Records, SliceResult, SliceRun
+from penstock.processors import Entry, Records, SliceResult, start_slice
 from penstock.topology import SubTopology
 
 OUTCOME = pa.schema([("outcome", pa.binary())])
@@ -60,42 +65,36 @@ class _BatchRun:
 
     def __init__(self, order: BatchOrder) -> None:
         self._order = order
-        self._work: _SliceWork | None = None
-        self._partition = -1
+        self._open: dict[int, _SliceWork] = {}
         self._commits: list[Future[Outcome]] = []
         # Threads start here, after the fork. A commit mostly waits for Kafka, so the next slice's
         # rows are processed meanwhile.
         self._pool = ThreadPoolExecutor(max_workers=4)
 
     def feed(self, batch: pa.RecordBatch) -> None:
-        """Rows of one or several tasks; those of a task follow each other."""
-        partitions = batch.column("partition").to_numpy(zero_copy_only=False)
-        borders = np.flatnonzero(np.diff(partitions)) + 1
-        starts = [0, *borders.tolist()]
-        ends = [*borders.tolist(), len(partitions)]
-        for start, end in zip(starts, ends, strict=True):
-            if start < end:
-                self._feed_task(int(partitions[start]), batch.slice(start, end - start))
+        """Rows of one or several tasks; those of one input follow each other."""
+        for topic, partition, rows in _by_input(batch, self._order.topics):
+            self._work(partition).feed(topic, rows)
 
     def finish(self) -> list[Outcome]:
         """Wait for all commits."""
-        self._close_work()
+        self._close_works()
         outcomes = [commit.result() for commit in self._commits]
         self._pool.shutdown()
         return outcomes
 
-    def _feed_task(self, partition: int, rows: pa.RecordBatch) -> None:
-        if partition != self._partition or self._work is None:
-            self._close_work()
-            self._partition = partition
-            self._work = _SliceWork(self._order, self._order.slices[partition])
+    def _work(self, partition: int) -> _SliceWork:
+        """The task of that partition; its rows of another topic may come after other tasks'."""
+        if partition not in self._open:
+            if len(self._order.topics) == 1:
+                self._close_works()
+            self._open[partition] = _SliceWork(self._order, self._order.slices[partition])
             crash_point("batch.after_receive")
-        self._work.feed(rows)
+        return self._open[partition]
 
-    def _close_work(self) -> None:
-        if self._work is not None:
-            self._commits.append(self._pool.submit(self._work.finish))
-            self._work = None
+    def _close_works(self) -> None:
+        works, self._open = self._open, {}
+        self._commits += [self._pool.submit(work.finish) for work in works.values()]
 
 
 class _SliceWork:
@@ -104,30 +103,36 @@ class _SliceWork:
     def __init__(self, order: BatchOrder, slice_order: SliceOrder) -> None:
         self._order = order
         self._slice = slice_order
-        self._topic, _ = _only_input(slice_order)
+        self._waiting: dict[tuple[str, int], list[pa.RecordBatch]] = {}
         self._records = 0
         self._bytes = 0
         self._ended: Outcome | None = None
-        self._run = SliceRun(
+        self._run = start_slice(
             _sub_topology(order.sub_topology),
             application_id=order.application_id,
             state=self,
             limits=order.limits,
+            metadata=slice_order.metadata,
         )
 
-    def feed(self, rows: pa.RecordBatch) -> None:
-        """Process some rows; after the slice has ended, ignore them."""
+    def feed(self, topic: str, rows: pa.RecordBatch) -> None:
+        """Process some rows of one input; after the slice has ended, ignore them."""
         if self._ended is not None:
             return
         self._records += rows.num_rows
         self._bytes += rows.nbytes
-        self._guarded(lambda: self._run.process(self._as_records(rows)))
+        if len(self._order.topics) == 1:
+            self._guarded(lambda: self._run.process(_as_records(topic, rows)))
+        else:
+            # Nothing can be processed before each input's first record is known.
+            partition = rows.column("partition")[0].as_py()
+            self._waiting.setdefault((topic, partition), []).append(rows)
 
     def finish(self) -> Outcome:
         """Flush the cache and commit."""
         result: list[SliceResult] = []
         if self._ended is None:
-            self._guarded(lambda: result.append(self._run.finish()))
+            self._guarded(lambda: result.append(self._process_to_end()))
         if result:
             crash_point("batch.after_update")
             self._guarded(lambda: self._commit(result[0]))
@@ -135,16 +140,63 @@ class _SliceWork:
         crash_point("commit.after_reply_before_spark_commit")
         return self._ended
 
+    def _process_to_end(self) -> SliceResult:
+        for (topic, _), batches in sorted(self._waiting.items()):
+            for rows in in_order(batches):
+                self._run.process(_as_records(topic, rows))
+        return self._run.finish(more=self._slice.more)
+
     def get_many(self, store: str, keys: pa.Array) -> pa.Array:
         """The stored values of these keys, as of this slice's commit number."""
+        answers = self._ask(store, "get", [keys])
+        columns = [batch.column(0) for batch in answers]
+        return columns[0] if len(columns) == 1 else pa.concat_arrays(columns)
+
+    def fetch_many(
+        self, store: str, questions: Sequence[tuple[bytes, int, int]]
+    ) -> list[list[Entry]]:
+        """For each (key, first, last): the key's windows or sessions of that time, by time."""
+        return self._entries(store, "fetch", questions)
+
+    def range_many(
+        self, store: str, ranges: Sequence[tuple[bytes | None, bytes | None]]
+    ) -> list[list[Entry]]:
+        """For each (lower, upper): the entries with lower <= key < upper, by key."""
+        return self._entries(store, "range", ranges)
+
+    def fetch_times(self, store: str, first: int, last: int) -> list[Entry]:
+        """The entries of first..last, by time, of a store with an index of times."""
+        return self._entries(store, "times", [(first, last)])[0]
+
+    def _entries(
+        self, store: str, question: Question, rows: Sequence[tuple[object, ...]]
+    ) -> list[list[Entry]]:
+        found: list[list[Entry]] = [[] for _ in rows]
+        if not rows:
+            return found
+        types = protocol.QUESTIONS[question].types
+        columns = [pa.array(c, t) for c, t in zip(zip(*rows, strict=True), types, strict=True)]
+        for batch in self._ask(store, question, columns):
+            numbers, keys, values = (column.to_pylist() for column in batch.columns)
+            for number, key, value in zip(numbers, keys, values, strict=True):
+                found[number].append((key, value))
+        return found
+
+    def _ask(self, store: str, question: Question, columns: list[pa.Array]) -> list[pa.RecordBatch]:
+        """A store's answers as of this slice's commit number."""
         header = ReadHeader(
-            task=self._slice.task, epoch=self._slice.epoch, n=self._slice.n, store=store
+            task=self._slice.task,
+            epoch=self._slice.epoch,
+            n=self._slice.n,
+            store=store,
+            question=question,
         )
-        reply, values = self._client().read(header, keys)
-        if reply.status != "ok" or values is None:
+        questions = pa.record_batch(columns, schema=protocol.QUESTIONS[question])
+        reply, answers = self._client().read(header, questions)
+        if reply.status != "ok":
             raise _StoppedError(reply)
         crash_point("batch.mid_update")
-        return values
+        return answers
 
     def _commit(self, result: SliceResult) -> None:
         header = CommitHeader(
@@ -152,7 +204,7 @@ class _SliceWork:
             epoch=self._slice.epoch,
             n=self._slice.n,
             start=self._slice.start,
-            end=self._slice.end,
+            end=stopped_at(self._slice.end, result.ends),
             stores=_targets(result.changes, "store"),
             topics=_targets(result.outputs, "topic"),
             rows=result.changes.num_rows + result.outputs.num_rows,
@@ -161,16 +213,26 @@ class _SliceWork:
         reply = self._client().commit(header, commit_rows(result))
         if reply.status not in ("ok", "done"):
             raise _StoppedError(reply)
+        records = self._records - self._left(result.ends)
         self._ended = Outcome(
             task=self._slice.task,
             status="committed",
             n=reply.n,
             position=reply.position,
-            records=self._records,
-            size_bytes=self._bytes,
+            metadata=reply.metadata,
+            records=records,
+            size_bytes=self._bytes * records // max(self._records, 1),
             changes=result.changes.num_rows,
             outputs=result.outputs.num_rows,
             dropped=dict(result.dropped),
+        )
+
+    def _left(self, ends: Mapping[tuple[str, int], int]) -> int:
+        """How many of the rows that came are left for the next slice."""
+        return sum(
+            int(np.count_nonzero(rows.column("offset").to_numpy() >= end))
+            for where, end in ends.items()
+            for rows in self._waiting.get(where, ())
         )
 
     def _guarded(self, step: object) -> None:
@@ -182,14 +244,18 @@ class _SliceWork:
             reply = stopped.reply
             if reply.status == "done":
                 self._ended = Outcome(
-                    task=self._slice.task, status="committed", n=reply.n, position=reply.position
+                    task=self._slice.task,
+                    status="committed",
+                    n=reply.n,
+                    position=reply.position,
+                    metadata=reply.metadata,
                 )
             else:
                 self._skip(f"{reply.status}: {reply.reason}")
         except InstanceUnreachableError as error:
             _clients.drop(_location(self._slice.address))
             self._skip(str(error))
-        except (UserFunctionError, DeserializationError) as error:
+        except (UserFunctionError, DeserializationError, BufferFullError) as error:
             self._ended = Outcome(
                 task=self._slice.task, status="failed", fault=protocol.fault_of(error)
             )
@@ -204,21 +270,62 @@ class _SliceWork:
             timeout_seconds=self._order.timeout_seconds,
         )
 
-    def _as_records(self, rows: pa.RecordBatch) -> Records:
-        columns = {name: rows.column(name) for name in rows.schema.names}
-        headers = columns.get("headers")
-        if headers is not None and headers.null_count == len(headers):
-            headers = None
-        partition = int(columns["partition"][0].as_py())
-        return Records(
-            topic=self._topic,
-            partition=partition,
-            offsets=columns["offset"].to_numpy(zero_copy_only=False),
-            timestamps=columns["timestamp"].to_numpy(zero_copy_only=False),
-            keys=columns["key"],
-            values=columns["value"],
-            headers=headers,
-        )
+
+def _as_records(topic: str, rows: pa.RecordBatch) -> Records:
+    columns = {name: rows.column(name) for name in rows.schema.names}
+    headers = columns.get("headers")
+    if headers is not None and headers.null_count == len(headers):
+        headers = None
+    return Records(
+        topic=topic,
+        partition=int(columns["partition"][0].as_py()),
+        offsets=columns["offset"].to_numpy(zero_copy_only=False),
+        timestamps=columns["timestamp"].to_numpy(zero_copy_only=False),
+        keys=columns["key"],
+        values=columns["value"],
+        headers=headers,
+    )
+
+
+def _by_input(
+    batch: pa.RecordBatch, topics: Sequence[str]
+) -> Iterator[tuple[str, int, pa.RecordBatch]]:
+    """Runs of rows of one topic and partition."""
+    if not batch.num_rows:
+        return
+    partitions = batch.column("partition").to_numpy(zero_copy_only=False)
+    changes = np.diff(partitions) != 0
+    numbers = np.zeros(1, np.int32)
+    if len(topics) > 1:
+        numbers = batch.column("topic").to_numpy(zero_copy_only=False)
+        changes |= np.diff(numbers) != 0
+    borders = (np.flatnonzero(changes) + 1).tolist()
+    for start, end in zip([0, *borders], [*borders, batch.num_rows], strict=True):
+        topic = topics[int(numbers[start])] if len(topics) > 1 else topics[0]
+        yield topic, int(partitions[start]), batch.slice(start, end - start)
+
+
+def in_order(batches: list[pa.RecordBatch]) -> list[pa.RecordBatch]:
+    """One input's rows by their offsets: an order that a shuffle keeps, but does not promise."""
+    offsets = np.concatenate([rows.column("offset").to_numpy() for rows in batches])
+    if (np.diff(offsets) > 0).all():
+        return batches
+    ordered: list[pa.RecordBatch] = (
+        pa.Table.from_batches(batches).sort_by("offset").combine_chunks().to_batches()
+    )
+    return ordered
+
+
+def stopped_at(end: Positions, ends: Mapping[tuple[str, int], int]) -> Positions:
+    """The position after a slice that was planned to `end` and left some inputs before it.
+
+    >>> stopped_at({"a": {0: 9}, "b": {0: 5}}, {("b", 0): 3})
+    {'a': {0: 9}, 'b': {0: 3}}
+    """
+    result = {topic: dict(partitions) for topic, partitions in end.items()}
+    for (topic, partition), offset in ends.items():
+        result[topic][partition] = offset
+    return result
 
 
 def commit_rows(result: SliceResult) -> Iterator[pa.RecordBatch]:
@@ -259,9 +366,3 @@ def _location(address: Address) -> str:
     if address.host == socket.gethostname() and path and Path(path).exists():
         return address.unix_location
     return address.tcp_location or address.unix_location
-
-
-def _only_input(slice_order: SliceOrder) -> tuple[str, int]:
-    [(topic, partitions)] = slice_order.start.items()
-    [partition] = partitions
-    return topic, partition

@@ -10,12 +10,14 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 import msgspec
 
 Change = tuple[bytes, bytes | None]
 """A key and its stored value; None deletes the key."""
+Entry = tuple[bytes, bytes]
+"""A key and its stored value."""
 
 _TIMESTAMP = struct.Struct(">q")
 TIMESTAMP_BYTES = _TIMESTAMP.size
@@ -29,6 +31,8 @@ class StoreIdentity(msgspec.Struct, frozen=True, kw_only=True):
     store: str
     changelog_topic: str
     changelog_topic_id: str
+    layout: str = "key_value"
+    """How the entries lie in the store; one that lies otherwise is rebuilt."""
 
 
 class KeyValueStore(Protocol):
@@ -96,6 +100,32 @@ class KeyValueStore(Protocol):
         ...
 
 
+class ByteStore(KeyValueStore, Protocol):
+    """A store in which other stores arrange their entries."""
+
+    def delete_range(self, lower: bytes, upper: bytes) -> None:
+        """Delete the entries with lower <= key < upper, at the price of one."""
+        ...
+
+
+@runtime_checkable
+class WindowedStore(KeyValueStore, Protocol):
+    """A store of windows or sessions; each has a time: a window's start, a session's end."""
+
+    def fetch(self, key: bytes, first: int, last: int) -> Iterator[Entry]:
+        """The entries of exactly that key with a time in first..last, by time."""
+        ...
+
+
+@runtime_checkable
+class TimeIndexedStore(KeyValueStore, Protocol):
+    """A store whose entries are found by their time alone."""
+
+    def fetch_times(self, first: int, last: int) -> Iterator[Entry]:
+        """The entries with a time in first..last, by time and then by key."""
+        ...
+
+
 def stored_value(timestamp_ms: int, value: bytes) -> bytes:
     """A value as stores hold it.
 
@@ -115,11 +145,16 @@ def split_stored_value(stored: bytes) -> tuple[int, bytes]:
     return timestamp, stored[TIMESTAMP_BYTES:]
 
 
-def pages(store: KeyValueStore, page_size: int) -> Iterator[tuple[bytes, bytes]]:
-    """Every entry of a store through `range`, so that no native iterator outlives a page."""
-    lower: bytes | None = None
+def pages(
+    store: KeyValueStore,
+    page_size: int,
+    *,
+    lower: bytes | None = None,
+    upper: bytes | None = None,
+) -> Iterator[Entry]:
+    """The entries of a store through `range`, so that no native iterator outlives a page."""
     while True:
-        page = store.range(lower, limit=page_size)
+        page = store.range(lower, upper, limit=page_size)
         yield from page
         if len(page) < page_size:
             return

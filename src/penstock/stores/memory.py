@@ -50,6 +50,13 @@ class MemoryStore:
         elif self._entries.pop(key, None) is not None:
             del self._keys[bisect_left(self._keys, key)]
 
+    def delete_range(self, lower: bytes, upper: bytes) -> None:
+        self._check_open()
+        first, last = bisect_left(self._keys, lower), bisect_left(self._keys, upper)
+        for key in self._keys[first:last]:
+            del self._entries[key]
+        del self._keys[first:last]
+
     def offset(self) -> int | None:
         self._check_open()
         return self._offset

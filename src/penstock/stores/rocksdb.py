@@ -16,7 +16,7 @@ import itertools
 import struct
 import threading
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 
 import msgspec
@@ -115,13 +115,16 @@ class RocksDBStore:
             chunk, last = _next_chunk(remaining)
             if last and offset is not None:
                 chunk.append((_OFFSET, _LONG.pack(offset)))
-            self._write(chunk)
+            self._write(functools.partial(_batch, chunk))
 
-    def _write(self, chunk: list[Change]) -> None:
+    def delete_range(self, lower: bytes, upper: bytes) -> None:
+        self._write(lambda: _range_deletion(_USER + lower, _USER + upper))
+
+    def _write(self, make_batch: Callable[[], WriteBatch]) -> None:
         give_up = time.monotonic() + _STALL_SECONDS_MAX
         while True:
             # A batch is spent once it was tried, whatever became of it.
-            batch = _batch(chunk)
+            batch = make_batch()
             try:
                 self._db.write(batch, self._write_options)
             except Exception as error:
@@ -211,7 +214,7 @@ class RocksDBStore:
         return number
 
     def _write_own(self, key: bytes, data: bytes) -> None:
-        self._write([(key, data)])
+        self._write(lambda: _batch([(key, data)]))
 
     def _damaged(self, what: str) -> StoreDamagedError:
         return damaged(what, store=self._name, path=self._path)
@@ -251,6 +254,12 @@ def _batch(chunk: list[Change]) -> WriteBatch:
             delete(key)
         else:
             put(key, value)
+    return batch
+
+
+def _range_deletion(lower: bytes, upper: bytes) -> WriteBatch:
+    batch = WriteBatch(raw_mode=True)
+    batch.delete_range(lower, upper)
     return batch
 
 

@@ -1,0 +1,240 @@
+"""A store of windows or sessions, divided into segments that expire whole.
+
+An entry's *time* is its window's start or its session's end. In the inner store:
+
+    d  segment id (time // segment_ms, 8 bytes)  changelog key    the stored value
+    i  time, and the rest of the changelog key                    nothing; only with an index
+    t                                                             the latest time ever written
+
+The store goes by the latest time that was written, whatever was written: segments that lie wholly
+before that time less the retention leave the disk, and a write into one is dropped. Of what is
+left, entries older than the retention are no longer found, as in Kafka Streams.
+"""
+
+from __future__ import annotations
+
+import heapq
+import struct
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import islice
+from typing import Literal
+
+from penstock.errors import ChangelogError, InstanceError
+from penstock.serdes.windowed import SESSION_TAIL_BYTES, TIME_BYTES, WINDOW_TAIL_BYTES
+from penstock.stores.contract import ByteStore, Change, Entry, pages
+from penstock.stores.layered import PAGE_ENTRIES, LayeredStore, entries_between
+
+_LONG = struct.Struct(">q")
+_LONG_MAX = 2**63 - 1
+_DATA = b"d"
+_INDEX = b"i"
+_LATEST = b"t"
+_PREFIX_BYTES = len(_DATA) + _LONG.size
+NEVER = -1
+"""The latest time of a store into which nothing was written."""
+
+
+@dataclass(frozen=True)
+class KeyLayout:
+    """Where the time is in a changelog key: the first 8 bytes of its tail."""
+
+    tail_bytes: int
+    index_by_tail: bool
+    """Whether equal times are ordered by the rest of the tail, and only then by the key."""
+
+    def time(self, key: bytes) -> bytes:
+        """The time's bytes, which order as the times do: no time is negative."""
+        return key[len(key) - self.tail_bytes : len(key) - self.tail_bytes + TIME_BYTES]
+
+    def index_row(self, key: bytes) -> bytes:
+        """Time first, in the order in which Kafka Streams keeps entries by time."""
+        inner, tail = key[: -self.tail_bytes], key[-self.tail_bytes :]
+        time, rest = tail[:TIME_BYTES], tail[TIME_BYTES:]
+        return time + rest + inner if self.index_by_tail else time + inner + rest
+
+    def key_of_row(self, row: bytes) -> bytes:
+        """The changelog key of an index row."""
+        rest = self.tail_bytes - TIME_BYTES
+        time, row = row[:TIME_BYTES], row[TIME_BYTES:]
+        if self.index_by_tail:
+            return row[rest:] + time + row[:rest]
+        return row[:-rest] + time + row[-rest:]
+
+
+LAYOUTS = {
+    "window": KeyLayout(WINDOW_TAIL_BYTES, index_by_tail=False),
+    "session": KeyLayout(SESSION_TAIL_BYTES, index_by_tail=True),
+}
+
+
+class SegmentedStore(LayeredStore):
+    """Windows or sessions in a store of bytes, by the keys that they have in the changelog.
+
+    >>> from penstock.serdes.windowed import window_key
+    >>> from penstock.stores.memory import MemoryStore
+    >>> store = SegmentedStore(
+    ...     MemoryStore("hourly"), kind="window", retention_ms=100, segment_ms=60
+    ... )
+    >>> store.apply([(window_key(b"a", 0), b"1"), (window_key(b"a", 60), b"2")], offset=1)
+    >>> [value for _, value in store.fetch(b"a", 0, 1000)]
+    [b'1', b'2']
+    >>> store.apply([(window_key(b"b", 230), b"3")], offset=2)
+    >>> [value for _, value in store.fetch(b"a", 0, 1000)]
+    []
+    """
+
+    def __init__(
+        self,
+        inner: ByteStore,
+        *,
+        kind: Literal["window", "session"],
+        retention_ms: int,
+        segment_ms: int,
+        indexed: bool = False,
+    ) -> None:
+        super().__init__(inner)
+        self._layout = LAYOUTS[kind]
+        self._retention_ms = retention_ms
+        self._segment_ms = segment_ms
+        self._indexed = indexed
+        [latest] = inner.get_many([_LATEST])
+        self._latest: int = NEVER if latest is None else _LONG.unpack(latest)[0]
+
+    @property
+    def latest_time(self) -> int:
+        """The latest time of all that was ever written; -1 if nothing was."""
+        return self._latest
+
+    def get_many(self, keys: Sequence[bytes]) -> list[bytes | None]:
+        found = self._inner.get_many([self._disk_key(key) for key in keys])
+        oldest = _LONG.pack(self._oldest())
+        time = self._layout.time
+        return [
+            value if time(key) >= oldest else None for key, value in zip(keys, found, strict=True)
+        ]
+
+    def apply(self, changes: Iterable[Change], *, offset: int | None) -> None:
+        timed = [(key, value, self._time(key)) for key, value in changes]
+        latest = max((time for _, _, time in timed), default=NEVER)
+        before = self._first_segment(self._latest)
+        latest = max(latest, self._latest)
+        first = self._first_segment(latest)
+        if first > before:
+            self._expire(first)
+        oldest = first * self._segment_ms
+        rows = self._rows([(key, value) for key, value, time in timed if time >= oldest])
+        if latest > self._latest:
+            rows.append((_LATEST, _LONG.pack(latest)))
+        self._inner.apply(rows, offset=offset)
+        self._latest = latest
+
+    def fetch(self, key: bytes, first: int, last: int) -> Iterator[Entry]:
+        """The windows of exactly that key that start in first..last, or the sessions that end
+        there, by time.
+        """
+        first, last = max(first, self._oldest()), min(last, self._latest)
+        length = len(key) + self._layout.tail_bytes
+        # Keys are of any length, so another key's entries may lie between: they are left out.
+        lower, upper = key + _LONG.pack(first), key + _after(last)
+        for segment in self._segments(first, last):
+            prefix = _data_prefix(segment)
+            for disk_key, value in entries_between(self._inner, prefix + lower, prefix + upper):
+                found = disk_key[_PREFIX_BYTES:]
+                if len(found) == length and found.startswith(key):
+                    yield found, value
+
+    def fetch_times(self, first: int, last: int) -> Iterator[Entry]:
+        """The entries with a time in first..last, by time; the index must have been asked for."""
+        if not self._indexed:
+            raise InstanceError("The store has no index of times", where={"store": self.name})
+        first, last = max(first, self._oldest()), min(last, self._latest)
+        if first > last:
+            return
+        rows = entries_between(self._inner, _INDEX + _LONG.pack(first), _INDEX + _after(last))
+        while page := list(islice(rows, PAGE_ENTRIES)):
+            keys = [self._layout.key_of_row(row[len(_INDEX) :]) for row, _ in page]
+            for key, value in zip(keys, self.get_many(keys), strict=True):
+                if value is not None:
+                    yield key, value
+
+    def range(
+        self, lower: bytes | None = None, upper: bytes | None = None, *, limit: int
+    ) -> list[Entry]:
+        """At most `limit` entries with lower <= changelog key < upper, by that key."""
+        oldest = _LONG.pack(self._oldest())
+        per_segment = [
+            self._segment_entries(segment, lower, upper)
+            for segment in self._segments(self._oldest(), self._latest)
+        ]
+        entries = (e for e in heapq.merge(*per_segment) if self._layout.time(e[0]) >= oldest)
+        return list(islice(entries, limit))
+
+    def all(self, *, page_size: int = PAGE_ENTRIES) -> Iterator[Entry]:
+        return pages(self, page_size)
+
+    def approximate_num_entries(self) -> int:
+        rows = self._inner.approximate_num_entries()
+        return max(rows - 1, 0) // (2 if self._indexed else 1)
+
+    def _rows(self, changes: list[Change]) -> list[Change]:
+        """The changes as the inner store has them. An index row comes before its entry: if a crash
+        parts them, applying the changelog again finds both where they belong.
+        """
+        rows: list[Change] = []
+        for key, value in changes:
+            if self._indexed:
+                rows.append((_INDEX + self._layout.index_row(key), None if value is None else b""))
+            rows.append((self._disk_key(key), value))
+        return rows
+
+    def _expire(self, first_segment: int) -> None:
+        """Drop all segments before this one. From the very start, not from the last time: so that
+        one that a crash left behind goes with the next.
+        """
+        self._inner.delete_range(_data_prefix(0), _data_prefix(first_segment))
+        if self._indexed:
+            times = _LONG.pack(first_segment * self._segment_ms)
+            self._inner.delete_range(_INDEX + _LONG.pack(0), _INDEX + times)
+
+    def _segment_entries(
+        self, segment: int, lower: bytes | None, upper: bytes | None
+    ) -> Iterator[Entry]:
+        prefix = _data_prefix(segment)
+        start = prefix + (lower or b"")
+        end = _data_prefix(segment + 1) if upper is None else prefix + upper
+        for key, value in entries_between(self._inner, start, end):
+            yield key[_PREFIX_BYTES:], value
+
+    def _segments(self, first: int, last: int) -> Sequence[int]:
+        return range(first // self._segment_ms, last // self._segment_ms + 1)
+
+    def _first_segment(self, latest: int) -> int:
+        """The first segment that may still be written."""
+        return max(latest - self._retention_ms, 0) // self._segment_ms
+
+    def _oldest(self) -> int:
+        """The earliest time that is still found."""
+        return max(self._latest - self._retention_ms + 1, 0)
+
+    def _time(self, key: bytes) -> int:
+        if len(key) < self._layout.tail_bytes:
+            raise ChangelogError(
+                f"A key of store {self.name} has {len(key)} bytes and no room for its time",
+                where={"store": self.name},
+                hint="Another program wrote to the changelog, or the store was of another kind",
+            )
+        time: int = _LONG.unpack(self._layout.time(key))[0]
+        return time
+
+    def _disk_key(self, key: bytes) -> bytes:
+        return _data_prefix(self._time(key) // self._segment_ms) + key
+
+
+def _data_prefix(segment: int) -> bytes:
+    return _DATA + _LONG.pack(segment)
+
+
+def _after(time: int) -> bytes:
+    """What comes after all tails that begin with this time."""
+    return _LONG.pack(time + 1) if time < _LONG_MAX else b"\xff"

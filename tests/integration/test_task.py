@@ -1,0 +1,316 @@
+"""One task on an instance, on a real broker and without Spark: taken, read, committed, moved."""
+
+from __future__ import annotations
+
+import shutil
+import uuid
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from confluent_kafka import Consumer, Producer, TopicPartition
+
+from penstock.changelog.topic_admin import TopicAdmin
+from penstock.changelog.topics import TopicSpec, changelog_topic, commits_topic
+from penstock.config import Config
+from penstock.instance import protocol
+from penstock.instance.clients import SharedClients
+from penstock.instance.protocol import (
+    CommitHeader,
+    InputOrder,
+    Question,
+    ReadHeader,
+    Reply,
+    StoreOrder,
+    TakeOrder,
+)
+from penstock.instance.task import OpenTask, TaskEnvironment
+from penstock.serdes.windowed import window_key
+from penstock.stores.contract import stored_value
+from penstock.stores.directory import StateDirectory
+from penstock.stores.memory import MemoryStore
+
+Rows = list[tuple[bytes, bytes | None, int]]
+
+
+@dataclass
+class World:
+    """An application of one task with its topics; `take` makes the next owner."""
+
+    kafka: str
+    directory: Path
+    application: str = field(default_factory=lambda: f"app-{uuid.uuid4().hex[:8]}")
+    owners: int = 0
+
+    def __post_init__(self) -> None:
+        self.config = Config(bootstrap_servers=self.kafka)
+        self.admin = TopicAdmin(self.config)
+        specs = [
+            TopicSpec(self.input, 1, {}),
+            commits_topic(self.application, partitions=2),
+            changelog_topic(self.application, "counts", partitions=1),
+        ]
+        self.admin.create(specs)
+        self.topics = self.admin.describe(spec.name for spec in specs)
+        self.clients = SharedClients(self.config, self.application)
+        self.state = StateDirectory.open(self.directory, self.application)
+
+    @property
+    def input(self) -> str:
+        return f"{self.application}-in"
+
+    @property
+    def changelog(self) -> str:
+        return f"{self.application}-counts-changelog"
+
+    def store_order(self, **kind: Any) -> StoreOrder:
+        return StoreOrder(
+            name="counts",
+            changelog=self.changelog,
+            changelog_id=self.topics[self.changelog].id,
+            **kind,
+        )
+
+    def offset(self) -> int:
+        """The end of the changelog."""
+        return self.clients.high_watermark(self.changelog, 0)
+
+    def take(self, store: StoreOrder | None = None, *, generation: int = 1) -> OpenTask:
+        """The task under its next owner, running."""
+        self.owners += 1
+        order = TakeOrder(
+            task="0_0",
+            name="counts-0",
+            epoch=(generation, self.owners),
+            first_taking=self.owners == 1,
+            inputs=[
+                InputOrder(
+                    topic=self.input,
+                    partition=0,
+                    topic_id=self.topics[self.input].id,
+                    partitions=1,
+                    reset="earliest",
+                )
+            ],
+            stores=[store or self.store_order()],
+            commits_partition=1,
+        )
+        environment = TaskEnvironment(
+            application_id=self.application,
+            config=self.config,
+            directory=self.state,
+            clients=self.clients,
+            lease_holds=lambda: True,
+        )
+        task = OpenTask(order, environment)
+        task.take()
+        assert task.status().state == "running", task.status()
+        return task
+
+    def produce(self, count: int) -> None:
+        """Records in the input, so that positions in it exist."""
+        producer = Producer({"bootstrap.servers": self.kafka})
+        for _ in range(count):
+            producer.produce(self.input, b"v", b"k", partition=0)
+        assert producer.flush(30) == 0
+
+    def move_group(self, offset: int) -> None:
+        """What a reset tool does."""
+        consumer = Consumer({"bootstrap.servers": self.kafka, "group.id": self.application})
+        consumer.commit(offsets=[TopicPartition(self.input, 0, offset)], asynchronous=False)
+        consumer.close()
+
+    def close(self) -> None:
+        self.state.close()
+        self.clients.close()
+
+
+@pytest.fixture
+def world(kafka: str, tmp_path: Path) -> Iterator[World]:
+    world = World(kafka, tmp_path)
+    yield world
+    world.close()
+
+
+def commit(task: OpenTask, rows: Rows, *, to: int, metadata: dict[str, str]) -> Reply:
+    """The task's next commit: these changes of its store, and the input up to `to`."""
+    status = task.status()
+    [(topic, _)] = status.position.items()
+    header = CommitHeader(
+        task="0_0",
+        epoch=status.epoch,
+        n=status.n + 1,
+        start=status.position,
+        end={topic: {0: to}},
+        stores=["counts"],
+        topics=[],
+        rows=len(rows),
+        metadata=metadata,
+    )
+    return task.commit(header, iter([changes(rows)] if rows else []))
+
+
+def changes(rows: Rows) -> pa.RecordBatch:
+    keys, values, times = zip(*rows, strict=True)
+    count = len(rows)
+    columns = [
+        pa.array([protocol.CHANGE] * count, pa.uint8()),
+        pa.array([0] * count, pa.int16()),
+        pa.array([-1] * count, pa.int32()),
+        pa.array(keys, pa.binary()),
+        pa.array(values, pa.binary()),
+        pa.array(times, pa.int64()),
+        pa.nulls(count, protocol.HEADERS),
+    ]
+    return pa.record_batch(columns, schema=protocol.ROWS)
+
+
+def read(task: OpenTask, question: Question, *rows: tuple[Any, ...]) -> list[Any]:
+    """What a worker of the task's next slice hears: batches, and a reply."""
+    status = task.status()
+    schema = protocol.QUESTIONS[question]
+    columns = [pa.array(c, t) for c, t in zip(zip(*rows, strict=True), schema.types, strict=True)]
+    header = ReadHeader(
+        task="0_0", epoch=status.epoch, n=status.n + 1, store="counts", question=question
+    )
+    return list(task.read(header, pa.table(columns, schema=schema)))
+
+
+def ask(task: OpenTask, question: Question, *rows: tuple[Any, ...]) -> list[tuple[Any, ...]]:
+    """What the task's store answers."""
+    *batches, reply = read(task, question, *rows)
+    assert isinstance(reply, Reply)
+    assert reply.status == "ok", reply
+    return [row for batch in batches for row in zip(*batch.to_pydict().values(), strict=True)]
+
+
+def test_a_read_while_a_commit_is_written_does_not_count(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Spark may run a slice twice at once; one of the two commits while the other reads."""
+    world.produce(1)
+    task = world.take(world.store_order(persistent=False))
+    replies: list[Reply] = []
+    apply = MemoryStore.apply
+
+    def slow(store: MemoryStore, changes: Any, *, offset: int | None) -> None:
+        apply(store, changes, offset=offset)
+        if offset is not None:
+            replies.append(read(task, "get", (b"a",))[-1])
+
+    monkeypatch.setattr(MemoryStore, "apply", slow)
+    assert commit(task, [(b"a", b"1", 7)], to=1, metadata={}).status == "ok"
+    assert [reply.status for reply in replies] == ["lost"]
+    assert ask(task, "get", (b"a",)) == [(stored_value(7, b"1"),)]
+    task.close()
+
+
+WINDOWS = {"kind": "window", "retention_ms": 100, "segment_ms": 60, "time_index": "window_start"}
+
+
+@pytest.mark.parametrize("persistent", [True, False])
+@pytest.mark.parametrize("lost_disk", [True, False])
+def test_windows_move_to_the_next_owner_and_the_expired_stay_behind(
+    world: World, persistent: bool, lost_disk: bool
+) -> None:
+    world.produce(2)
+    order = world.store_order(persistent=persistent, **WINDOWS)
+    task = world.take(order)
+    first = [(window_key(b"a", start), b"%d" % start, start) for start in (0, 70, 130)]
+    assert commit(task, first, to=1, metadata={}).status == "ok"
+    late = [(window_key(b"a", 300), b"300", 300), (window_key(b"b", 10), b"late", 310)]
+    assert commit(task, late, to=2, metadata={}).status == "ok"
+    expected = [(0, window_key(b"a", 300), stored_value(300, b"300"))]
+    for _ in range(2):
+        assert ask(task, "fetch", (b"a", 0, 1000)) == expected
+        assert ask(task, "range", (None, None)) == expected
+        assert ask(task, "times", (0, 1000)) == expected
+        assert ask(task, "get", (window_key(b"a", 70),), (window_key(b"a", 300),)) == [
+            (None,),
+            (stored_value(300, b"300"),),
+        ]
+        task.close()
+        if lost_disk:
+            shutil.rmtree(world.state.path / "0_0")
+        task = world.take(order)
+    assert world.offset() >= 5
+    task.close()
+
+
+def test_a_store_that_lies_otherwise_than_it_should_is_rebuilt(world: World) -> None:
+    world.produce(1)
+    task = world.take(world.store_order(**WINDOWS))
+    commit(task, [(window_key(b"a", 70), b"x", 70)], to=1, metadata={})
+    task.close()
+    task = world.take(world.store_order(**{**WINDOWS, "segment_ms": 90, "time_index": None}))
+    assert [note for note in task.status().notes if "index=window_start" in note]
+    assert ask(task, "fetch", (b"a", 0, 100)) == [(0, window_key(b"a", 70), stored_value(70, b"x"))]
+    task.close()
+
+
+@pytest.mark.parametrize("persistent", [True, False])
+def test_a_store_without_a_changelog_starts_empty_with_each_owner(
+    world: World, persistent: bool
+) -> None:
+    world.produce(2)
+    order = StoreOrder(name="counts", persistent=persistent)
+    task = world.take(order)
+    assert commit(task, [(b"a", b"1", 7)], to=1, metadata={}).status == "ok"
+    assert ask(task, "get", (b"a",)) == [(stored_value(7, b"1"),)]
+    assert world.offset() == 0
+    task.flush()
+    task.close()
+    task = world.take(order)
+    assert ask(task, "get", (b"a",)) == [(None,)]
+    assert task.status().position == {world.input: {0: 1}}
+    task.close()
+
+
+def test_each_slice_finds_what_the_last_commit_said(world: World) -> None:
+    world.produce(3)
+    task = world.take()
+    assert task.status().metadata == {}
+    said = {"stream-time": "7"}
+    reply = commit(task, [(b"a", b"1", 7)], to=1, metadata=said)
+    assert (reply.status, reply.metadata) == ("ok", said)
+    # The answer to a job that Spark ran twice: the commit is long done.
+    status = task.status()
+    again = CommitHeader(
+        task="0_0",
+        epoch=status.epoch,
+        n=1,
+        start={},
+        end={},
+        stores=[],
+        topics=[],
+        rows=0,
+        metadata={"stream-time": "0"},
+    )
+    reply = task.commit(again, iter([]))
+    assert (reply.status, reply.metadata) == ("done", said)
+    # The next owner, here or elsewhere, reads it from the commit record.
+    task.close()
+    task = world.take()
+    assert task.status().metadata == said
+    # A commit without rows says again what the one before it said.
+    commit(task, [], to=3, metadata=task.status().metadata)
+    task.close()
+    task = world.take()
+    assert (task.status().metadata, task.status().n) == (said, 2)
+    task.close()
+
+
+def test_who_moves_the_group_moves_time_too(world: World) -> None:
+    world.produce(3)
+    task = world.take()
+    commit(task, [(b"a", b"1", 7)], to=3, metadata={"stream-time": "7"})
+    task.close()
+    world.move_group(1)
+    world.owners = 0
+    task = world.take(generation=2)
+    status = task.status()
+    assert (status.position, status.metadata) == ({world.input: {0: 1}}, {})
+    task.close()
