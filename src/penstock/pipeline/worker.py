@@ -7,6 +7,7 @@ it again. A failed Spark task would be run again by Spark at once, against the s
 from __future__ import annotations
 
 import socket
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from functools import lru_cache
@@ -16,6 +17,7 @@ import numpy as np
 import pyarrow as pa
 from pyspark import cloudpickle
 
+from penstock.coordination.ids import TaskId
 from penstock.errors import (
     BufferFullError,
     DeserializationError,
@@ -113,6 +115,8 @@ class _SliceWork:
             state=self,
             limits=order.limits,
             metadata=slice_order.metadata,
+            partition=TaskId.parse(slice_order.task).partition,
+            now_ms=time.time_ns() // 1_000_000,
         )
 
     def feed(self, topic: str, rows: pa.RecordBatch) -> None:
