@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from penstock.serdes import Serde, serde_of
 from penstock.topology.aggregation import Aggregation, Grouping, aggregate_serde, table_of
+from penstock.topology.changelogs import Logging
 from penstock.topology.cogrouped import CogroupedKStream
 from penstock.topology.flow import Flow
 from penstock.topology.windowed import WindowedKStream
@@ -27,7 +28,7 @@ class KGroupedStream(Generic[K, V]):
         self.grouping = Grouping(flow, name)
 
     def count(
-        self, name: str | None = None, *, caching: bool = True, logging: bool = True
+        self, name: str | None = None, *, caching: bool = True, logging: Logging = True
     ) -> KTable[K, int]:
         """Count the records of each key in the store `name`.
 
@@ -52,7 +53,7 @@ class KGroupedStream(Generic[K, V]):
         name: str | None = None,
         *,
         caching: bool = True,
-        logging: bool = True,
+        logging: Logging = True,
     ) -> KTable[K, V]:
         """Combine each key's values by `reducer(aggregate, value)`; the first value starts."""
         return table_of(
@@ -77,7 +78,7 @@ class KGroupedStream(Generic[K, V]):
         *,
         value: type[V2] | Serde[V2] | None = None,
         caching: bool = True,
-        logging: bool = True,
+        logging: Logging = True,
     ) -> KTable[K, V2]:
         """Fold each key's values by `aggregator(key, value, aggregate)`, from `initializer()`.
 
@@ -130,7 +131,7 @@ class KGroupedTable(Generic[K, V]):
         self._grouping = Grouping(flow, name, table=True)
 
     def count(
-        self, name: str | None = None, *, caching: bool = True, logging: bool = True
+        self, name: str | None = None, *, caching: bool = True, logging: Logging = True
     ) -> KTable[K, int]:
         """Count the rows of each group, in the store `name`."""
         return self._aggregate(
@@ -151,7 +152,7 @@ class KGroupedTable(Generic[K, V]):
         name: str | None = None,
         *,
         caching: bool = True,
-        logging: bool = True,
+        logging: Logging = True,
     ) -> KTable[K, V]:
         """Combine the rows of each group: `adder(aggregate, new)`, `subtractor(aggregate, old)`."""
         return self._aggregate(
@@ -176,7 +177,7 @@ class KGroupedTable(Generic[K, V]):
         *,
         value: type[V2] | Serde[V2] | None = None,
         caching: bool = True,
-        logging: bool = True,
+        logging: Logging = True,
     ) -> KTable[K, V2]:
         """Fold the rows of each group; `subtractor(key, old, aggregate)` takes out an old row."""
         return self._aggregate(

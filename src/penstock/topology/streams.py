@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
 from penstock.serdes import Serde, serde_of
+from penstock.topology.changelogs import Logging, changelog_config, is_logged
 from penstock.topology.draft import Draft, needed
 from penstock.topology.flow import Flow, chosen_serde, item_type, pair_types, returned_type
 from penstock.topology.grouped import KGroupedStream
@@ -201,7 +202,7 @@ class KStream(Generic[K, V]):
         store: str | None = None,
         *,
         caching: bool = True,
-        logging: bool = True,
+        logging: Logging = True,
         name: str | None = None,
     ) -> KTable[K, V]:
         """The latest value of each key, in a store; a record without a value deletes its key.
@@ -224,7 +225,12 @@ class KStream(Generic[K, V]):
             topic = step if generated or name is not None else held
             source = draft.add_repartition(flow.step, topic, key, value, generated=generated)
         store_spec = StoreSpec(
-            name=held, key_serde=key, value_serde=value, logging=logging, caching=caching
+            name=held,
+            key_serde=key,
+            value_serde=value,
+            logging=is_logged(logging),
+            changelog_config=changelog_config(logging, held),
+            caching=caching,
         )
         return latest_values(draft, step, store_spec, after=source)
 
