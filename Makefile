@@ -11,13 +11,16 @@ PYTHON := $(VENV)/bin/python
 READY := $(VENV)/.ready
 CHECKED := $(wildcard src tests bench examples)
 ROW ?=
+# Seeds for make conformance: how many, and the first
+SEEDS ?= 500
+FROM ?= 0
 # Arguments for pytest: make test PYTEST='tests/unit -x'
 PYTEST ?=
 
-.PHONY: help demo test check bench lock clean java compiler
+.PHONY: help demo test check bench conformance record lock clean java compiler
 
 help: ## Show this list
-	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "make %-11s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 demo: java $(READY) ## Run an example on a real Kafka and Spark, and show its results
 	@$(VENV)/bin/penstock demo
@@ -35,6 +38,14 @@ check: $(READY) ## Check style, types and the order of imports
 bench: compiler $(READY) ## Measure against Kafka Streams and Quix Streams: make bench [ROW=count]
 	@$(VENV)/bin/penstock prepare --kafka-streams
 	@PYTHONPATH=. $(PYTHON) -m bench $(ROW)
+
+conformance: compiler $(READY) ## Compare with Kafka Streams, seed by seed: make conformance [SEEDS=n] [FROM=k]
+	@$(VENV)/bin/penstock prepare --kafka-streams
+	@PYTHONPATH=. $(PYTHON) -m tests.conformance $(SEEDS) $(FROM)
+
+record: compiler $(READY) ## Record Kafka Streams' answers anew, for the tests that run without Java
+	@$(VENV)/bin/penstock prepare --kafka-streams
+	@PYTHONPATH=. $(PYTHON) -m tests.conformance.record
 
 lock: $(READY) ## Choose newer packages, within the ranges of pyproject.toml
 	@$(VENV)/bin/uv pip compile --quiet --upgrade --universal --python-version 3.11 \

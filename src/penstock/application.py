@@ -56,10 +56,11 @@ class Application:
         *,
         key: type[K] | Serde[K],
         value: type[V] | Serde[V],
+        timestamp: Callable[[K, V, int], int] | None = None,
         name: str | None = None,
     ) -> KStream[K, V]:
         """The records of a topic, or of several, as a stream."""
-        return self.builder.stream(topic, key=key, value=value, name=name)
+        return self.builder.stream(topic, key=key, value=value, timestamp=timestamp, name=name)
 
     def table(
         self,

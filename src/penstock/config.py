@@ -26,7 +26,7 @@ from penstock.errors import ConfigError
 
 Guarantee = Literal["exactly_once", "at_least_once"]
 OffsetReset = Literal["earliest", "latest"]
-OnBadRecord = Literal["fail", "continue"]
+OnBadRecord = Literal["fail", "continue", "dead_letter"]
 
 
 def default_state_dir() -> Path:
@@ -79,7 +79,28 @@ class Config:
     deserialization_exception_handler: OnBadRecord = _option(
         "fail",
         "deserialization.exception.handler",
-        "What a record that cannot be decoded does: `fail` stops, `continue` skips and counts it.",
+        "What a record that cannot be decoded does: `fail` stops, `continue` skips and counts it, "
+        "`dead_letter` also sends it to the dead-letter topic.",
+    )
+    processing_exception_handler: OnBadRecord = _option(
+        "fail",
+        "processing.exception.handler",
+        "The same for a record that a function of the user's raises on.",
+    )
+    production_exception_handler: OnBadRecord = _option(
+        "fail",
+        "production.exception.handler",
+        "The same for a record that cannot be written: its key or value has no bytes by its serde.",
+    )
+    errors_dead_letter_queue_topic_name: str = _option(
+        "",
+        "errors.dead.letter.queue.topic.name",
+        "The dead-letter topic, which must exist; records keep their bytes, time and headers.",
+    )
+    dead_letter_dropped_records: bool = _option(
+        False,
+        "dead.letter.dropped.records",
+        "Whether records that are dropped by rule (late, without a key) go there too.",
     )
     replication_factor: int = _option(
         -1, "replication.factor", "Of internal topics; -1 takes the brokers' default."
@@ -175,7 +196,13 @@ class Config:
 
 _FIELDS = {f.name: f for f in dataclasses.fields(Config)}
 _GUARANTEES = {"exactly_once": "exactly_once", "exactly_once_v2": "exactly_once"}
-_HANDLERS = {"LogAndFailExceptionHandler": "fail", "LogAndContinueExceptionHandler": "continue"}
+_HANDLERS = {
+    "LogAndFailExceptionHandler": "fail",
+    "LogAndContinueExceptionHandler": "continue",
+    "LogAndFailProcessingExceptionHandler": "fail",
+    "LogAndContinueProcessingExceptionHandler": "continue",
+    "DefaultProductionExceptionHandler": "fail",
+}
 
 
 def _milliseconds(text: str) -> timedelta:
@@ -189,6 +216,7 @@ def _pairs(text: str) -> dict[str, str]:
 _PARSERS: dict[Any, Callable[[str], Any]] = {
     timedelta: _milliseconds,
     int: int,
+    bool: lambda text: text.lower() in ("1", "true", "yes"),
     Path: Path,
     Mapping[str, str]: _pairs,
 }
@@ -202,7 +230,7 @@ def _parse(name: str, text: str) -> Any:
         raise ConfigError(f"Option {name} cannot be {text!r}", hint=str(error)) from error
     if name == "processing_guarantee":
         return _GUARANTEES.get(value, value)
-    if name == "deserialization_exception_handler":
+    if name.endswith("_exception_handler"):
         return _HANDLERS.get(value.rsplit(".", 1)[-1], value)
     return value
 
@@ -221,6 +249,14 @@ def _check(config: Config) -> None:
         least = 1 if name in ("slice_records_max", "slice_bytes_max") else -1
         if kind is int and (not isinstance(value, int) or value < least):
             raise ConfigError(f"Option {name} is {value!r}", hint=f"Use a number >= {least}")
+    handlers = [name for name in _FIELDS if name.endswith("_exception_handler")]
+    sends = [name for name in handlers if getattr(config, name) == "dead_letter"]
+    sends += ["dead_letter_dropped_records"] if config.dead_letter_dropped_records else []
+    if sends and not config.errors_dead_letter_queue_topic_name:
+        raise ConfigError(
+            f"Option {sends[0]} sends records to a dead-letter topic, and none is named",
+            hint="Set errors_dead_letter_queue_topic_name to a topic that exists",
+        )
     if config.heartbeat_interval * 2 > config.session_timeout:
         raise ConfigError(
             "heartbeat_interval is more than half of session_timeout",

@@ -317,6 +317,10 @@ class Driver:
             limits=Limits(
                 cache_max_bytes=config.statestore_cache_max_bytes // max(self._parts.cores, 1),
                 on_bad_record=config.deserialization_exception_handler,
+                on_processing_error=config.processing_exception_handler,
+                on_production_error=config.production_exception_handler,
+                dead_letter_topic=config.errors_dead_letter_queue_topic_name or None,
+                dead_letters_of_dropped=config.dead_letter_dropped_records,
                 partition_counts=prepared.partition_counts,
             ),
             token=self._parts.coordinator.token,

@@ -75,7 +75,8 @@ def start_slice(
     now_ms: int,
 ) -> Run:
     """A run of one slice; `metadata` is what the task's last slice left."""
-    kind = SliceRun if runs_in_columns(sub_topology) else RecordRun
+    in_columns = runs_in_columns(sub_topology) and not _handles_errors(limits)
+    kind = SliceRun if in_columns else RecordRun
     return kind(
         sub_topology,
         application_id=application_id,
@@ -85,6 +86,12 @@ def start_slice(
         partition=partition,
         now_ms=now_ms,
     )
+
+
+def _handles_errors(limits: Limits) -> bool:
+    """Whether some records may fail and the others go on: then each goes its way alone."""
+    handlers = (limits.on_processing_error, limits.on_production_error)
+    return handlers != ("fail", "fail") or limits.dead_letter_topic is not None
 
 
 def runs_in_columns(sub_topology: SubTopology) -> bool:
@@ -97,6 +104,6 @@ def runs_in_columns(sub_topology: SubTopology) -> bool:
 def _is_in_columns(node: Node) -> bool:
     if isinstance(node, SinkNode):
         windowed = isinstance(node.key_serde, WindowedSerde | SessionWindowedSerde)
-        return node.partitioner is None and not windowed
+        return node.partitioner is None and node.topic_of is None and not windowed
     # A filter or mapping of tables with a store of its own is not.
     return type(node) in _IN_COLUMNS and (type(node) is AggregateNode or not node.stores)

@@ -11,6 +11,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 Int64s = npt.NDArray[np.int64]
+Handler = Literal["fail", "continue", "dead_letter"]
 
 HEADERS_TYPE = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
 
@@ -85,11 +86,17 @@ class Limits:
     """What bounds a slice.
 
     `cache_max_bytes` is for the whole slice, shared equally by its cached stores; 0 turns the
-    record cache off. `partition_counts` has the number of partitions of every output topic.
+    record cache off. `partition_counts` has the number of partitions of every output topic. The
+    handlers say what becomes of a record that cannot be decoded, processed or written;
+    `dead_letters_of_dropped` sends also what is dropped by rule (late, without a key).
     """
 
     cache_max_bytes: int
-    on_bad_record: Literal["fail", "continue"] = "fail"
+    on_bad_record: Handler = "fail"
+    on_processing_error: Handler = "fail"
+    on_production_error: Handler = "fail"
+    dead_letter_topic: str | None = None
+    dead_letters_of_dropped: bool = False
     partition_counts: Mapping[str, int] = field(default_factory=dict)
 
 

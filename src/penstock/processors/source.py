@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from collections import Counter
-from typing import Any, Literal
+from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
 from penstock.errors import DeserializationError
 from penstock.processors.batch import Batch, Column
-from penstock.processors.calls import coordinates
-from penstock.processors.records import Records
+from penstock.processors.calls import call_each, coordinates
+from penstock.processors.records import Handler, Records
 from penstock.serdes import Serde
 from penstock.topology import SourceNode
 
@@ -21,10 +22,14 @@ def read_source(
     records: Records,
     *,
     first: int,
-    on_bad_record: Literal["fail", "continue"],
+    on_bad_record: Handler,
     dropped: Counter[str],
+    on_bad: Callable[[int, ValueError], None] | None = None,
 ) -> Batch:
-    """The rows of these records; `first` is the sequence number of the first one."""
+    """The rows of these records; `first` is the sequence number of the first one.
+
+    `on_bad(offset, error)` is told of each record that cannot be decoded and is skipped.
+    """
     keys, bad_keys = _decoded(records.keys, source.key_serde)
     values, bad_values = _decoded(records.values, source.value_serde)
     batch = Batch(
@@ -40,11 +45,18 @@ def read_source(
     if bad_keys or bad_values:
         if on_bad_record == "fail":
             raise _undecodable(source, batch, bad_keys, bad_values)
-        bad = list(bad_keys.keys() | bad_values.keys())
+        bad = sorted(bad_keys.keys() | bad_values.keys())
         dropped["undecodable"] += len(bad)
+        for row in bad if on_bad is not None else ():
+            assert on_bad is not None
+            on_bad(int(batch.offsets[row]), bad_keys.get(row) or bad_values[row])
         good = np.ones(len(batch), dtype=np.bool_)
         good[bad] = False
         batch = batch.keep(good)
+    if source.timestamp is not None:
+        arguments = (batch.keys.objects(), batch.values.objects(), batch.timestamps.tolist())
+        times = call_each(source.name, batch, source.timestamp, *arguments)
+        batch = batch.replace(timestamps=np.array(times, dtype=np.int64))
     if len(batch) and batch.timestamps.min() < 0:
         in_time = batch.timestamps >= 0
         dropped["negative_timestamp"] += len(batch) - int(in_time.sum())

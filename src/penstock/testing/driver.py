@@ -60,11 +60,17 @@ class TopologyTestDriver:
         self._limits = Limits(
             cache_max_bytes=config.statestore_cache_max_bytes,
             on_bad_record=config.deserialization_exception_handler,
+            on_processing_error=config.processing_exception_handler,
+            on_production_error=config.production_exception_handler,
+            dead_letter_topic=config.errors_dead_letter_queue_topic_name or None,
+            dead_letters_of_dropped=config.dead_letter_dropped_records,
             partition_counts=dict.fromkeys(_outputs(topology, self._id), 1),
         )
         self._state = DriverState(self._specs)
         self._metadata: dict[str, dict[str, str]] = {}
         self._now_ms = 0
+        sinks = [sink for sub in topology.sub_topologies for sink in sub.sinks]
+        self._names_topics = any(sink.topic_of is not None for sink in sinks)
         self._ticking = [
             sub
             for sub in topology.sub_topologies
@@ -99,7 +105,8 @@ class TopologyTestDriver:
         self, topic: str, *, key: type[K] | Serde[K], value: type[V] | Serde[V]
     ) -> OutputTopic[K, V]:
         """A topic to take results from, repartition topics included."""
-        _check_known(topic, self._limits.partition_counts)
+        if not self._names_topics and topic != self._limits.dead_letter_topic:
+            _check_known(topic, self._limits.partition_counts)
         return OutputTopic(topic, serde_of(key), serde_of(value), written=self._written[topic])
 
     def store(self, name: str) -> StoreView[Any, Any]:

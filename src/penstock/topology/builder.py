@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from datetime import timedelta
 from typing import TypeVar
 
@@ -45,9 +45,14 @@ class StreamsBuilder:
         *,
         key: type[K] | Serde[K],
         value: type[V] | Serde[V],
+        timestamp: Callable[[K, V, int], int] | None = None,
         name: str | None = None,
     ) -> KStream[K, V]:
-        """The stream of a topic's records (or of several topics')."""
+        """The stream of a topic's records (or of several topics').
+
+        `timestamp(key, value, kafka_timestamp)` gives a record's time in milliseconds; a record of
+        a negative time is dropped. Without it the time is Kafka's.
+        """
         topics = (topic,) if isinstance(topic, str) else tuple(topic)
         if not topics:
             raise TopologyError("A stream needs a topic")
@@ -56,7 +61,13 @@ class StreamsBuilder:
         key_serde, value_serde = serde_of(key), serde_of(value)
         step = self._draft.step_name(name, "KSTREAM-SOURCE-")
         self._draft.add_source(
-            SourceNode(name=step, topics=topics, key_serde=key_serde, value_serde=value_serde)
+            SourceNode(
+                name=step,
+                topics=topics,
+                key_serde=key_serde,
+                value_serde=value_serde,
+                timestamp=timestamp,
+            )
         )
         return KStream(Flow(self._draft, step, key_serde, value_serde, origin=topics[0]))
 

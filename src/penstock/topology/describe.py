@@ -90,6 +90,9 @@ def _text(entry: _Entry) -> str:
     if isinstance(node, SourceNode):
         return f"Source: {node.name} (topics: [{', '.join(sorted(node.topics))}]){after}"
     if isinstance(node, SinkNode):
+        if node.topic_of is not None:
+            name = getattr(node.topic_of, "__qualname__", type(node.topic_of).__qualname__)
+            return f"Sink: {node.name} (extractor class: {name}){before}"
         return f"Sink: {node.name} (topic: {node.topic}){before}"
     stores = ", ".join(sorted(node.stores))
     return f"Processor: {node.name} (stores: [{stores}]){after}{before}"

@@ -59,7 +59,8 @@ class SubTopology:
 
     def output_topics(self, application_id: str) -> tuple[str, ...]:
         """The full names of all topics that it writes, each once."""
-        names = (full_topic(sink, sink.topic, application_id) for sink in self.sinks)
+        fixed = (sink for sink in self.sinks if sink.topic_of is None)
+        names = (full_topic(sink, sink.topic, application_id) for sink in fixed)
         return tuple(dict.fromkeys(names))
 
 

@@ -42,6 +42,8 @@ class SourceNode(Node):
     key_serde: Serde[Any]
     value_serde: Serde[Any]
     repartition: bool = False
+    timestamp: Callable[[Any, Any, int], int] | None = None
+    """A record's time from its key, its value and the time that Kafka has for it."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -356,9 +358,13 @@ class ToStreamNode(Node):
 
 @dataclass(frozen=True, kw_only=True)
 class SinkNode(Node):
-    """Writes to a topic; of a repartition topic the name lacks the application's prefix."""
+    """Writes to a topic; of a repartition topic the name lacks the application's prefix.
+
+    With `topic_of(key, value)` each record's topic is what that says.
+    """
 
     topic: str
+    topic_of: Callable[[Any, Any], str] | None = None
     key_serde: Serde[Any]
     value_serde: Serde[Any]
     repartition: bool = False

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
+import sys
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
+from penstock.errors import TopologyError
 from penstock.serdes import Serde, serde_of
 from penstock.topology.changelogs import Logging, changelog_config, is_logged
 from penstock.topology.draft import Draft, needed
@@ -236,14 +238,25 @@ class KStream(Generic[K, V]):
 
     def to(
         self,
-        topic: str,
+        topic: str | Callable[[K, V], str],
         *,
         key: type[K] | Serde[K] | None = None,
         value: type[V] | Serde[V] | None = None,
+        partitioner: Callable[[K, V, int], int] | None = None,
         name: str | None = None,
     ) -> None:
-        """Write every record to a topic, which must exist."""
-        check_name(topic, "topic")
+        """Write every record to a topic, or to the one that `topic(key, value)` names.
+
+        Topics must exist. `partitioner(key, value, partitions)` chooses a record's partition;
+        without it equal keys go to equal partitions, as any Kafka client sends them.
+        """
+        if isinstance(topic, str):
+            check_name(topic, "topic")
+        elif partitioner is not None:
+            raise TopologyError(
+                "A record's partition cannot be chosen where its topic is named by a function",
+                hint="Leave partitioner= out, or write to one topic",
+            )
         flow, step = self.flow, self._name(name, "KSTREAM-SINK-")
         key_serde = flow.key if key is None else serde_of(key)
         value_serde = flow.value if value is None else serde_of(value)
@@ -251,11 +264,18 @@ class KStream(Generic[K, V]):
         flow.then(
             SinkNode(
                 name=step,
-                topic=topic,
+                topic=topic if isinstance(topic, str) else "",
+                topic_of=None if isinstance(topic, str) else topic,
                 key_serde=needed(key_serde, "key", where),
                 value_serde=needed(value_serde, "value", where),
+                partitioner=partitioner,
             )
         )
+
+    def print(self, label: str | None = None, *, name: str | None = None) -> None:
+        """Print each record to standard output, of whichever process it is in, as Java does."""
+        step = self._name(name, "KSTREAM-PRINTER-")
+        self.flow.then(ForeachNode(name=step, action=Printer(label or self.flow.step)))
 
     def merge(self, other: KStream[K, V], *, name: str | None = None) -> KStream[K, V]:
         """The records of both streams, with no order promised between them."""
@@ -437,6 +457,21 @@ class BranchedKStream(Generic[K, V]):
         self.flow.draft.number("")  # Kafka Streams numbers a branch and does not show it.
         step = check_name(f"{self.flow.step}{suffix}", "branch")
         self._branches[step] = KStream(self.flow.then(BranchNode(name=step, predicate=predicate)))
+
+
+@dataclass(frozen=True)
+class Printer:
+    """Prints records as Kafka Streams' `print` does.
+
+    >>> Printer("words")("a", 1)
+    [words]: a, 1
+    """
+
+    label: str
+
+    def __call__(self, key: object, value: object) -> None:
+        """Print a record."""
+        sys.stdout.write(f"[{self.label}]: {key}, {value}\n")
 
 
 def _grouping(name: str | None) -> str | None:

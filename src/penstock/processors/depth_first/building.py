@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from penstock.errors import TopologyError
+from penstock.errors import TopologyError, UserFunctionError
+from penstock.processors.depth_first.dead_letters import letter_of
 from penstock.processors.depth_first.foreign_keys import (
     AnswerRow,
     AnswerSubscription,
@@ -72,7 +73,7 @@ from penstock.processors.depth_first.windows import (
     TimeWindowAggregate,
     WindowStep,
 )
-from penstock.processors.records import ScanReader
+from penstock.processors.records import Handler, Limits, ScanReader
 from penstock.topology import (
     AggregateNode,
     AnswerRowNode,
@@ -95,6 +96,7 @@ from penstock.topology import (
     ResolveNode,
     SelectKeyNode,
     SessionWindows,
+    SinkNode,
     SlidingWindows,
     SourceNode,
     SplitNode,
@@ -137,7 +139,7 @@ class Builder:
         reader: ScanReader,
         rows: list[Row],
         *,
-        cache_bytes: int,
+        limits: Limits,
         application_id: str,
         partition: int,
     ) -> None:
@@ -148,7 +150,9 @@ class Builder:
         self._shared = shared
         self._reader = reader
         self._rows = rows
-        self._cache_bytes = cache_bytes
+        self._limits = limits
+        cached = sum(store.caching for store in sub_topology.stores)
+        self._cache_bytes = limits.cache_max_bytes // max(cached, 1)
         self._join_times: dict[str, JoinTimes] = {}
         self._tables: dict[str, TableStore] = {}
         self._window_stores: dict[str, WindowStore] = {}
@@ -170,7 +174,24 @@ class Builder:
             process.start()
 
     def _entry(self, name: str) -> Callable[[Record], None]:
-        return self.steps[name].process
+        step = self.steps[name]
+        is_sink = isinstance(self._sub.by_name[name], SinkNode)
+        handler = self._limits.on_production_error if is_sink else self._limits.on_processing_error
+        return step.process if handler == "fail" else self._guarded(step, handler)
+
+    def _guarded(self, step: Step, handler: Handler) -> Callable[[Record], None]:
+        """A step that drops what it fails on; its siblings get the record all the same."""
+        shared = self._shared
+
+        def process(record: Record) -> None:
+            try:
+                step.process(record)
+            except UserFunctionError as error:
+                shared.dropped["failed"] += 1
+                if handler == "dead_letter" and shared.dead_letters is not None:
+                    shared.dead_letters.send(shared.context, letter_of(error))
+
+        return process
 
     def _step(self, node: Node) -> Step:
         made = self._stateless(node) or self._table(node) or self._join(node)

@@ -59,7 +59,7 @@ class Subscribe(Step):
             if old is not None:
                 self._send(record, old, Instruction.DELETE_AND_TELL)
             if change.new is not None:
-                self.shared.dropped["null_foreign_key"] += 1
+                self.shared.drop("null_foreign_key")
         elif old is None or old == new:
             self._send(record, new, Instruction.TELL_IF_FOUND)
         else:
@@ -96,7 +96,7 @@ class Register(Step):
     def process(self, record: Record) -> None:
         subscription: Subscription = record.value
         if record.key is None and subscription.instruction != Instruction.TELL_ALWAYS:
-            self.shared.dropped["null_key"] += 1
+            self.shared.drop("null_key")
             return
         if record.key is not None:
             self._keep(record, subscription)
@@ -149,7 +149,7 @@ class AnswerRow(Step):
 
     def process(self, record: Record) -> None:
         if record.key is None:
-            self.shared.dropped["null_key"] += 1
+            self.shared.drop("null_key")
             return
         change: Change = record.value
         prefix = self._keys.prefix(record.key)
@@ -175,7 +175,7 @@ class Resolve(Step):
             data = self.shared.encode(self.name, self._node.value_serde, row.value, "value")
             now = None if data is None else murmur3_128(data)
         if now != response.value_hash:
-            self.shared.dropped["stale_foreign_key_answer"] += 1
+            self.shared.drop("stale_foreign_key_answer")
             return
         result = None
         if response.value is not None or (self._node.left and row is not None):

@@ -23,7 +23,7 @@ class GlobalJoin(Step):
         key = self.call(node.selector, record.key, record.value)
         keyless = node.left and record.key is None and record.value is not None
         if not keyless and (key is None or record.value is None):
-            self.shared.dropped["null_key" if key is None else "null_value"] += 1
+            self.shared.drop("null_key" if key is None else "null_value")
             return
         right = None if key is None else self._row(key)
         if right is not None or node.left:

@@ -35,7 +35,7 @@ class StreamTableJoin(Step):
 
     def process(self, record: Record) -> None:
         if record.value is None or (record.key is None and not self._left):
-            self.shared.dropped["null_key" if record.key is None else "null_value"] += 1
+            self.shared.drop("null_key" if record.key is None else "null_value")
             return
         row = None if record.key is None else self._table.get(record.key)
         if row is None and not self._left:
@@ -58,7 +58,7 @@ class TableJoin(Step):
 
     def process(self, record: Record) -> None:
         if record.key is None:
-            self.shared.dropped["null_key"] += 1
+            self.shared.drop("null_key")
             return
         change: Change = record.value
         other = self._other.get(record.key)
@@ -143,7 +143,7 @@ class JoinWindow(Step):
             stored = self._state.store_key(key, record.timestamp, self._sequence)
             self._state.log(stored, value, record.timestamp)
         else:
-            shared.dropped["expired"] += 1
+            shared.drop("expired")
 
     def finish(self) -> None:
         """Leave what the next slice needs."""
@@ -236,7 +236,7 @@ class StreamJoin(Step):
         times = self._times
         times.stream_time = max(times.stream_time, record.timestamp)
         if record.value is None or (record.key is None and not self._node.outer):
-            self.shared.dropped["null_key" if record.key is None else "null_value"] += 1
+            self.shared.drop("null_key" if record.key is None else "null_value")
             return
         if record.key is None:
             self.forward(record.with_value(self._joined(record.value, None)))

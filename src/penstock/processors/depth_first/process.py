@@ -293,7 +293,7 @@ class UserTimedStore:
         if self._state.put(name, first, second, data, timestamp):
             self._state.log(self._state.store_key(name, first, second), data, timestamp)
         else:
-            self._shared.dropped["expired"] += 1
+            self._shared.drop("expired")
 
 
 class UserWindowStore(UserTimedStore):

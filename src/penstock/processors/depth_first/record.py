@@ -5,7 +5,7 @@ from __future__ import annotations
 import traceback
 from collections import Counter
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, NamedTuple, Protocol
 
 from penstock.errors import UserFunctionError
 from penstock.serdes import Serde
@@ -56,6 +56,23 @@ class Context:
 NOWHERE = Context("", -1, -1, -1, ())
 
 
+class DeadLetter(NamedTuple):
+    """Why a record goes to the dead letters: the exception's name, its message and its trace."""
+
+    exception: str
+    message: str
+    stacktrace: str
+
+
+class DeadLetters(Protocol):
+    """Where records go that cannot be processed."""
+
+    takes_dropped: bool
+
+    def send(self, context: Context, letter: DeadLetter) -> None:
+        """Write the input record to the dead-letter topic."""
+
+
 class Shared:
     """What all steps of a run share.
 
@@ -68,8 +85,15 @@ class Shared:
         self.now_ms = now_ms
         self.stream_time = -1
         self.in_punctuator = False
+        self.dead_letters: DeadLetters | None = None
         self.dropped: Counter[str] = Counter()
         self.metadata = dict(metadata)
+
+    def drop(self, reason: str) -> None:
+        """Count a record that goes no further, and send it to the dead letters if they want it."""
+        self.dropped[reason] += 1
+        if self.dead_letters is not None and self.dead_letters.takes_dropped:
+            self.dead_letters.send(self.context, DeadLetter("dropped", reason, ""))
 
     def recall(self, name: str, default: int) -> int:
         """A number that a step left in an earlier slice."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import heapq
+from collections import Counter
 from collections.abc import Collection, Iterator, Mapping
 from typing import Any
 
@@ -11,9 +12,10 @@ import pyarrow as pa
 
 from penstock.processors.batch import Batch
 from penstock.processors.depth_first.building import Builder
+from penstock.processors.depth_first.dead_letters import DeadLetterTopic
 from penstock.processors.depth_first.prefetch import prefetch
 from penstock.processors.depth_first.process import Punctuator
-from penstock.processors.depth_first.record import Context, Headers, Record, Shared
+from penstock.processors.depth_first.record import Context, DeadLetter, Headers, Record, Shared
 from penstock.processors.depth_first.state import Row
 from penstock.processors.depth_first.steps import Step
 from penstock.processors.partitioner import partitions_of
@@ -34,8 +36,8 @@ from penstock.topology.graph import full_topic
 Input = tuple[str, int]
 _Output = tuple[str, bytes | None, bytes | None, int, Headers, bytes | None, int]
 STREAM_TIME = "stream-time"
-BY_KEY = -2
-"""A partition that is still to be computed from the key."""
+BY_KEY, BY_PRODUCER = -2, -1
+"""Partitions that are still to be computed: here from the key, or by whoever writes the record."""
 
 
 class Sink(Step):
@@ -58,12 +60,12 @@ class Sink(Step):
         key = shared.encode(self.name, node.key_serde, record.key, "key")
         value = shared.encode(self.name, node.value_serde, record.value, "value")
         inner = key[: -self._tail] if key is not None and self._tail else key
-        chosen = BY_KEY
-        if node.partitioner is not None:
+        chosen, topic = BY_KEY, self._topic
+        if node.topic_of is not None:
+            topic, chosen = self.call(node.topic_of, record.key, record.value), BY_PRODUCER
+        elif node.partitioner is not None:
             chosen = self.call(node.partitioner, record.key, record.value, self._count)
-        self._outputs.append(
-            (self._topic, key, value, record.timestamp, record.headers, inner, chosen)
-        )
+        self._outputs.append((topic, key, value, record.timestamp, record.headers, inner, chosen))
 
 
 class RecordRun:
@@ -90,13 +92,12 @@ class RecordRun:
         self._shared.stream_time = self._shared.recall(STREAM_TIME, -1)
         self._rows: list[Row] = []
         self._outputs: list[_Output] = []
-        cached = sum(store.caching for store in sub_topology.stores)
         self._builder = Builder(
             sub_topology,
             self._shared,
             state,
             self._rows,
-            cache_bytes=limits.cache_max_bytes // max(cached, 1),
+            limits=limits,
             application_id=application_id,
             partition=partition,
         )
@@ -107,6 +108,13 @@ class RecordRun:
             for topic in source.topics
         }
         self._inputs: dict[Input, list[Records]] = {}
+        if limits.dead_letter_topic is not None:
+            self._shared.dead_letters = DeadLetterTopic(
+                limits.dead_letter_topic,
+                self._inputs,
+                self._write_dead_letter,
+                takes_dropped=limits.dead_letters_of_dropped,
+            )
 
     def process(self, records: Records) -> None:
         """Take the next records of one input."""
@@ -119,10 +127,11 @@ class RecordRun:
         Where such an input runs dry the rest waits for the next slice: what comes next in it may
         be earlier than what the other inputs hold.
         """
-        batches = {name: self._read(name, chunks) for name, chunks in self._inputs.items()}
-        ends = _ends(self._inputs, frozenset(more)) if len(self._inputs) > 1 else {}
-        if ends:
-            batches = {name: _before(batch, ends.get(name)) for name, batch in batches.items()}
+        ends = self._ends(more)
+        batches = {
+            name: self._read(name, _before(chunks, ends.get(name)))
+            for name, chunks in self._inputs.items()
+        }
         prefetch(self._builder, self._sub, [(self._sources[n[0]], b) for n, b in batches.items()])
         self._run(batches)
         for flush in self._builder.flushers:
@@ -136,6 +145,15 @@ class RecordRun:
             metadata=self._shared.metadata,
             ends=ends,
         )
+
+    def _ends(self, more: Collection[Input]) -> dict[Input, int]:
+        """Where inputs stop that must wait for one which has more; usually none has."""
+        if not more or len(self._sources) < 2:
+            return {}
+        batches = {
+            name: self._read(name, chunks, counts=False) for name, chunks in self._inputs.items()
+        }
+        return _ends(batches, frozenset(more))
 
     def _run(self, batches: Mapping[Input, Batch]) -> None:
         shared = self._shared
@@ -156,17 +174,29 @@ class RecordRun:
         if not isinstance(node, SinkNode):
             return None
         topic = full_topic(node, node.topic, application_id)
-        count = self._limits.partition_counts[topic]
+        count = self._limits.partition_counts[topic] if node.topic_of is None else 0
         return Sink(self._shared, node, topic, count, self._outputs)
 
-    def _read(self, name: Input, chunks: list[Records]) -> Batch:
+    def _read(self, name: Input, chunks: list[Records], *, counts: bool = True) -> Batch:
+        def on_bad(offset: int, error: ValueError) -> None:
+            letters = self._shared.dead_letters
+            if counts and letters is not None and self._limits.on_bad_record == "dead_letter":
+                letter = DeadLetter(type(error).__qualname__, str(error), "")
+                letters.send(_context(name, chunks, offset), letter)
+
         return read_source(
             self._sources[name[0]],
             joined(chunks),
             first=0,
             on_bad_record=self._limits.on_bad_record,
-            dropped=self._shared.dropped,
+            dropped=self._shared.dropped if counts else Counter(),
+            on_bad=on_bad,
         )
+
+    def _write_dead_letter(
+        self, topic: str, key: bytes | None, value: bytes | None, time: int, headers: Headers
+    ) -> None:
+        self._outputs.append((topic, key, value, time, headers, key, BY_PRODUCER))
 
     def _merged(self, batches: Mapping[Input, Batch]) -> Iterator[tuple[Step, Record, Context]]:
         """All records in the order in which Kafka Streams takes them: lowest head first."""
@@ -228,12 +258,13 @@ def joined(chunks: list[Records]) -> Records:
     )
 
 
-def _ends(inputs: Mapping[Input, list[Records]], more: Collection[Input]) -> dict[Input, int]:
+def _ends(batches: Mapping[Input, Batch], more: Collection[Input]) -> dict[Input, int]:
     """The first unprocessed offset of each input that must wait for another one."""
-    queues = {name: joined(chunks) for name, chunks in inputs.items()}
+    queues = {name: batch for name, batch in batches.items() if len(batch)}
     at = dict.fromkeys(queues, 0)
     heads = [
-        (int(q.timestamps[0]), number, name) for number, (name, q) in enumerate(queues.items())
+        (int(queue.timestamps[0]), number, name)
+        for number, (name, queue) in enumerate(queues.items())
     ]
     # An input with more in Kafka and nothing here stops all others at once.
     if any(name not in queues for name in more):
@@ -250,12 +281,35 @@ def _ends(inputs: Mapping[Input, list[Records]], more: Collection[Input]) -> dic
     return {
         name: int(queue.offsets[at[name]])
         for name, queue in queues.items()
-        if at[name] < len(queue.offsets)
+        if at[name] < len(queue)
     }
 
 
-def _before(batch: Batch, end: int | None) -> Batch:
-    return batch if end is None else batch.keep(batch.offsets < end)
+def _before(chunks: list[Records], end: int | None) -> list[Records]:
+    """The records below an offset."""
+    if end is None:
+        return chunks
+    whole = joined(chunks)
+    count = int(np.searchsorted(whole.offsets, end))
+    return [
+        Records(
+            topic=whole.topic,
+            partition=whole.partition,
+            offsets=whole.offsets[:count],
+            timestamps=whole.timestamps[:count],
+            keys=whole.keys.slice(0, count),
+            values=whole.values.slice(0, count),
+            headers=None if whole.headers is None else whole.headers.slice(0, count),
+        )
+    ]
+
+
+def _context(name: Input, chunks: list[Records], offset: int) -> Context:
+    """The context of a record that did not become one."""
+    whole = joined(chunks)
+    row = int(np.searchsorted(whole.offsets, offset))
+    headers = None if whole.headers is None else whole.headers.slice(row, 1)
+    return Context(*name, offset, int(whole.timestamps[row]), _headers(headers, 1)[0])
 
 
 def _headers(array: pa.ListArray | None, count: int) -> list[Headers]:
@@ -287,7 +341,8 @@ def _outputs(rows: list[_Output], counts: Mapping[str, int]) -> pa.RecordBatch:
     inner = pa.array([row[5] for row in rows], pa.binary())
     for name, number in numbers.items():
         chosen = np.flatnonzero((indices == number) & (partitions == BY_KEY))
-        partitions[chosen] = partitions_of(inner.take(pa.array(chosen)), counts[name])
+        if len(chosen):
+            partitions[chosen] = partitions_of(inner.take(pa.array(chosen)), counts[name])
     headers = [[{"key": k, "value": v} for k, v in row[4]] if row[4] else None for row in rows]
     columns = [
         pa.DictionaryArray.from_arrays(pa.array(indices), pa.array(topics, pa.string())),

@@ -64,7 +64,7 @@ class DropNullKey(Step):
 
     def process(self, record: Record) -> None:
         if record.key is None:
-            self.shared.dropped["null_key"] += 1
+            self.shared.drop("null_key")
         else:
             self.forward(record)
 

@@ -119,7 +119,7 @@ class Latest(StoredStep):
 
     def process(self, record: Record) -> None:
         if record.key is None:
-            self.shared.dropped["null_key"] += 1
+            self.shared.drop("null_key")
             return
         before = self.table.get(record.key)
         old = None if before is None else before.value
@@ -142,7 +142,7 @@ class Aggregate(StoredStep):
 
     def process(self, record: Record) -> None:
         if record.key is None or record.value is None:
-            self.shared.dropped["null_key" if record.key is None else "null_value"] += 1
+            self.shared.drop("null_key" if record.key is None else "null_value")
             return
         before = self.table.get(record.key)
         if before is None:

@@ -95,7 +95,7 @@ class WindowStore:
         before = state.get(key, *numbers) if self._cache is not None else None
         kept = state.put(key, *numbers, value, timestamp)
         if not kept:
-            shared.dropped["expired"] += 1
+            shared.drop("expired")
         name = state.store_key(key, *numbers)
         # A session's own time is that of its record; a window's value has a time of its own.
         logged = record.timestamp if self._session or value is None else timestamp

@@ -60,7 +60,7 @@ class WindowStep(Step):
 
     def drop_late(self) -> None:
         """Count a record, or one of its windows, that came too late."""
-        self.shared.dropped["late"] += 1
+        self.shared.drop("late")
 
     def emit_closed(self, record: Record, close_time: int, lower: int, upper: int) -> None:
         """Emit the final results of windows between two bounds."""
@@ -92,7 +92,7 @@ class TimeWindowAggregate(WindowStep):
 
     def process(self, record: Record) -> None:
         if record.key is None:
-            self.shared.dropped["null_key"] += 1
+            self.shared.drop("null_key")
             return
         self.stream_time = max(self.stream_time, record.timestamp)
         close_time = self.stream_time - self._windows.grace_ms
@@ -142,7 +142,7 @@ class SlidingWindowAggregate(WindowStep):
 
     def process(self, record: Record) -> None:
         if record.key is None or record.value is None:
-            self.shared.dropped["null_key" if record.key is None else "null_value"] += 1
+            self.shared.drop("null_key" if record.key is None else "null_value")
             return
         self.stream_time = max(self.stream_time, record.timestamp)
         self._close_time = close_time = self.stream_time - self._grace
@@ -262,7 +262,7 @@ class SessionAggregate(WindowStep):
 
     def process(self, record: Record) -> None:
         if record.key is None:
-            self.shared.dropped["null_key"] += 1
+            self.shared.drop("null_key")
             return
         time, gap = record.timestamp, self._windows.gap_ms
         self.stream_time = max(self.stream_time, time)

@@ -1,0 +1,117 @@
+"""`python -m tests.conformance SEEDS [FROM]`: compare Penstock with Kafka Streams, seed by seed.
+
+The last line is one JSON object; the exit status is 1 if anything differed or was not supported.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import time
+from collections import Counter
+from dataclasses import dataclass, field
+from typing import Any
+
+from tests.conformance import programs
+from tests.conformance.cases import STATEFUL, Case, make_case, matrix, printed
+from tests.conformance.compare import difference, shrunk, side_by_side
+from tests.conformance.oracle import Answer, Oracle
+from tests.conformance.programs import UnsupportedError
+
+
+@dataclass
+class _Totals:
+    """What a run has seen."""
+
+    seeds: int = 0
+    with_output: int = 0
+    compared: int = 0
+    failing: list[int] = field(default_factory=list)
+    unsupported: Counter[str] = field(default_factory=Counter)
+    cells: Counter[tuple[str, str]] = field(default_factory=lambda: matrix([]))
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Run the seeds; 0 if Penstock gave Kafka Streams' answers to all of them."""
+    parser = argparse.ArgumentParser(prog="python -m tests.conformance", description=__doc__)
+    parser.add_argument("seeds", type=int, help="how many seeds")
+    parser.add_argument("first", type=int, nargs="?", default=0, help="the first seed")
+    parser.add_argument("--show", type=int, default=3, help="how many differences to print")
+    parser.add_argument("--no-stores", action="store_true", help="compare records alone")
+    parser.add_argument("--matrix", action="store_true", help="print the matrix of pairs")
+    options = parser.parse_args(arguments)
+    totals, started = _Totals(), time.monotonic()
+    with Oracle() as oracle:
+        cases = (make_case(seed) for seed in range(options.first, options.first + options.seeds))
+        for case, expected in oracle.ask_all(cases):
+            _compare(oracle, case, expected, totals, options)
+    if options.matrix:
+        _print_matrix(totals.cells)
+    for operator, count in totals.unsupported.most_common():
+        print(f"unsupported: {count} x {operator}")
+    summary = _summary(totals, time.monotonic() - started)
+    print(json.dumps(summary))
+    return 1 if summary["failures"] or summary["unsupported"] else 0
+
+
+def _compare(
+    oracle: Oracle, case: Case, expected: Answer, totals: _Totals, options: argparse.Namespace
+) -> None:
+    totals.seeds += 1
+    totals.with_output += any(expected.get("outputs", ()))
+    totals.cells.update(case.pairs)
+    if expected.get("at") == -1:
+        raise RuntimeError(f"Seed {case.seed} is no topology: {expected['error']}")
+    try:
+        actual = programs.run(case)
+    except UnsupportedError as missing:
+        totals.unsupported[str(missing)] += 1
+        return
+    totals.compared += 1
+    reason = difference(case, expected, actual, stores=not options.no_stores)
+    if reason is None:
+        return
+    totals.failing.append(case.seed)
+    print(f"\nseed {case.seed} ({', '.join(case.operators)}): {reason}", flush=True)
+    if len(totals.failing) <= options.show:
+        _show(oracle, case, stores=not options.no_stores)
+
+
+def _show(oracle: Oracle, case: Case, *, stores: bool) -> None:
+    def answers(candidate: Case) -> tuple[Answer, Answer]:
+        return oracle.ask(candidate), programs.run(candidate)
+
+    def reason(candidate: Case) -> str | None:
+        return difference(candidate, *answers(candidate), stores=stores)
+
+    small = shrunk(case, lambda candidate: reason(candidate) is not None)
+    expected, actual = answers(small)
+    print(printed(small))
+    print(difference(small, expected, actual, stores=stores))
+    print(side_by_side(small, expected, actual), flush=True)
+
+
+def _print_matrix(cells: Counter[tuple[str, str]]) -> None:
+    print("rows: the upper operator, columns: the lower one, in the same order")
+    for upper in STATEFUL:
+        row = " ".join(f"{cells[upper, lower]:4}" for lower in STATEFUL)
+        print(f"{upper:>13} {row}")
+
+
+def _summary(totals: _Totals, seconds: float) -> dict[str, Any]:
+    return {
+        "seeds": totals.seeds,
+        "failures": len(totals.failing),
+        "first_failing_seed": min(totals.failing, default=None),
+        "unsupported": sum(totals.unsupported.values()),
+        "compared": totals.compared,
+        "with_output": round(totals.with_output / max(1, totals.seeds), 4),
+        "pairs": len(totals.cells),
+        "fewest_seeds_of_a_pair": min(totals.cells.values()),
+        "seconds": round(seconds, 1),
+    }
+
+
+if __name__ == "__main__":
+    sys.exit(main())

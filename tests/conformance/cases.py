@@ -1,0 +1,568 @@
+"""Cases from seeds: a topology as data, and the records that go through it.
+
+A seed stands for one ordered pair of stateful operators, so that any run of 256 seeds has each pair
+once; what is around the pair, and every parameter, is drawn.
+"""
+
+from __future__ import annotations
+
+import itertools
+import random
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from tests.conformance.functions import (
+    FLAT_PAIRS,
+    FLAT_VALUES,
+    FOREIGN_KEYS,
+    PREDICATES,
+    VALUES,
+)
+
+Step = dict[str, Any]
+Record = tuple[str, str | None, str | None, int]  # topic, key, value, timestamp
+
+STEPS_MAX = 4
+RECORDS_MIN = 50
+CACHE_BYTES = 10_485_760
+
+# What counts as a stateful operator; the matrix of pairs is made of these.
+STATEFUL = (
+    "count",
+    "reduce",
+    "aggregate",
+    "tumbling",
+    "hopping",
+    "sliding",
+    "session",
+    "cogroup",
+    "to_table",
+    "table_group",
+    "suppress",
+    "stream_join",
+    "table_lookup",
+    "global_lookup",
+    "table_join",
+    "foreign_join",
+)
+NEEDS_TABLE = {"table_group", "suppress", "table_join", "foreign_join"}
+GIVES_STREAM = {"stream_join", "table_lookup", "global_lookup"}
+WINDOWED = {"tumbling", "hopping", "sliding", "session"}
+
+# Letters of values are keys too, so that re-keyed records and foreign keys meet.
+_KEYS = ("a", "b", "c", "d", "e", "é", "日本", "𝄞", "", "ключ")
+_LETTERS = "aabbccddeé𝄞1x"
+
+
+@dataclass(frozen=True)
+class Case:
+    """A topology as data, with its records; `operators` are its stateful steps in order."""
+
+    seed: int
+    cache: int
+    steps: tuple[Step, ...]
+    records: tuple[Record, ...]
+    operators: tuple[str, ...] = ()
+
+    def as_json(self) -> dict[str, Any]:
+        """What the oracle reads."""
+        return {
+            "seed": self.seed,
+            "cache": self.cache,
+            "steps": list(self.steps),
+            "records": [list(record) for record in self.records],
+            "operators": list(self.operators),
+        }
+
+    @staticmethod
+    def from_json(data: dict[str, Any]) -> Case:
+        """The case that `as_json` wrote."""
+        return Case(
+            seed=data["seed"],
+            cache=data["cache"],
+            steps=tuple(data["steps"]),
+            records=tuple((topic, key, value, time) for topic, key, value, time in data["records"]),
+            operators=tuple(data["operators"]),
+        )
+
+    @property
+    def pairs(self) -> set[tuple[str, str]]:
+        """Which stateful operators stand above which."""
+        return set(itertools.combinations(self.operators, 2))
+
+    @property
+    def unordered(self) -> bool:
+        """Whether a record may change windows in any order (sliding windows, as they change)."""
+        windows = [step["window"] for step in self.steps if "window" in step]
+        return any(
+            window.get("kind") == "sliding" and window.get("emit") != "close" for window in windows
+        )
+
+
+def make_case(seed: int) -> Case:
+    """The case of a seed; the same one every time."""
+    chance = random.Random(seed)
+    size = len(STATEFUL)
+    pair = (STATEFUL[seed % size], STATEFUL[seed // size % size])
+    draft = _Draft(chance, cache=chance.choice([0, 0, CACHE_BYTES]))
+    draft.build(_plan(chance, pair))
+    return Case(
+        seed=seed,
+        cache=draft.cache,
+        steps=tuple(draft.steps),
+        records=tuple(_records(chance, draft)),
+        operators=tuple(draft.operators),
+    )
+
+
+def matrix(cases: Iterable[Case]) -> Counter[tuple[str, str]]:
+    """How many cases have each pair of stateful operators, one above the other."""
+    cells = Counter(dict.fromkeys(itertools.product(STATEFUL, STATEFUL), 0))
+    for case in cases:
+        cells.update(case.pairs)
+    return cells
+
+
+def _plan(chance: random.Random, pair: tuple[str, str]) -> list[str]:
+    """Which stateful operators follow each other: the pair, or one, or some more around it."""
+    if chance.random() < 0.08:
+        return [chance.choice(pair)]
+    plan = list(pair)
+    for _ in range(chance.choice([0, 0, 1, 1, 2])):
+        plan.insert(chance.randint(0, len(plan)), chance.choice(STATEFUL))
+    if plan[0] == "suppress" and chance.random() < 0.5:
+        # Behind windows it can wait for their close.
+        plan.insert(0, chance.choice(sorted(WINDOWED)))
+    while _steps_at_most(plan) > STEPS_MAX and len(plan) > 2:
+        # The pair stays; what was drawn in addition goes.
+        plan.remove(chance.choice([each for each in plan if plan.count(each) > pair.count(each)]))
+    return _completed(plan)
+
+
+def _steps_at_most(plan: list[str]) -> int:
+    """How many stateful steps a plan can become: windowed keys may need another table."""
+    completed = _completed(plan)
+    keeps_windows = {*WINDOWED, "cogroup", "suppress", "to_table"}
+    return len(completed) + sum(
+        lower in {"table_join", "foreign_join"} and upper in keeps_windows
+        for upper, lower in itertools.pairwise(completed)
+    )
+
+
+def _completed(plan: list[str]) -> list[str]:
+    """The plan with a table made where an operator needs one and a stream comes in."""
+    completed: list[str] = []
+    for operator in plan:
+        if operator in NEEDS_TABLE and completed and completed[-1] in GIVES_STREAM:
+            completed.append("to_table")
+        completed.append(operator)
+    return completed
+
+
+@dataclass(frozen=True)
+class _Flow:
+    """What a step gives, as far as later choices depend on it."""
+
+    step: str
+    table: bool = False
+    key: str = "text"  # text, time, session
+    longs: bool = False
+    rekeyed: bool = False
+    window: Step | None = None  # of a windowed table that can be suppressed until it closes
+    paired: bool = False  # whether it may be joined with a table of the same windows
+
+
+@dataclass
+class _Draft:
+    """The steps so far."""
+
+    chance: random.Random
+    cache: int = 0
+    steps: list[Step] = field(default_factory=list)
+    operators: list[str] = field(default_factory=list)
+    topics: dict[str, str] = field(default_factory=dict)  # topic: stream, table or global
+    stores: int = 0
+    taps: int = 0
+    coming: str | None = None
+
+    def __post_init__(self) -> None:
+        # Sizes that stay within one segment of a store, and sizes that do not.
+        self.scale = self.chance.choice([1, 1, 1000, 30_000])
+
+    def build(self, plan: list[str]) -> None:
+        flow = self.source(table=plan[0] in NEEDS_TABLE)
+        for number, operator in enumerate(plan):
+            self.coming = plan[number + 1] if number + 1 < len(plan) else None
+            flow = self.stateless(flow) if self.chance.random() < 0.5 else flow
+            flow = getattr(self, operator)(self.shaped(operator, flow))
+            self.operators.append(operator)
+            if self.chance.random() < 0.25 and self.coming is not None:
+                self.taps += 1
+                self.end(flow, f"tap{self.taps}")
+        flow = self.stateless(flow) if self.chance.random() < 0.3 else flow
+        self.end(flow, "out")
+
+    # Parts of steps
+
+    def add(self, op: str, flow: _Flow | None = None, **parameters: Any) -> str:
+        step = f"s{len(self.steps)}"
+        origin = {} if flow is None else {"from": flow.step}
+        given = {name: value for name, value in parameters.items() if value is not None}
+        self.steps.append({"id": step, "op": op, **origin, **given})
+        return step
+
+    def store(self) -> dict[str, Any]:
+        self.stores += 1
+        caching = {} if self.chance.random() < 0.8 else {"caching": False}
+        return {"store": f"store{self.stores}", **caching}
+
+    def name(self, kind: str) -> str:
+        return f"{kind}{len(self.steps)}"
+
+    def sometimes_name(self, kind: str) -> str | None:
+        return self.name(kind) if self.chance.random() < 0.5 else None
+
+    def time(self, low: int, high: int) -> int:
+        return self.chance.randint(low, high) * self.scale
+
+    def topic(self, kind: str) -> str:
+        topic = f"in{len(self.topics)}"
+        self.topics[topic] = kind
+        return topic
+
+    def source(self, *, table: bool = False) -> _Flow:
+        if table:
+            step = self.add("table", topic=self.topic("table"), **self.store())
+            return _Flow(step, table=True)
+        count = 2 if self.chance.random() < 0.1 else 1
+        return _Flow(self.add("stream", topics=[self.topic("stream") for _ in range(count)]))
+
+    def end(self, flow: _Flow, topic: str) -> None:
+        self.add("to", self.stream(flow), topic=topic)
+
+    # From one shape to another
+
+    def shaped(self, operator: str, flow: _Flow) -> _Flow:
+        if operator not in NEEDS_TABLE:
+            return self.stream(flow)
+        assert flow.table
+        return flow
+
+    def stream(self, flow: _Flow) -> _Flow:
+        if not flow.table:
+            return flow
+        return replace(flow, step=self.add("to_stream", flow), table=False, window=None)
+
+    def texts(self, flow: _Flow) -> _Flow:
+        if not flow.longs:
+            return flow
+        return replace(flow, step=self.add("map_values", flow, f="text"), longs=False)
+
+    def text_key(self, flow: _Flow) -> _Flow:
+        """A stream whose keys are texts."""
+        if flow.key == "text":
+            return flow
+        word = self.chance.choice(["inner", "inner", "same"])
+        step = self.add("select_key", flow, f=word)
+        return replace(flow, step=step, key="text", rekeyed=True, window=None)
+
+    def text_table(self, flow: _Flow) -> _Flow:
+        """A table whose keys are texts."""
+        if flow.key == "text":
+            return flow
+        self.operators.append("to_table")
+        return self.to_table(self.text_key(self.stream(flow)))
+
+    def grouped(self, flow: _Flow, *, named: bool = False) -> _Flow:
+        name = self.name("group") if named else self.sometimes_name("group")
+        if flow.key != "text":
+            word = self.chance.choice(["inner", "inner", "same"])
+            return replace(flow, step=self.add("group_by", flow, f=word, name=name), key="text")
+        if self.chance.random() < 0.6:
+            step = self.add("group_by_key", flow, name=name)
+        else:
+            words = ["same", "first_of_value", "first_of_value", "length_of_value", "none_if_x"]
+            step = self.add("group_by", flow, f=self.chance.choice(words), name=name)
+        return replace(flow, step=step, rekeyed=False)
+
+    # Stateless steps
+
+    def stateless(self, flow: _Flow) -> _Flow:
+        if flow.table:
+            kinds = [self.filtered, self.mapped_values]
+        else:
+            kinds = [self.filtered, self.mapped_values, self.flat_values, self.moved, self.merged]
+            kinds += [self.branched, self.repartitioned]
+        return self.chance.choice(kinds)(flow)
+
+    def filtered(self, flow: _Flow) -> _Flow:
+        op = self.chance.choice(["filter", "filter_not"])
+        words = [word for word in PREDICATES if word != "has_value" or op == "filter"]
+        if flow.longs:
+            words = ["even_end", "short_key", "has_b_or_none"]
+        return replace(flow, step=self.add(op, flow, f=self.chance.choice(words)))
+
+    def mapped_values(self, flow: _Flow) -> _Flow:
+        step = self.add("map_values", flow, f=self.chance.choice(list(VALUES)))
+        return replace(flow, step=step, longs=False)
+
+    def flat_values(self, flow: _Flow) -> _Flow:
+        step = self.add("flat_map_values", flow, f=self.chance.choice(list(FLAT_VALUES)))
+        return replace(flow, step=step, longs=False)
+
+    def moved(self, flow: _Flow) -> _Flow:
+        op = self.chance.choice(["select_key", "map", "flat_map"])
+        words = {
+            "select_key": ["same", "inner", "first_of_value", "length_of_value", "none_if_x"],
+            "map": ["same", "inner", "first_of_value", "length_of_value", "swap"],
+            "flat_map": list(FLAT_PAIRS),
+        }[op]
+        step = self.add(op, flow, f=self.chance.choice(words))
+        longs = flow.longs and op == "select_key"
+        return replace(flow, step=step, key="text", rekeyed=True, longs=longs)
+
+    def merged(self, flow: _Flow) -> _Flow:
+        flow = self.texts(self.text_key(flow))
+        return replace(flow, step=self.add("merge", flow, **{"with": self.source().step}))
+
+    def branched(self, flow: _Flow) -> _Flow:
+        words = self.chance.sample(["has_a", "has_b_or_none", "short_key"], 2)
+        step = self.add("branch", flow, f=words, name=self.name("split"))
+        ids = [f"{step}-{number}" for number in range(3)]
+        self.steps[-1]["ids"] = ids
+        kept = self.chance.randrange(3)
+        for number, branch in enumerate(ids):
+            if number != kept and self.chance.random() < 0.5:
+                self.taps += 1
+                self.end(replace(flow, step=branch), f"tap{self.taps}")
+        return replace(flow, step=ids[kept])
+
+    def repartitioned(self, flow: _Flow) -> _Flow:
+        step = self.add("repartition", flow, name=self.name("again"))
+        return replace(flow, step=step, rekeyed=False)
+
+    # Stateful steps, by their names in STATEFUL
+
+    def count(self, flow: _Flow) -> _Flow:
+        return self.folded("count", self.grouped(flow))
+
+    def reduce(self, flow: _Flow) -> _Flow:
+        return self.folded("reduce", self.grouped(self.texts(flow)))
+
+    def aggregate(self, flow: _Flow) -> _Flow:
+        return self.folded("aggregate", self.grouped(flow))
+
+    def folded(self, op: str, grouped: _Flow, window: Step | None = None) -> _Flow:
+        word = None if op == "count" else self.chance.choice(["add", "add", "add_or_delete"])
+        options = self.store()
+        retention = self.retention(window, options)
+        step = self.add(op, grouped, f=word, window=window, retention=retention, **options)
+        longs = op == "count" or (op == "reduce" and grouped.longs)
+        key = "text" if window is None else _key_of(window)
+        # Kafka Streams cannot join windowed tables that were cogrouped: it looks for plain stores.
+        paired = window is not None and "emit" not in window
+        return _Flow(step, table=True, key=key, longs=longs, window=window, paired=paired)
+
+    def retention(self, window: Step | None, options: dict[str, Any]) -> int | None:
+        if window is None:
+            return None
+        spans = 2 if window["kind"] == "sliding" else 1
+        span: int = spans * window["size"] + window["grace"]
+        if self.cache and options.get("caching", True):
+            # Kafka Streams' cache gives back what its store has forgotten, until it is evicted.
+            return span + self.time(2000, 2000)
+        return span + self.time(0, 40) if self.chance.random() < 0.3 else None
+
+    def windowed(self, kind: str, flow: _Flow, *, emit: str | None) -> _Flow:
+        op = self.chance.choice(["count", "reduce", "aggregate"])
+        grouped = self.grouped(self.texts(flow) if op == "reduce" else flow)
+        return self.folded(op, grouped, self.window(kind, emit=emit))
+
+    def window(self, kind: str, *, emit: str | None) -> Step:
+        size = self.time(3, 20)
+        window = {"kind": kind, "size": size, "grace": self.chance.choice([0, self.time(1, 15)])}
+        if kind == "hopping":
+            parts = [part for part in (2, 3, 4) if size % part == 0] or [1]
+            window["advance"] = self.chance.choice([size // self.chance.choice(parts), size - 1])
+        return window if emit is None else {**window, "emit": emit}
+
+    def emit(self) -> str | None:
+        rarely = 0.0 if self.coming == "suppress" else 0.3
+        return "close" if self.chance.random() < rarely else None
+
+    def tumbling(self, flow: _Flow) -> _Flow:
+        return self.windowed("tumbling", flow, emit=self.emit())
+
+    def hopping(self, flow: _Flow) -> _Flow:
+        return self.windowed("hopping", flow, emit=self.emit())
+
+    def session(self, flow: _Flow) -> _Flow:
+        return self.windowed("session", flow, emit=self.emit())
+
+    def sliding(self, flow: _Flow) -> _Flow:
+        # As they change, windows have no order among them; nothing behind them may depend on it.
+        free = self.coming in (None, "suppress") and self.chance.random() < 0.7
+        return self.windowed("sliding", flow, emit=None if free else "close")
+
+    def cogroup(self, flow: _Flow) -> _Flow:
+        groups = [self.grouped(flow, named=True)]
+        groups += [
+            self.grouped(self.source(), named=True) for _ in range(self.chance.choice([1, 1, 2]))
+        ]
+        words = [self.chance.choice(["add", "times", "add_or_delete"]) for _ in groups]
+        window = None
+        if self.chance.random() < 0.5:
+            window = self.window(self.chance.choice(["tumbling", "hopping", "session"]), emit=None)
+        options = self.store()
+        retention = self.retention(window, options)
+        step = self.add("cogroup", f=words, window=window, retention=retention, **options)
+        self.steps[-1]["from"] = [group.step for group in groups]
+        key = "text" if window is None else _key_of(window)
+        return _Flow(step, table=True, key=key, window=window)
+
+    def to_table(self, flow: _Flow) -> _Flow:
+        step = self.add("to_table", flow, name=self.name("latest"), **self.store())
+        return _Flow(step, table=True, key=flow.key, longs=flow.longs)
+
+    def table_group(self, flow: _Flow) -> _Flow:
+        words = ["inner", "same", "first_of_value", "first_of_value", "length_of_value", "skip_x"]
+        word, name = self.chance.choice(words), self.sometimes_name("group")
+        grouped = self.add("group_by", flow, f=word, name=name)
+        op = self.chance.choice(["count", "reduce", "aggregate"])
+        added = None if op == "count" else self.chance.choice(["add", "add", "add_or_delete"])
+        words = ["subtract", "subtract", "subtract_or_delete"]
+        taken = None if op == "count" else self.chance.choice(words)
+        options = self.store()
+        step = self.add(op, _Flow(grouped), f=added, g=taken, **options)
+        return _Flow(step, table=True, longs=op == "count")
+
+    def suppress(self, flow: _Flow) -> _Flow:
+        name = self.name("calm")
+        window = flow.window
+        if window is not None and window.get("emit") != "close" and self.chance.random() < 0.8:
+            full = {"max_records": self.chance.choice([5, 500, 500]), "full": "shut_down"}
+            buffer = self.chance.choice([None, None, full])
+            step = self.add("suppress", flow, until="window_closes", buffer=buffer, name=name)
+        else:
+            buffer = self.chance.choice(
+                [
+                    None,
+                    {"max_records": self.chance.randint(1, 5), "full": "emit"},
+                    {"max_bytes": self.chance.randint(60, 600), "full": "emit"},
+                    {"max_records": self.chance.choice([10, 500, 500]), "full": "shut_down"},
+                ]
+            )
+            limit = self.chance.choice([0, self.time(1, 30), self.time(1, 30), self.time(500, 500)])
+            step = self.add(
+                "suppress", flow, until="time_limit", limit=limit, buffer=buffer, name=name
+            )
+        return replace(flow, step=step, window=None)
+
+    def joiner(self) -> str:
+        return self.chance.choice(["pair", "pair", "pair", "pair_or_none"])
+
+    def join(self, flow: _Flow, other: str, kinds: list[str], **parameters: Any) -> _Flow:
+        kind, name = self.chance.choice(kinds), self.name("join")
+        parameters = {"kind": kind, "f": self.joiner(), "with": other, "name": name, **parameters}
+        step = self.add("join", flow, **parameters)
+        return replace(flow, step=step, longs=False, rekeyed=False, window=None)
+
+    def stream_join(self, flow: _Flow) -> _Flow:
+        flow = self.text_key(flow)
+        own = not flow.rekeyed and self.chance.random() < 0.15
+        other = flow.step if own else self.source().step
+        window = {
+            "before": self.time(0, 12),
+            "after": self.time(0, 12),
+            "grace": self.chance.choice([0, self.time(1, 20)]),
+        }
+        return self.join(flow, other, ["inner", "left", "outer"], window=window)
+
+    def table_lookup(self, flow: _Flow) -> _Flow:
+        flow = self.text_key(flow)
+        if not flow.rekeyed and self.chance.random() < 0.2:
+            grouped = _Flow(self.add("group_by_key", flow))
+            other = self.add("count", grouped, **self.store())
+        else:
+            other = self.source(table=True).step
+        return self.join(flow, other, ["inner", "left"])
+
+    def global_lookup(self, flow: _Flow) -> _Flow:
+        other = self.add("global_table", topic=self.topic("global"), **self.store())
+        word = self.chance.choice(["inner", "first_of_value", "first_of_value", "none_if_x"])
+        return replace(self.join(flow, other, ["inner", "left"], select=word), rekeyed=flow.rekeyed)
+
+    def table_join(self, flow: _Flow) -> _Flow:
+        store = self.store() if self.chance.random() < 0.6 else {}
+        if flow.paired and flow.window is not None and self.chance.random() < 0.5:
+            grouped = _Flow(self.add("group_by_key", self.source()))
+            op = self.chance.choice(["count", "reduce", "aggregate"])
+            other = self.folded(op, grouped, flow.window).step
+        else:
+            flow = self.text_table(flow)
+            own = self.chance.random() < 0.15
+            other = self.mapped_values(flow).step if own else self.source(table=True).step
+        return self.join(flow, other, ["inner", "left", "outer"], **store)
+
+    def foreign_join(self, flow: _Flow) -> _Flow:
+        flow = self.text_table(flow)
+        other = self.source(table=True).step
+        words = [word for word in FOREIGN_KEYS if word != "behind_hash"]
+        store = self.store() if self.chance.random() < 0.6 else {}
+        return self.join(
+            flow, other, ["inner", "left"], foreign_key=self.chance.choice(words), **store
+        )
+
+
+def _key_of(window: Step) -> str:
+    return "session" if window["kind"] == "session" else "time"
+
+
+def _records(chance: random.Random, draft: _Draft) -> list[Record]:
+    """Records with times that go on, stand still, come late, and jump at the end."""
+    # Not the present: Kafka Streams' caches walk through all segments since 1970.
+    base = chance.choice([0, 0, 5_000_000])
+    keys = chance.sample(_KEYS, chance.randint(5, 8))
+    topics = list(draft.topics)
+    # The first topic carries the chain; tables get some rows before they are asked.
+    weights = [6 if topic == topics[0] else 3 for topic in topics]
+    records: list[Record] = []
+    clock = 20
+    for number in range(chance.randint(RECORDS_MIN, RECORDS_MIN + 30)):
+        topic = chance.choices(topics, weights)[0]
+        if number < len(topics):
+            topic = topics[-1 - number]
+        clock += chance.choice([0, 0, 1, 1, 2, 3, 5]) if chance.random() < 0.96 else 40
+        records.append(_record(chance, topic, keys, base + _time(chance, clock) * draft.scale))
+    # Every key is there, whatever was drawn; then the windows close.
+    for key in keys:
+        clock += 1
+        records.append((topics[0], key, chance.choice("abcd"), base + clock * draft.scale))
+    for later in (60, 200, 201, 400):
+        for topic in topics:
+            time = base + (clock + later) * draft.scale
+            records.append((topic, chance.choice(keys), chance.choice("abcd"), time))
+    return records
+
+
+def _time(chance: random.Random, clock: int) -> int:
+    drawn = chance.random()
+    if drawn < 0.65:
+        return clock
+    return max(0, clock - (chance.randint(0, 15) if drawn < 0.93 else chance.randint(20, 120)))
+
+
+def _record(chance: random.Random, topic: str, keys: list[str], time: int) -> Record:
+    key = None if chance.random() < 0.06 else chance.choice(keys)
+    value = "".join(chance.choice(_LETTERS) for _ in range(chance.choice([0, 1, 1, 1, 2, 2, 3])))
+    return topic, key, None if chance.random() < 0.12 else value, time
+
+
+def printed(case: Case) -> str:
+    """The case for people: steps, then records."""
+    lines = [f"seed {case.seed}, cache {case.cache}, operators {', '.join(case.operators)}"]
+    lines += [f"  {step}" for step in case.steps]
+    lines += [f"  {number}: {record}" for number, record in enumerate(case.records)]
+    return "\n".join(lines)

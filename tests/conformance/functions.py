@@ -1,0 +1,150 @@
+"""The words that a case may use for user functions; oracle/Functions.java has the same in Java.
+
+Results are built so that order shows: a different order gives a different text.
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Callable
+from typing import Any
+
+# Texts that grow with every step are cut here, and what was cut still shows in the checksum.
+_TEXT_MAX = 80
+_TAIL = 40
+INITIAL = "0"
+
+
+def text(value: Any) -> str:
+    """A value as a text: `null`, a count's digits, a windowed key as key@start/end."""
+    if value is None:
+        return "null"
+    if hasattr(value, "start") and hasattr(value, "end"):
+        return f"{text(value.key)}@{value.start}/{value.end}"
+    return str(value)
+
+
+def shorten(long: str) -> str:
+    """The text itself, or its checksum and its end."""
+    if len(long) <= _TEXT_MAX:
+        return long
+    return f"~{zlib.crc32(long.encode()):08x}~{long[-_TAIL:]}"
+
+
+def _has(value: Any, part: str) -> bool:
+    return value is not None and part in text(value)
+
+
+def _first(full: str) -> str:
+    # Behind what folds, joins and merges put in front, so that keys keep meeting keys.
+    start = 0
+    while start < len(full) - 1 and full[start] in "(<[|+0":
+        start += 1
+    return full[start : start + 1]
+
+
+def _first_of(_key: Any, value: Any) -> str | None:
+    return None if value is None or text(value) == "" else _first(text(value))
+
+
+def _inner(key: Any) -> str | None:
+    if hasattr(key, "start") and hasattr(key, "end"):
+        key = key.key
+    return None if key is None else text(key)
+
+
+PREDICATES: dict[str, Callable[[Any, Any], bool]] = {
+    "has_a": lambda _k, v: _has(v, "a"),
+    "has_b_or_none": lambda _k, v: v is None or _has(v, "b"),
+    "even_end": lambda _k, v: text(v) == "" or ord(text(v)[-1]) % 2 == 0,
+    "short_key": lambda k, _v: k is not None and len(_inner(k) or "") < 2,
+    "has_value": lambda _k, v: v is not None,
+}
+
+VALUES: dict[str, Callable[[Any], str | None]] = {
+    "text": lambda v: None if v is None else text(v),
+    "suffix": lambda v: None if v is None else text(v) + "!",
+    "bracket": lambda v: shorten(f"<{text(v)}>"),
+    "drop_b": lambda v: None if v is None or _has(v, "b") else text(v),
+    "first": lambda v: None if v is None else _first(text(v)),
+}
+
+FLAT_VALUES: dict[str, Callable[[Any], list[str | None]]] = {
+    "letters": lambda v: [] if v is None else list(text(v)[:3]),
+    "twice": lambda v: [None, None] if v is None else [text(v), text(v) + "'"],
+}
+
+KEYS: dict[str, Callable[[Any, Any], str | None]] = {
+    "same": lambda k, _v: None if k is None else text(k),
+    "inner": lambda k, _v: _inner(k),
+    "first_of_value": _first_of,
+    "whole_value": lambda _k, v: None if v is None else text(v),
+    "length_of_value": lambda _k, v: f"n{len(text(v)) % 3}",
+    "none_if_x": lambda k, v: None if _has(v, "x") else _inner(k),
+}
+
+
+def _none_or_text(value: Any) -> str | None:
+    return None if value is None else text(value)
+
+
+def _keyed(word: str) -> Callable[[Any, Any], tuple[str | None, str | None]]:
+    return lambda k, v: (KEYS[word](k, v), _none_or_text(v))
+
+
+# For map, and for the group_by of a table, where no pair means: skip.
+PAIRS: dict[str, Callable[[Any, Any], tuple[str | None, str | None] | None]] = {
+    "first_of_value": _keyed("first_of_value"),
+    "whole_value": _keyed("whole_value"),
+    "same": _keyed("same"),
+    "inner": _keyed("inner"),
+    "length_of_value": _keyed("length_of_value"),
+    "swap": lambda k, v: (_first_of(k, v), shorten(text(k))),
+    "skip_x": lambda k, v: None if _has(v, "x") else (_inner(k), _none_or_text(v)),
+}
+
+FLAT_PAIRS: dict[str, Callable[[Any, Any], list[tuple[str | None, str | None]]]] = {
+    "both": lambda k, v: [
+        (_inner(k), _none_or_text(v)),
+        (_first_of(k, v), _none_or_text(v)),
+    ],
+}
+
+
+def _folded(sign: str, *, delete: bool = False) -> Callable[[Any, Any], str | None]:
+    def fold(aggregate: Any, value: Any) -> str | None:
+        if delete and _has(value, "x"):
+            return None
+        return shorten(f"{text(aggregate)}{sign}{text(value)}")
+
+    return fold
+
+
+# Reducers and aggregators, as fold(aggregate, value); the `or_delete` ones sometimes give None.
+FOLDS: dict[str, Callable[[Any, Any], str | None]] = {
+    "add": _folded("+"),
+    "add_or_delete": _folded("+", delete=True),
+    "subtract": _folded("-"),
+    "subtract_or_delete": _folded("-", delete=True),
+    "times": _folded("*"),
+}
+
+
+def merge(left: Any, right: Any) -> str:
+    """Two sessions' aggregates as one."""
+    return shorten(f"[{text(left)}|{text(right)}]")
+
+
+JOINERS: dict[str, Callable[[Any, Any], str | None]] = {
+    "pair": lambda left, right: shorten(f"({text(left)},{text(right)})"),
+    "pair_or_none": lambda left, right: (
+        None if _has(left, "x") else shorten(f"({text(left)},{text(right)})")
+    ),
+}
+
+FOREIGN_KEYS: dict[str, Callable[[Any], str | None]] = {
+    "first": lambda v: _first_of(None, v),
+    "first_or_none": lambda v: None if _has(v, "x") else _first_of(None, v),
+    "last": lambda v: None if v is None or text(v) == "" else text(v)[-1],
+    "behind_hash": lambda v: text(v)[text(v).find("#") + 1 :],
+}

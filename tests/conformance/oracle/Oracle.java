@@ -1,0 +1,181 @@
+import com.fasterxml.jackson.databind.JsonNode;
+import com.fasterxml.jackson.databind.ObjectMapper;
+import com.fasterxml.jackson.databind.node.ArrayNode;
+import com.fasterxml.jackson.databind.node.ObjectNode;
+import java.io.BufferedReader;
+import java.io.IOException;
+import java.io.InputStreamReader;
+import java.io.PrintStream;
+import java.nio.charset.StandardCharsets;
+import java.nio.file.Files;
+import java.nio.file.Path;
+import java.util.Comparator;
+import java.util.HashMap;
+import java.util.LinkedHashMap;
+import java.util.LinkedHashSet;
+import java.util.Map;
+import java.util.Properties;
+import java.util.Set;
+import java.util.stream.Stream;
+import org.apache.kafka.common.serialization.StringSerializer;
+import org.apache.kafka.streams.KeyValue;
+import org.apache.kafka.streams.TestInputTopic;
+import org.apache.kafka.streams.TestOutputTopic;
+import org.apache.kafka.streams.TopologyTestDriver;
+import org.apache.kafka.streams.kstream.Windowed;
+import org.apache.kafka.streams.state.KeyValueIterator;
+import org.apache.kafka.streams.state.ValueAndTimestamp;
+import org.apache.kafka.streams.state.VersionedRecord;
+import org.apache.kafka.streams.test.TestRecord;
+
+/**
+ * Runs cases through Kafka Streams' TopologyTestDriver: a JSON line in, a JSON line out.
+ *
+ * <p>In: {"cache": bytes, "steps": [...], "records": [[topic, key, value, timestamp], ...]}. Out: {"outputs": [{topic:
+ * [[key, value, timestamp], ...]}, ...], one object per record, "stores": {name: [[key, value, timestamp], ...]}}; a
+ * windowed key is [key, start, end], a session has no timestamp; every value is a text or null. An exception gives
+ * "error" and "at", the number of the record, or -1 where the topology could not be built.
+ */
+public final class Oracle {
+  private static final ObjectMapper JSON = new ObjectMapper();
+
+  private Oracle() {}
+
+  public static void main(String[] arguments) throws Exception {
+    // What libraries print must not come between the answers.
+    PrintStream answers = new PrintStream(System.out, true, StandardCharsets.UTF_8);
+    System.setOut(System.err);
+    BufferedReader lines = new BufferedReader(new InputStreamReader(System.in, StandardCharsets.UTF_8));
+    for (String line; (line = lines.readLine()) != null; ) {
+      Path state = Files.createTempDirectory(Path.of(arguments[0]), "state");
+      answers.println(JSON.writeValueAsString(run(JSON.readTree(line), state.toString())));
+      remove(state);
+    }
+  }
+
+  private static ObjectNode run(JsonNode test, String stateDirectory) {
+    ObjectNode answer = JSON.createObjectNode();
+    int at = -1;
+    TopologyTestDriver driver = null;
+    try {
+      Program program = new Program(test.get("steps"));
+      driver = new TopologyTestDriver(program.builder.build(), properties(test, stateDirectory));
+      Map<String, TestInputTopic<String, String>> inputs = new HashMap<>();
+      Map<String, TestOutputTopic<Object, Object>> sinks = new LinkedHashMap<>();
+      for (Map.Entry<String, Program.Flow> sink : program.sinks.entrySet()) {
+        Program.Flow flow = sink.getValue();
+        sinks.put(sink.getKey(),
+            driver.createOutputTopic(sink.getKey(), flow.key().deserializer(), flow.value().deserializer()));
+      }
+      ArrayNode outputs = answer.putArray("outputs");
+      for (JsonNode record : test.get("records")) {
+        at++;
+        TopologyTestDriver running = driver;
+        inputs.computeIfAbsent(record.get(0).asText(),
+            topic -> running.createInputTopic(topic, new StringSerializer(), new StringSerializer()))
+            .pipeInput(text(record.get(1)), text(record.get(2)), record.get(3).asLong());
+        outputs.add(drained(sinks));
+      }
+      ObjectNode stores = answer.putObject("stores");
+      for (Map.Entry<String, Program.Held> store : program.stores.entrySet()) {
+        stores.set(store.getKey(), contents(driver, store.getKey(), store.getValue().kind(), test.get("records")));
+      }
+    } catch (RuntimeException problem) {
+      Throwable cause = problem;
+      while (cause.getCause() != null) cause = cause.getCause();
+      answer.put("error", cause.getClass().getSimpleName() + ": " + cause.getMessage()).put("at", at);
+      if (test.has("trace")) problem.printStackTrace();
+    } finally {
+      close(driver);
+    }
+    return answer;
+  }
+
+  private static void close(TopologyTestDriver driver) {
+    try {
+      if (driver != null) driver.close();
+    } catch (RuntimeException afterFailure) {
+      // The failure is in the answer already.
+    }
+  }
+
+  private static void remove(Path directory) throws IOException {
+    try (Stream<Path> files = Files.walk(directory)) {
+      for (Path file : files.sorted(Comparator.reverseOrder()).toList()) Files.delete(file);
+    }
+  }
+
+  private static Properties properties(JsonNode test, String stateDirectory) {
+    Properties properties = new Properties();
+    properties.put("application.id", "conformance");
+    properties.put("statestore.cache.max.bytes", test.get("cache").asText());
+    properties.put("state.dir", stateDirectory);
+    if (!test.has("full_stores")) properties.put("dsl.store.suppliers.class", QuickStores.class.getName());
+    properties.put("default.key.serde", "org.apache.kafka.common.serialization.Serdes$StringSerde");
+    properties.put("default.value.serde", "org.apache.kafka.common.serialization.Serdes$StringSerde");
+    return properties;
+  }
+
+  private static ObjectNode drained(Map<String, TestOutputTopic<Object, Object>> sinks) {
+    ObjectNode caused = JSON.createObjectNode();
+    for (Map.Entry<String, TestOutputTopic<Object, Object>> sink : sinks.entrySet()) {
+      if (sink.getValue().isEmpty()) continue;
+      ArrayNode rows = caused.putArray(sink.getKey());
+      for (TestRecord<Object, Object> record : sink.getValue().readRecordsToList()) {
+        row(rows, record.key(), record.value()).add(record.timestamp());
+      }
+    }
+    return caused;
+  }
+
+  private static ArrayNode contents(TopologyTestDriver driver, String store, String kind, JsonNode records) {
+    ArrayNode rows = JSON.createArrayNode();
+    switch (kind) {
+      case "key_value" -> {
+        try (var all = driver.<Object, Object>getTimestampedKeyValueStore(store).all()) { timed(rows, all); }
+      }
+      case "window" -> {
+        try (var all = driver.<Object, Object>getTimestampedWindowStore(store).all()) { timed(rows, all); }
+      }
+      case "session" -> {
+        try (var all = driver.<Object, Object>getSessionStore(store).fetch(null, null)) {
+          while (all.hasNext()) {
+            KeyValue<Windowed<Object>, Object> each = all.next();
+            row(rows, each.key, each.value);
+          }
+        }
+      }
+      default -> versioned(rows, driver, store, records);
+    }
+    return rows;
+  }
+
+  private static <K> void timed(ArrayNode rows, KeyValueIterator<K, ValueAndTimestamp<Object>> all) {
+    while (all.hasNext()) {
+      KeyValue<K, ValueAndTimestamp<Object>> each = all.next();
+      row(rows, each.key, each.value.value()).add(each.value.timestamp());
+    }
+  }
+
+  // A versioned store cannot be walked through: its keys are those of the records.
+  private static void versioned(ArrayNode rows, TopologyTestDriver driver, String store, JsonNode records) {
+    Set<String> keys = new LinkedHashSet<>();
+    records.forEach(record -> { if (!record.get(1).isNull()) keys.add(record.get(1).asText()); });
+    for (String key : keys) {
+      VersionedRecord<Object> latest = driver.<Object, Object>getVersionedKeyValueStore(store).get(key);
+      if (latest != null) row(rows, key, latest.value()).add(latest.timestamp());
+    }
+  }
+
+  private static ArrayNode row(ArrayNode rows, Object key, Object value) {
+    ArrayNode row = rows.addArray();
+    if (key instanceof Windowed<?> window) {
+      row.addArray().add((String) window.key()).add(window.window().start()).add(window.window().end());
+    } else {
+      row.add((String) key);
+    }
+    return row.add(value == null ? null : value.toString());
+  }
+
+  private static String text(JsonNode node) { return node.isNull() ? null : node.asText(); }
+}

@@ -1,0 +1,411 @@
+"""A case's topology in Penstock's words, and its answer from Penstock's own test driver.
+
+oracle/Program.java and oracle/Oracle.java do the same with Kafka Streams.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from datetime import timedelta
+from typing import Any
+
+import penstock as ps
+from penstock.errors import PenstockError
+from penstock.testing import TopologyTestDriver
+from tests.conformance import functions as words
+from tests.conformance.cases import Case, Step
+
+Answer = dict[str, Any]
+
+
+class UnsupportedError(Exception):
+    """Penstock has no such operator, or not with these options."""
+
+    def __init__(self, operator: str, reason: str) -> None:
+        super().__init__(f"{operator}: {reason}")
+        self.operator = operator
+
+
+@dataclass(frozen=True)
+class _Flow:
+    """What a step gave; `span` is the size of the windows of a windowed key."""
+
+    node: Any
+    key: str = "text"  # text, time, session
+    longs: bool = False
+    span: int = 0
+    table: bool = False
+
+    @property
+    def value(self) -> type:
+        return int if self.longs else str
+
+
+def run(case: Case) -> Answer:
+    """What Penstock gives, in the oracle's shape. Raises `UnsupportedError`."""
+    program = _Program(case)
+    try:
+        driver = TopologyTestDriver(program.app)
+    except PenstockError as error:
+        return {"error": str(error), "at": -1}
+    answer: Answer = {"outputs": []}
+    for number, (topic, key, value, time) in enumerate(case.records):
+        try:
+            driver.input_topic(topic, key=str, value=str).pipe(key, value, timestamp=time)
+        except Exception as error:  # noqa: BLE001 - whatever it is, it is part of the answer
+            return {**answer, "error": f"{type(error).__name__}: {error}", "at": number}
+        answer["outputs"].append(_drained(driver, program.sinks))
+    answer["stores"] = {name: _contents(driver, name, program) for name in program.stores}
+    return answer
+
+
+def supported(case: Case) -> bool:
+    """Whether Penstock has all that the case needs."""
+    try:
+        _Program(case)
+    except UnsupportedError:
+        return False
+    return True
+
+
+def _drained(driver: TopologyTestDriver, sinks: dict[str, _Flow]) -> dict[str, list[Any]]:
+    caused = {}
+    for topic, flow in sinks.items():
+        # As bytes: what stands in the topic is part of the answer.
+        rows = driver.output_topic(topic, key=bytes, value=bytes).read_all()
+        if rows:
+            caused[topic] = [[_key(flow, r.key), _value(flow, r.value), r.timestamp] for r in rows]
+    return caused
+
+
+def _key(flow: _Flow, data: bytes | None) -> Any:
+    if data is None:
+        return None
+    if flow.key == "time":
+        (start,) = struct.unpack(">q", data[-8:])
+        return [data[:-8].decode(), start, start + flow.span]
+    if flow.key == "session":
+        end, start = struct.unpack(">qq", data[-16:])
+        return [data[:-16].decode(), start, end]
+    return data.decode()
+
+
+def _value(flow: _Flow, data: bytes | None) -> str | None:
+    if data is None:
+        return None
+    return str(struct.unpack(">q", data)[0]) if flow.longs else data.decode()
+
+
+def _contents(driver: TopologyTestDriver, name: str, program: _Program) -> list[list[Any]]:
+    view = driver.store(name)
+    rows: list[list[Any]] = []
+    for key in view:
+        shown = list(key) if isinstance(key, tuple) else key
+        row = [shown, words.text(view[key])]
+        rows.append(row if program.stores[name] == "session" else [*row, view.timestamp(key)])
+    return rows
+
+
+class _Program:
+    """Builds the steps one after the other."""
+
+    def __init__(self, case: Case) -> None:
+        self.app = ps.Application("conformance", statestore_cache_max_bytes=case.cache)
+        self.sinks: dict[str, _Flow] = {}
+        self.stores: dict[str, str] = {}  # key_value, window or session
+        self._flows: dict[str, _Flow] = {}
+        for step in case.steps:
+            try:
+                self._build(step)
+            except (AttributeError, TypeError, NotImplementedError) as error:
+                raise UnsupportedError(_operator(step), str(error)) from error
+
+    def _build(self, step: Step) -> None:
+        builders: dict[str, Callable[[Step], _Flow | None]] = {
+            "stream": self._stream,
+            "table": self._table,
+            "global_table": self._global_table,
+            "filter": self._filter,
+            "filter_not": self._filter,
+            "map_values": self._map_values,
+            "map": self._map,
+            "flat_map": self._flat_map,
+            "flat_map_values": self._flat_map_values,
+            "select_key": self._select_key,
+            "merge": self._merge,
+            "branch": self._branch,
+            "repartition": self._repartition,
+            "to": self._to,
+            "to_table": self._to_table,
+            "to_stream": self._to_stream,
+            "group_by_key": self._group_by_key,
+            "group_by": self._group_by,
+            "count": self._aggregate,
+            "reduce": self._aggregate,
+            "aggregate": self._aggregate,
+            "cogroup": self._cogroup,
+            "suppress": self._suppress,
+            "join": self._join,
+        }
+        flow = builders[step["op"]](step)
+        if flow is not None:
+            self._flows[step["id"]] = flow
+
+    def _from(self, step: Step) -> _Flow:
+        return self._flows[step["from"]]
+
+    def _kept(self, step: Step, kind: str = "key_value") -> dict[str, Any]:
+        """The options of a step's store; its name goes first, not here."""
+        if "store" in step:
+            self.stores[step["store"]] = kind
+        options = {} if step.get("caching", True) else {"caching": False}
+        return options if "retention" not in step else {**options, "retention": _retention(step)}
+
+    # Sources
+
+    def _stream(self, step: Step) -> _Flow:
+        topics = step["topics"]
+        given = topics[0] if len(topics) == 1 else topics
+        return _Flow(self.app.stream(given, key=str, value=str))
+
+    def _table(self, step: Step) -> _Flow:
+        if "versioned" in step:
+            raise UnsupportedError("versioned table", "cases do not use it yet")
+        options = self._kept(step)
+        node = self.app.table(step["topic"], step["store"], key=str, value=str, **options)
+        return _Flow(node, table=True)
+
+    def _global_table(self, step: Step) -> _Flow:
+        options = self._kept(step)
+        app: Any = self.app
+        return _Flow(app.global_table(step["topic"], step["store"], key=str, value=str, **options))
+
+    # Stateless steps
+
+    def _filter(self, step: Step) -> _Flow:
+        flow = self._from(step)
+        operator = getattr(flow.node, step["op"])
+        return replace(flow, node=operator(words.PREDICATES[step["f"]]))
+
+    def _map_values(self, step: Step) -> _Flow:
+        flow = self._from(step)
+        node = flow.node.map_values(words.VALUES[step["f"]], value=str)
+        return replace(flow, node=node, longs=False)
+
+    def _map(self, step: Step) -> _Flow:
+        node = self._from(step).node.map(words.PAIRS[step["f"]], key=str, value=str)
+        return _Flow(node)
+
+    def _flat_map(self, step: Step) -> _Flow:
+        node = self._from(step).node.flat_map(words.FLAT_PAIRS[step["f"]], key=str, value=str)
+        return _Flow(node)
+
+    def _flat_map_values(self, step: Step) -> _Flow:
+        flow = self._from(step)
+        node = flow.node.flat_map_values(words.FLAT_VALUES[step["f"]], value=str)
+        return replace(flow, node=node, longs=False)
+
+    def _select_key(self, step: Step) -> _Flow:
+        flow = self._from(step)
+        node = flow.node.select_key(words.KEYS[step["f"]], key=str)
+        return replace(flow, node=node, key="text")
+
+    def _merge(self, step: Step) -> _Flow:
+        flow = self._from(step)
+        return replace(flow, node=flow.node.merge(self._flows[step["with"]].node))
+
+    def _branch(self, step: Step) -> None:
+        flow = self._from(step)
+        split = flow.node.split(name=step["name"] + "-")
+        for number, word in enumerate(step["f"]):
+            split = split.branch(words.PREDICATES[word], name=f"b{number}")
+        parts = split.default_branch(name="rest")
+        names = [f"{step['name']}-b{number}" for number in range(len(step["f"]))]
+        names.append(f"{step['name']}-rest")
+        for name, given in zip(names, step["ids"], strict=True):
+            self._flows[given] = replace(flow, node=parts[name])
+
+    def _repartition(self, step: Step) -> _Flow:
+        flow = self._from(step)
+        return replace(flow, node=flow.node.repartition(name=step["name"]))
+
+    def _to(self, step: Step) -> None:
+        flow = self._from(step)
+        flow.node.to(step["topic"])
+        self.sinks[step["topic"]] = flow
+
+    def _to_table(self, step: Step) -> _Flow:
+        flow = self._from(step)
+        options = self._kept(step)
+        node = flow.node.to_table(step["store"], name=step["name"], **options)
+        return replace(flow, node=node, table=True)
+
+    def _to_stream(self, step: Step) -> _Flow:
+        flow = self._from(step)
+        return replace(flow, node=flow.node.to_stream(), table=False)
+
+    # Groups
+
+    def _group_by_key(self, step: Step) -> _Flow:
+        flow = self._from(step)
+        return replace(flow, node=flow.node.group_by_key(**_named(step)))
+
+    def _group_by(self, step: Step) -> _Flow:
+        flow = self._from(step)
+        if flow.table:
+            pairs = words.PAIRS[step["f"]]
+            node = flow.node.group_by(pairs, key=str, value=str, **_named(step))
+            return _Flow(node, table=True)
+        node = flow.node.group_by(words.KEYS[step["f"]], key=str, **_named(step))
+        return replace(flow, node=node, key="text")
+
+    def _aggregate(self, step: Step) -> _Flow:
+        flow, window = self._from(step), step.get("window")
+        if flow.table:
+            return self._aggregate_table(step, flow)
+        node, key = flow.node, "text"
+        if window is not None:
+            key = "session" if window["kind"] == "session" else "time"
+            node = node.windowed_by(_windows(window))
+            node = node.emit_on_window_close() if window.get("emit") == "close" else node
+        options = self._kept(step, _store_kind(window))
+        longs = step["op"] == "count" or (step["op"] == "reduce" and flow.longs)
+        result = _Flow(None, key=key, longs=longs, span=(window or {}).get("size", 0), table=True)
+        if step["op"] == "count":
+            return replace(result, node=node.count(step["store"], **options))
+        if step["op"] == "reduce":
+            fold = words.FOLDS[step["f"]]
+            return replace(result, node=node.reduce(fold, step["store"], **options))
+        options |= {"merger": _merged} if key == "session" else {}
+        folded = node.aggregate(
+            _initial, _aggregator(step["f"]), step["store"], value=str, **options
+        )
+        return replace(result, node=folded)
+
+    def _aggregate_table(self, step: Step, flow: _Flow) -> _Flow:
+        options = self._kept(step)
+        if step["op"] == "count":
+            return _Flow(flow.node.count(step["store"], **options), longs=True, table=True)
+        if step["op"] == "reduce":
+            add, take = words.FOLDS[step["f"]], words.FOLDS[step["g"]]
+            return _Flow(flow.node.reduce(add, take, step["store"], **options), table=True)
+        folds = _aggregator(step["f"]), _aggregator(step["g"])
+        node = flow.node.aggregate(_initial, *folds, step["store"], value=str, **options)
+        return _Flow(node, table=True)
+
+    def _cogroup(self, step: Step) -> _Flow:
+        grouped: Any = None
+        for origin, word in zip(step["from"], step["f"], strict=True):
+            node, fold = self._flows[origin].node, _aggregator(word)
+            grouped = node.cogroup(fold) if grouped is None else grouped.cogroup(node, fold)
+        window = step.get("window")
+        options = self._kept(step, _store_kind(window))
+        if window is None:
+            return _Flow(
+                grouped.aggregate(_initial, step["store"], value=str, **options), table=True
+            )
+        session = window["kind"] == "session"
+        options |= {"merger": _merged} if session else {}
+        windowed = grouped.windowed_by(_windows(window))
+        node = windowed.aggregate(_initial, step["store"], value=str, **options)
+        return _Flow(node, key="session" if session else "time", span=window["size"], table=True)
+
+    # Tables and joins
+
+    def _suppress(self, step: Step) -> _Flow:
+        flow = self._from(step)
+        buffer = _buffer(step.get("buffer"))
+        if step["until"] == "window_closes":
+            rule = _of("until_window_closes")(buffer)
+        else:
+            rule = _of("until_time_limit")(_ms(step["limit"]), buffer)
+        return replace(flow, node=flow.node.suppress(rule, name=step["name"]))
+
+    def _join(self, step: Step) -> _Flow:
+        left, right = self._from(step), self._flows[step["with"]]
+        method = {"inner": "join", "left": "left_join", "outer": "outer_join"}[step["kind"]]
+        join, joiner = getattr(left.node, method), words.JOINERS[step["f"]]
+        options: dict[str, Any] = {"name": step["name"]}
+        if "window" in step:
+            window = {side: _ms(step["window"][side]) for side in ("before", "after", "grace")}
+            node = join(right.node, joiner, _of("join_window")(**window), value=str, **options)
+        elif "select" in step:
+            selector = words.KEYS[step["select"]]
+            node = join(right.node, joiner, key_selector=selector, value=str)
+        elif not left.table:
+            node = join(right.node, joiner, value=str, **options)
+        else:
+            if "foreign_key" in step:
+                options["foreign_key"] = words.FOREIGN_KEYS[step["foreign_key"]]
+            options |= self._kept(step)
+            node = join(right.node, joiner, store=step.get("store"), value=str, **options)
+        return replace(left, node=node, longs=False)
+
+
+def _operator(step: Step) -> str:
+    """What the step is called in a list of what is missing."""
+    window = step.get("window")
+    if step["op"] == "join":
+        kind = next(
+            (kind for kind in ("window", "select", "foreign_key") if kind in step), "tables"
+        )
+        return f"join ({kind})"
+    return step["op"] if window is None else f"{step['op']} ({window['kind']})"
+
+
+def _of(name: str) -> Any:
+    """A name of the package, looked up late: it may not be there yet."""
+    return getattr(ps, name)
+
+
+def _ms(milliseconds: int) -> timedelta:
+    return timedelta(milliseconds=milliseconds)
+
+
+def _retention(step: Step) -> timedelta:
+    return _ms(step["retention"])
+
+
+def _named(step: Step) -> dict[str, str]:
+    return {"name": step["name"]} if "name" in step else {}
+
+
+def _initial() -> str:
+    return words.INITIAL
+
+
+def _aggregator(word: str) -> Callable[[Any, Any, Any], str | None]:
+    return lambda _key, value, total: words.FOLDS[word](total, value)
+
+
+def _merged(_key: Any, left: Any, right: Any) -> str:
+    return words.merge(left, right)
+
+
+def _store_kind(window: Step | None) -> str:
+    if window is None:
+        return "key_value"
+    return "session" if window["kind"] == "session" else "window"
+
+
+def _windows(window: Step) -> Any:
+    size, grace = _ms(window["size"]), _ms(window["grace"])
+    if window["kind"] == "hopping":
+        return _of("hopping")(size, advance=_ms(window["advance"]), grace=grace)
+    return _of(window["kind"])(size, grace=grace)
+
+
+def _buffer(buffer: Step | None) -> Any:
+    if buffer is None:
+        return _of("unbounded")()
+    if "max_records" in buffer:
+        limited = _of("max_records")(buffer["max_records"])
+    else:
+        limited = _of("max_bytes")(buffer["max_bytes"])
+    return (
+        limited.emit_early_when_full()
+        if buffer["full"] == "emit"
+        else limited.shut_down_when_full()
+    )

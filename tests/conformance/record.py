@@ -1,0 +1,51 @@
+"""`python -m tests.conformance.record`: keep cases with Kafka Streams' answers for `make test`.
+
+The recorded set is what test_recorded.py replays without Java. It holds the cases that Penstock's
+operators can build, spread over all pairs of stateful operators.
+"""
+
+from __future__ import annotations
+
+import gzip
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from tests.conformance import programs
+from tests.conformance.cases import Case, make_case
+from tests.conformance.oracle import Oracle
+
+RECORDED = Path(__file__).parent / "recorded" / "cases.json.gz"
+# Far from the seeds that people try by hand, and one for each pair of stateful operators.
+FIRST_SEED = 1_000_192
+SEEDS = 256
+
+
+def recorded() -> Iterator[tuple[Case, dict[str, Any]]]:
+    """The recorded cases with their answers."""
+    with gzip.open(RECORDED, "rt", encoding="utf-8") as lines:
+        for line in lines:
+            row = json.loads(line)
+            yield Case.from_json(row["case"]), row["answer"]
+
+
+def main() -> None:
+    """Write the recorded set anew."""
+    cases = [make_case(seed) for seed in range(FIRST_SEED, FIRST_SEED + SEEDS)]
+    cases = [case for case in cases if programs.supported(case)]
+    RECORDED.parent.mkdir(exist_ok=True)
+    # No time and no name in the file: the same answers are the same bytes.
+    with (
+        Oracle() as oracle,
+        RECORDED.open("wb") as file,
+        gzip.GzipFile("", "wb", fileobj=file, mtime=0) as packed,
+    ):
+        for case, answer in oracle.ask_all(cases):
+            row = {"case": case.as_json(), "answer": answer}
+            packed.write(json.dumps(row, ensure_ascii=False).encode() + b"\n")
+    print(f"{len(cases)} cases, {RECORDED.stat().st_size} bytes")
+
+
+if __name__ == "__main__":
+    main()

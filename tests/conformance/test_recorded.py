@@ -1,0 +1,34 @@
+"""Goal: Penstock gives the records, order, times and stores that Kafka Streams gave.
+
+Method: replay the recorded cases and known tables in Penstock's test driver; no Java runs here.
+"""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.conformance import programs
+from tests.conformance.cases import Case, printed
+from tests.conformance.compare import Answer, difference, side_by_side
+from tests.conformance.known import KNOWN, Known
+from tests.conformance.record import recorded
+
+
+@pytest.mark.parametrize(
+    ("case", "expected"),
+    [pytest.param(case, answer, id=f"seed-{case.seed}") for case, answer in recorded()],
+)
+def test_penstock_gives_the_recorded_answer(case: Case, expected: Answer) -> None:
+    actual = programs.run(case)
+    reason = difference(case, expected, actual)
+    assert reason is None, (
+        f"{reason}\n{printed(case)}\n{side_by_side(case, expected, actual)}\n"
+        f"Its smallest form: python -m tests.conformance 1 {case.seed}"
+    )
+
+
+@pytest.mark.parametrize(
+    "known", [each for each in KNOWN if programs.supported(each.case)], ids=lambda each: each.name
+)
+def test_penstock_gives_the_known_results(known: Known) -> None:
+    assert known.shown(programs.run(known.case)) == known.expected

@@ -1,0 +1,118 @@
+"""Errors in the stream: fail, go on, or send the record to the dead letters."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+import penstock as ps
+from penstock.errors import ConfigError, DeserializationError, UserFunctionError
+from penstock.testing import TopologyTestDriver
+
+DEAD = "dead-letters"
+
+
+def application(**options: Any) -> ps.Application:
+    app = ps.Application("handlers", **options)
+    numbers = app.stream("in", key=str, value=int)
+    numbers.map_values(lambda value: 10 // value, value=int).to("out")
+    numbers.to("copy")
+    return app
+
+
+def pipe(app: ps.Application, *values: int, headers: Any = ()) -> TopologyTestDriver:
+    driver = TopologyTestDriver(app)
+    topic = driver.input_topic("in", key=str, value=int)
+    for time, value in enumerate(values):
+        topic.pipe("k", value, timestamp=time, headers=headers)
+    return driver
+
+
+def pairs(driver: TopologyTestDriver, topic: str) -> list[Any]:
+    return driver.output_topic(topic, key=str, value=int).read_pairs()
+
+
+def test_by_default_a_raising_function_stops() -> None:
+    with pytest.raises(UserFunctionError, match="ZeroDivisionError"):
+        pipe(application(), 5, 0)
+
+
+def test_continue_drops_the_record_where_it_failed_and_nowhere_else() -> None:
+    driver = pipe(application(processing_exception_handler="continue"), 5, 0, 2)
+    assert pairs(driver, "out") == [("k", 2), ("k", 5)]
+    assert pairs(driver, "copy") == [("k", 5), ("k", 0), ("k", 2)]
+    assert driver.dropped == {"failed": 1}
+
+
+def test_dead_letters_have_the_input_record_and_the_reason() -> None:
+    app = application(
+        processing_exception_handler="dead_letter", errors_dead_letter_queue_topic_name=DEAD
+    )
+    driver = pipe(app, 5, 0, headers=(("trace", b"7"),))
+    [letter] = driver.output_topic(DEAD, key=str, value=int).read_all()
+    headers = dict(letter.headers)
+    assert (letter.key, letter.value, letter.timestamp) == ("k", 0, 1)
+    assert headers["trace"] == b"7"
+    assert headers["__streams.errors.exception"] == b"ZeroDivisionError"
+    assert headers["__streams.errors.topic"] == b"in"
+    assert headers["__streams.errors.partition"] == b"0"
+    assert headers["__streams.errors.offset"] == b"1"
+    assert b"10 // value" in headers["__streams.errors.stacktrace"]
+    assert pairs(driver, "out") == [("k", 2)]
+
+
+def test_undecodable_records_go_to_the_dead_letters_byte_for_byte() -> None:
+    app = application(
+        deserialization_exception_handler="dead_letter", errors_dead_letter_queue_topic_name=DEAD
+    )
+    driver = TopologyTestDriver(app)
+    driver.input_topic("in", key=bytes, value=bytes).pipe(b"k", b"short", timestamp=3)
+    [letter] = driver.output_topic(DEAD, key=bytes, value=bytes).read_all()
+    assert (letter.key, letter.value, letter.timestamp) == (b"k", b"short", 3)
+    assert driver.dropped == {"undecodable": 1}
+    strict = TopologyTestDriver(application()).input_topic("in", key=bytes, value=bytes)
+    with pytest.raises(DeserializationError):
+        strict.pipe(b"k", b"short")
+
+
+def test_what_a_serde_refuses_is_a_production_error() -> None:
+    def build(**options: Any) -> ps.Application:
+        app = ps.Application("production", **options)
+        app.stream("in", key=str, value=int).map_values(str, value=int).to("out")
+        return app
+
+    with pytest.raises(UserFunctionError, match="cannot write"):
+        pipe(build(), 1)
+    driver = pipe(build(production_exception_handler="continue"), 1)
+    assert pairs(driver, "out") == []
+    assert driver.dropped == {"failed": 1}
+
+
+def test_dropped_records_go_to_the_dead_letters_if_asked() -> None:
+    app = ps.Application(
+        "late", errors_dead_letter_queue_topic_name=DEAD, dead_letter_dropped_records=True
+    )
+    app.stream("in", key=str, value=int).group_by_key().count("counts")
+    driver = TopologyTestDriver(app)
+    driver.input_topic("in", key=str, value=int).pipe(None, 4)
+    [letter] = driver.output_topic(DEAD, key=str, value=int).read_all()
+    assert letter.value == 4
+    assert dict(letter.headers)["__streams.errors.message"] == b"null_key"
+
+
+def test_a_handler_without_a_topic_to_send_to_is_refused() -> None:
+    with pytest.raises(ConfigError, match="none is named"):
+        application(processing_exception_handler="dead_letter")
+
+
+def test_timestamps_topics_and_partitions_by_functions() -> None:
+    app = ps.Application("functions")
+    events = app.stream("in", key=str, value=int, timestamp=lambda key, value, time: value * 100)
+    events.to(lambda key, value: "even" if value % 2 == 0 else "odd")
+    events.print("seen")
+    driver = pipe(app, 3, 4, -1)
+    [odd] = driver.output_topic("odd", key=str, value=int).read_all()
+    [even] = driver.output_topic("even", key=str, value=int).read_all()
+    assert (odd.value, odd.timestamp, even.value, even.timestamp) == (3, 300, 4, 400)
+    assert driver.dropped == {"negative_timestamp": 1}
