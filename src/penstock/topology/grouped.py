@@ -49,13 +49,16 @@ class KGroupedStream(Generic[K, V]):
 
     def reduce(
         self,
-        reducer: Callable[[V, V], V],
+        reducer: Callable[[V, V], V | None],
         name: str | None = None,
         *,
         caching: bool = True,
         logging: Logging = True,
     ) -> KTable[K, V]:
-        """Combine each key's values by `reducer(aggregate, value)`; the first value starts."""
+        """Combine each key's values by `reducer(aggregate, value)`; the first value starts.
+
+        A reducer that returns `None` deletes the key.
+        """
         return table_of(
             self.grouping.aggregate(
                 Aggregation(
@@ -147,8 +150,8 @@ class KGroupedTable(Generic[K, V]):
 
     def reduce(
         self,
-        adder: Callable[[V, V], V],
-        subtractor: Callable[[V, V], V],
+        adder: Callable[[V, V], V | None],
+        subtractor: Callable[[V, V], V | None],
         name: str | None = None,
         *,
         caching: bool = True,

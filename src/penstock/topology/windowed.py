@@ -65,7 +65,7 @@ class WindowedKStream(Generic[K, V]):
 
     def reduce(
         self,
-        reducer: Callable[[V, V], V],
+        reducer: Callable[[V, V], V | None],
         name: str | None = None,
         *,
         retention: timedelta | None = None,
