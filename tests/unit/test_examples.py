@@ -87,8 +87,8 @@ def test_a_count_has_a_changelog_of_its_own_settings() -> None:
     (store,) = example.application().build().stores
     assert store.changelog_config == CHANGELOG
     totals = Counter(record.key for record in first_minutes(example, 0.5))
-    assert dict(driver.store("pulse-totals")) == totals
-    assert dict(pairs(example, driver, "pulse-totals")) == totals
+    assert dict(driver.store("beat-counts")) == totals
+    assert dict(pairs(example, driver, "beat-totals")) == totals
 
 
 def test_a_patient_who_checks_out_is_forgotten() -> None:

@@ -84,7 +84,7 @@ EXAMPLES = {
     example.name: example
     for example in (
         Example(program=patient_monitoring, test_data=data.patients, time_scale=20),
-        Example(program=topic_configs, test_data=data.pulses),
+        Example(program=topic_configs, test_data=data.beats),
         Example(program=tombstone, test_data=data.patient_events),
         Example(program=word_count, test_data=data.lines),
         Example(program=leaderboard, test_data=data.scores),

@@ -9,7 +9,7 @@ from __future__ import annotations
 import heapq
 import random
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import count
 from typing import Any
 
@@ -71,13 +71,13 @@ def patients() -> Iterator[InputRecord]:
     return (record for _, record in merged)
 
 
-def pulses() -> Iterator[InputRecord]:
+def beats() -> Iterator[InputRecord]:
     """Beats alone, of the same patients."""
-    return (record for record in patients() if record.topic == "pulse-events")
+    return (replace(each, topic="beats") for each in patients() if each.topic == "pulse-events")
 
 
 def patient_events() -> Iterator[InputRecord]:
-    """Patients who come, are seen to and leave, four events a second."""
+    """Patients who come, are seen to and leave, ten events a second."""
     chance = random.Random(11)
     inside: dict[str, int] = {}
     for number in count():
@@ -85,7 +85,7 @@ def patient_events() -> Iterator[InputRecord]:
         stage = inside.pop(name, 0)
         if stage < len(_EVENTS) - 1:
             inside[name] = stage + 1
-        yield InputRecord("patient-events", name, _EVENTS[stage], number * 250)
+        yield InputRecord("patient-events", name, _EVENTS[stage], number * 100)
 
 
 def lines() -> Iterator[InputRecord]:

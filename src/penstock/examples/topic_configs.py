@@ -15,11 +15,11 @@ def application(**options: Any) -> ps.Application:
     """The application, with options of `Config`."""
     app = ps.Application("topic-configs", **options)
     (
-        app.stream("pulse-events", key=str, value=bytes)
+        app.stream("beats", key=str, value=bytes)
         .group_by_key()
-        .count("pulse-totals", logging=CHANGELOG)
+        .count("beat-counts", logging=CHANGELOG)
         .to_stream()
-        .to("pulse-totals")
+        .to("beat-totals")
     )
     return app
 
