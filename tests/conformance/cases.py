@@ -490,7 +490,8 @@ class _Draft:
         return self.join(flow, other, ["inner", "left"])
 
     def global_lookup(self, flow: _Flow) -> _Flow:
-        other = self.add("global_table", topic=self.topic("global"), **self.store())
+        store = self.store()["store"]  # Kafka Streams does not cache a global store.
+        other = self.add("global_table", topic=self.topic("global"), store=store)
         word = self.chance.choice(["inner", "first_of_value", "first_of_value", "none_if_x"])
         return replace(self.join(flow, other, ["inner", "left"], select=word), rekeyed=flow.rekeyed)
 

@@ -325,6 +325,7 @@ class Driver:
             ),
             token=self._parts.coordinator.token,
             timeout_seconds=config.session_timeout.total_seconds() * 0.8,
+            now_ms=time.time_ns() // 1_000_000,
         )
 
     # What came back.

@@ -54,6 +54,8 @@ class Writer:
             batch_num_messages=20_000,
             # Failed deliveries are told one by one; the successes are known from the flush.
             delivery_report_only_error=True,
+            # Where a topic is named by a function, the partition is chosen here, as Java would.
+            partitioner="murmur2_random",
         )
         if self._transactional:
             properties["transactional.id"] = transactional_id

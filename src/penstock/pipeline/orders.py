@@ -60,6 +60,8 @@ class BatchOrder:
     limits: Limits
     token: str
     timeout_seconds: float
+    now_ms: int = 0
+    """The driver's wall clock as the batch was planned, for users' processors."""
 
     @cached_property
     def topics(self) -> tuple[str, ...]:

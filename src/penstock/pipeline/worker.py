@@ -7,7 +7,6 @@ it again. A failed Spark task would be run again by Spark at once, against the s
 from __future__ import annotations
 
 import socket
-import time
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from functools import lru_cache
@@ -109,14 +108,18 @@ class _SliceWork:
         self._records = 0
         self._bytes = 0
         self._ended: Outcome | None = None
+        # A user's processor runs its `init` here, and may raise.
+        self._guarded(self._start)
+
+    def _start(self) -> None:
         self._run = start_slice(
-            _sub_topology(order.sub_topology),
-            application_id=order.application_id,
+            _sub_topology(self._order.sub_topology),
+            application_id=self._order.application_id,
             state=self,
-            limits=order.limits,
-            metadata=slice_order.metadata,
-            partition=TaskId.parse(slice_order.task).partition,
-            now_ms=time.time_ns() // 1_000_000,
+            limits=self._order.limits,
+            metadata=self._slice.metadata,
+            partition=TaskId.parse(self._slice.task).partition,
+            now_ms=self._order.now_ms,
         )
 
     def feed(self, topic: str, rows: pa.RecordBatch) -> None:

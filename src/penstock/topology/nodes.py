@@ -401,6 +401,17 @@ class StoreSpec:
     time_index: TimeIndex | None = None
 
     @property
+    def alive_ms(self) -> int:
+        """How much older than the latest entry one may be to be found.
+
+        As in Kafka Streams a store that emits windows at their close finds them a millisecond
+        longer: with the shortest retention they would expire in the moment in which they close.
+        """
+        assert self.retention_ms is not None
+        keeps_longer = self.kind == "window" and self.time_index is not None
+        return self.retention_ms if keeps_longer else self.retention_ms - 1
+
+    @property
     def segment_ms(self) -> int:
         """How much time one segment of a window or session store spans; segments expire whole."""
         assert self.retention_ms is not None

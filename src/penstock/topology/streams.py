@@ -304,7 +304,6 @@ class KStream(Generic[K, V]):
             key_serde,
             value_serde,
             generated=generated,
-            parts=("SINK", "SOURCE"),
             partitions=partitions,
         )
         return KStream(

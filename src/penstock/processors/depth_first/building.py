@@ -465,8 +465,7 @@ class Builder:
 
 def _timed_state(spec: StoreSpec, reader: ScanReader, rows: list[Row]) -> TimedState:
     kind = SessionState if spec.kind == "session" else WindowState
-    assert spec.retention_ms is not None
-    return kind(spec.name, reader, rows, retention_ms=spec.retention_ms, segment_ms=spec.segment_ms)
+    return kind(spec, reader, rows)
 
 
 def _fold(node: AggregateNode) -> Fold:
