@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import runpy
 from collections import Counter, defaultdict
 from itertools import islice, takewhile
 from typing import Any
@@ -9,9 +11,11 @@ from typing import Any
 import pytest
 
 import penstock as ps
+from penstock.cli import main
 from penstock.examples.catalogue import EXAMPLES, Example, find_example
 from penstock.examples.data import InputRecord
 from penstock.examples.patient_monitoring import Alert
+from penstock.examples.sending import HEAD_START_MS, Pace
 from penstock.examples.topic_configs import CHANGELOG
 from penstock.testing import TopologyTestDriver
 
@@ -141,3 +145,53 @@ def test_test_data_is_always_the_same_and_every_input_has_some(example: Example)
 def test_an_unknown_example_is_answered_with_the_nearest() -> None:
     with pytest.raises(ps.PenstockError, match="Did you mean 'word-count'"):
         find_example("wordcount")
+
+
+def test_records_are_due_by_their_times_or_by_the_rate_and_never_before_their_time() -> None:
+    now = 1_000_000_000_000
+    plain = Pace(start_ms=now)
+    assert plain.base_ms == now
+    assert plain.is_due(500, 9, 500)
+    assert not plain.is_due(501, 9, 500)
+
+    fast = Pace(start_ms=now, time_scale=20)
+    assert (fast.base_ms % MINUTE_MS, now - fast.base_ms >= HEAD_START_MS) == (0, True)
+    assert fast.is_due(10_000, 9, 500)
+    assert not fast.is_due(10_001, 9, 500)
+
+    by_rate = Pace(start_ms=now, rate=10)
+    assert by_rate.is_due(3_600_000, 4, 500)
+    assert not by_rate.is_due(0, 5, 500)
+
+    for pace in (fast, by_rate):
+        caught_up = now - pace.base_ms
+        assert pace.is_due(caught_up + 10_000_000, 0, 10_000_000)
+        assert not pace.is_due(caught_up + 10_000_001, 0, 10_000_000)
+
+
+def test_the_commands_list_examples_and_refuse_what_is_none(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert _status(["example", "list"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert [line.split()[0] for line in lines] == list(EXAMPLES)
+    assert _status(["example", "list", "--json"]) == 0
+    answer = json.loads(capsys.readouterr().out)
+    assert [each["name"] for each in answer["data"]["examples"]] == list(EXAMPLES)
+    for command in (["example", "run"], ["produce-test-data"]):
+        assert _status([*command, "word-coun", "--json"]) == 1
+        answer = json.loads(capsys.readouterr().out)
+        assert (answer["ok"], answer["error"]["code"]) == (False, "config")
+    assert _status(["example", "run"]) == 2
+
+
+def _status(arguments: list[str]) -> object:
+    with pytest.raises(SystemExit) as ended:
+        main(arguments)
+    return ended.value.code
+
+
+@pytest.mark.parametrize("example", EXAMPLES.values(), ids=lambda example: example.name)
+def test_a_program_can_be_run_as_a_file(example: Example) -> None:
+    loaded = runpy.run_path(str(example.file))
+    assert loaded["app"].describe() == example.application().describe()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import threading
 import time
 from collections.abc import Callable
@@ -12,12 +13,14 @@ from typing import Any
 from penstock.application import Application
 from penstock.config import Config
 from penstock.driver.events import Event, StateChanged
+from penstock.errors import PenstockError
 from penstock.examples.catalogue import Example
 from penstock.examples.data import InputRecord
 from penstock.examples.sending import Sender, create_missing_topics
 from penstock.examples.watching import Result, Watcher, lag
 
 SECONDS_TO_SETTLE = 30.0
+SECONDS_TO_FIRST_RESULT = 60.0
 _LOOK_SECONDS = 0.25
 
 
@@ -61,9 +64,16 @@ class ExampleRun:
     options: dict[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        options = {"bootstrap_servers": self.bootstrap_servers, "state_dir": self.state_dir}
-        self._app = self.example.application(**options, **self.options)
-        self._config: Config = self._app.config
+        self._app = self.example.application(**self.options)
+        # Not as an option: whatever the environment says of another Kafka, this run is on this one.
+        self._config: Config = dataclasses.replace(
+            self._app.config,
+            bootstrap_servers=self.bootstrap_servers,
+            state_dir=self.state_dir,
+            kafka={},
+        )
+        self._app.config = self._config
+        self._started = threading.Event()
         self._sending_ends = threading.Event()
         self._ends = threading.Event()
         self._results = 0
@@ -75,21 +85,20 @@ class ExampleRun:
         create_missing_topics(self.example, self._config)
         sender = Sender(self.example, self._config)
         watcher = Watcher(self.example.outputs, self._config, f"{self._app.application_id}-viewer")
-        started = threading.Event()
 
         def hear(event: Event) -> None:
             if isinstance(event, StateChanged):
                 self.listeners.on_state(event.new)
                 if event.new == "running":
-                    started.set()
+                    self._started.set()
                 if event.new in ("stopping", "stopped", "failed"):
                     self._sending_ends.set()
-                    started.set()
+                    self._started.set()
 
         self._app.on_event(hear)
 
         def send() -> None:
-            started.wait()
+            self._started.wait()
             sender.run(
                 self._sending_ends.is_set,
                 records_max=self.records,
@@ -107,7 +116,7 @@ class ExampleRun:
             self._app.run()
         finally:
             self._sending_ends.set()
-            started.set()
+            self._started.set()
             self._ends.set()
             for thread in threads:
                 thread.join()
@@ -132,17 +141,30 @@ class ExampleRun:
         if self.records is None:
             if self.seconds is None:
                 return
-            while not self._results and not self._ends.wait(_LOOK_SECONDS):
-                pass
+            self._wait_first_result()
             self._ends.wait(self.seconds)
             self._sending_ends.set()
         sending.join()
+        self._settle()
+        self._app.stop()
+
+    def _wait_first_result(self) -> None:
+        self._started.wait()
+        deadline = time.monotonic() + SECONDS_TO_FIRST_RESULT
+        while not self._results and not self._ends.wait(_LOOK_SECONDS):
+            if time.monotonic() > deadline:
+                raise PenstockError(
+                    f"The application has run for {SECONDS_TO_FIRST_RESULT:g} s without a result",
+                    where={"example": self.example.name},
+                    hint="Make sure that the machine is not too busy, and try again",
+                )
+
+    def _settle(self) -> None:
         inputs = _inputs(self._app)
         deadline = time.monotonic() + SECONDS_TO_SETTLE
         while not self._settled and time.monotonic() < deadline and not self._ends.is_set():
             time.sleep(_LOOK_SECONDS)
             self._settled = lag(self._config, self._app.application_id, inputs) == 0
-        self._app.stop()
 
 
 def _inputs(app: Application) -> list[str]:
