@@ -109,7 +109,7 @@ class StreamsBuilder:
             changelog_config=changelog_config(logging, held),
             caching=caching,
         )
-        return latest_values(draft, step, spec, after=source)
+        return latest_values(draft, step, spec, after=source, named=store is not None)
 
     def global_table(
         self,

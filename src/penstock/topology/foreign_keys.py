@@ -16,6 +16,8 @@ from penstock.topology.nodes import (
     AggregateNode,
     AnswerRowNode,
     AnswerSubscriptionNode,
+    LatestNode,
+    Node,
     RegisterNode,
     ResolveNode,
     SinkNode,
@@ -181,5 +183,8 @@ def _result(
             changelog_config=changelog_config(join.logging, store),
         )
     )
-    draft.add(AggregateNode(name=step, kind="latest", store=store), after=[parent])
+    node: Node = LatestNode(name=step, store=store)
+    if join.store is not None:
+        node = AggregateNode(name=step, kind="latest", store=store)
+    draft.add(node, after=[parent])
     return Flow(draft, step, key, value, origin=store, reads=(store,))

@@ -130,8 +130,8 @@ def join_streams(
     _check_one_draft(left, right)
     draft = left.draft
     base = name or _base(left, right)
-    left = _copartitioned(left, f"{base}-left", keeps_null_keys=kind.left)
-    right = _copartitioned(right, f"{base}-right", keeps_null_keys=kind.right)
+    left = _copartitioned(left, f"{base}-left")
+    right = _copartitioned(right, f"{base}-right")
     draft.join_partitions(left.step, right.step)
     numbers = [draft.number(f"KSTREAM-{part}-") for part in _join_parts(kind)]
     steps = _join_steps(numbers, name, kind)
@@ -190,7 +190,7 @@ def join_table(
     draft = stream.draft
     prefix = "KSTREAM-LEFTJOIN-" if left else "KSTREAM-JOIN-"
     topic = f"{name or _base(stream, table)}-left"
-    stream = _copartitioned(stream, topic, keeps_null_keys=left)
+    stream = _copartitioned(stream, topic)
     step = draft.step_name(name, prefix)
     draft.join_partitions(stream.step, table.step)
     node = StreamTableJoinNode(
@@ -278,17 +278,13 @@ def _base(left: Flow, right: Flow) -> str:
     return f"{left.origin}-{right.origin}-join"
 
 
-def _copartitioned(flow: Flow, topic: str, *, keeps_null_keys: bool) -> Flow:
-    """The flow, through a repartition topic if its keys were changed.
-
-    A record without a key meets nobody, but an outer join has a result for it all the same.
-    """
+def _copartitioned(flow: Flow, topic: str) -> Flow:
+    """The flow, through a repartition topic if its keys were changed."""
     if not flow.rekeyed:
         return flow
     where = f"The repartition topic {topic!r}"
     key, value = needed(flow.key, "key", where), needed(flow.value, "value", where)
-    parts = ("SINK", "SOURCE") if keeps_null_keys else ("SINK", "FILTER", "SOURCE")
-    source = flow.draft.add_repartition(flow.step, topic, key, value, generated=False, parts=parts)
+    source = flow.draft.add_repartition(flow.step, topic, key, value, generated=False)
     return replace(flow, step=source, rekeyed=False)
 
 

@@ -56,7 +56,12 @@ class FilterNode(Node):
 
 @dataclass(frozen=True, kw_only=True)
 class DropNullKeyNode(Node):
-    """Drops records without a key, which no repartition topic could bring to the right task."""
+    """Drops records without a key, which no repartition topic could bring to the right task.
+
+    With `keeps` it does not: a join behind it has a result for them, whichever task they are in.
+    """
+
+    keeps: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -166,6 +171,11 @@ class MaterializableNode(Node):
     @property
     def stores(self) -> tuple[str, ...]:
         return () if self.store is None else (self.store,)
+
+
+@dataclass(frozen=True, kw_only=True)
+class LatestNode(MaterializableNode):
+    """A table of latest values that keeps none of them: nobody needs to look one up."""
 
 
 @dataclass(frozen=True, kw_only=True)

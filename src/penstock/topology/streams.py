@@ -234,7 +234,7 @@ class KStream(Generic[K, V]):
             changelog_config=changelog_config(logging, held),
             caching=caching,
         )
-        return latest_values(draft, step, store_spec, after=source)
+        return latest_values(draft, step, store_spec, after=source, named=store is not None)
 
     def to(
         self,
