@@ -143,6 +143,7 @@ def prepare(
                     partitions=count,
                     replication_factor=factor,
                     retention_ms=None if store.kind == "key_value" else store.retention_ms,
+                    config=store.changelog_config,
                 )
             )
     prefix = len(application_id) + 1

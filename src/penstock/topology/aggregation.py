@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from penstock.errors import TopologyError
 from penstock.serdes import ChangeSerde, Serde, SessionWindowedSerde, WindowedSerde
+from penstock.topology.changelogs import Logging, changelog_config, is_logged
 from penstock.topology.draft import SerdeOrMissing, needed
 from penstock.topology.flow import Flow, chosen_serde, returned_type
 from penstock.topology.nodes import (
@@ -34,7 +35,7 @@ class Aggregation:
     value: SerdeOrMissing
     store: str | None
     caching: bool
-    logging: bool
+    logging: Logging
     initializer: Callable[[], Any] | None = None
     aggregator: Callable[..., Any] | None = None
     subtractor: Callable[..., Any] | None = None
@@ -91,7 +92,8 @@ class Grouping:
                 name=store,
                 key_serde=key,
                 value_serde=needed(spec.value, "value", where),
-                logging=spec.logging,
+                logging=is_logged(spec.logging),
+                changelog_config=changelog_config(spec.logging, store),
                 caching=spec.caching,
             )
         )
@@ -183,7 +185,8 @@ def window_store(
         key_serde=key,
         value_serde=needed(spec.value, "value", f"The store {store!r}"),
         kind="session" if sessions else "window",
-        logging=spec.logging,
+        logging=is_logged(spec.logging),
+        changelog_config=changelog_config(spec.logging, store),
         # As in Kafka Streams, results at the close of sessions do not come from the cache.
         caching=spec.caching and not (sessions and emit == "close"),
         retention_ms=_retention(store, windows, spec.retention),

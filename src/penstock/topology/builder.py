@@ -8,6 +8,7 @@ from typing import TypeVar
 
 from penstock.errors import TopologyError
 from penstock.serdes import Serde, serde_of
+from penstock.topology.changelogs import Logging, changelog_config, is_logged
 from penstock.topology.draft import Draft, Names
 from penstock.topology.flow import Flow
 from penstock.topology.graph import Topology
@@ -78,7 +79,7 @@ class StreamsBuilder:
         key: type[K] | Serde[K],
         value: type[V] | Serde[V],
         caching: bool = True,
-        logging: bool = True,
+        logging: Logging = True,
         name: str | None = None,
     ) -> KTable[K, V]:
         """A topic as a table: the latest value of each key, in a store.
@@ -104,7 +105,8 @@ class StreamsBuilder:
             name=held,
             key_serde=key_serde,
             value_serde=value_serde,
-            logging=logging,
+            logging=is_logged(logging),
+            changelog_config=changelog_config(logging, held),
             caching=caching,
         )
         return latest_values(draft, step, spec, after=source, named=store is not None)
@@ -154,7 +156,8 @@ class StreamsBuilder:
                 key_serde=serde_of(store.key),
                 value_serde=serde_of(store.value),
                 kind=store.kind,
-                logging=store.logging,
+                logging=is_logged(store.logging),
+                changelog_config=changelog_config(store.logging, store.name),
                 caching=False,
                 persistent=store.persistent,
                 retention_ms=retention,

@@ -9,6 +9,7 @@ from typing import Any
 from penstock.errors import TopologyError
 from penstock.serdes import Serde
 from penstock.serdes.subscription import CombinedKeySerde, ResponseSerde, SubscriptionSerde
+from penstock.topology.changelogs import Logging, changelog_config, is_logged
 from penstock.topology.draft import Draft, SerdeOrMissing, needed
 from penstock.topology.flow import Flow
 from penstock.topology.nodes import (
@@ -39,7 +40,7 @@ class ForeignKeyJoin:
     value: SerdeOrMissing
     store: str | None
     caching: bool
-    logging: bool
+    logging: Logging
     name: str | None
 
 
@@ -175,7 +176,8 @@ def _result(
             key_serde=key,
             value_serde=value,
             caching=join.caching,
-            logging=join.logging,
+            logging=is_logged(join.logging),
+            changelog_config=changelog_config(join.logging, store),
         )
     )
     node: Node = LatestNode(name=step, store=store)

@@ -8,6 +8,7 @@ from typing import Any
 
 from penstock.errors import TopologyError
 from penstock.serdes import JoinSideSerde, Serde, TimedSideSerde
+from penstock.topology.changelogs import Logging, changelog_config, is_logged
 from penstock.topology.draft import Draft, SerdeOrMissing, needed
 from penstock.topology.flow import Flow, chosen_serde, returned_type
 from penstock.topology.nodes import (
@@ -210,7 +211,7 @@ def join_tables(
     value: SerdeOrMissing,
     store: str | None,
     caching: bool,
-    logging: bool,
+    logging: Logging,
     name: str | None,
 ) -> Flow:
     """The table of rows that have the same key in two tables."""
@@ -244,7 +245,12 @@ def join_tables(
         key, serde = needed(left.key, "key", where), needed(value, "value", where)
         draft.add_store(
             StoreSpec(
-                name=store, key_serde=key, value_serde=serde, caching=caching, logging=logging
+                name=store,
+                key_serde=key,
+                value_serde=serde,
+                caching=caching,
+                logging=is_logged(logging),
+                changelog_config=changelog_config(logging, store),
             )
         )
     draft.add(TableMergeNode(name=merge, store=store, left=steps[0], right=steps[1]), after=steps)

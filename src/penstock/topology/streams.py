@@ -10,6 +10,7 @@ from typing import Any, Generic, TypeVar
 
 from penstock.errors import TopologyError
 from penstock.serdes import Serde, serde_of
+from penstock.topology.changelogs import Logging, changelog_config, is_logged
 from penstock.topology.draft import Draft, needed
 from penstock.topology.flow import Flow, chosen_serde, item_type, pair_types, returned_type
 from penstock.topology.grouped import KGroupedStream
@@ -203,7 +204,7 @@ class KStream(Generic[K, V]):
         store: str | None = None,
         *,
         caching: bool = True,
-        logging: bool = True,
+        logging: Logging = True,
         name: str | None = None,
     ) -> KTable[K, V]:
         """The latest value of each key, in a store; a record without a value deletes its key.
@@ -225,7 +226,12 @@ class KStream(Generic[K, V]):
             topic = step if name is not None or draft.names == "kafka_streams" else held
             source = draft.add_repartition(flow.step, topic, key, value)
         store_spec = StoreSpec(
-            name=held, key_serde=key, value_serde=value, logging=logging, caching=caching
+            name=held,
+            key_serde=key,
+            value_serde=value,
+            logging=is_logged(logging),
+            changelog_config=changelog_config(logging, held),
+            caching=caching,
         )
         return latest_values(draft, step, store_spec, after=source, named=store is not None)
 

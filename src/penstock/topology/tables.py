@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from penstock.errors import TopologyError
 from penstock.serdes import Serde, serde_of
+from penstock.topology.changelogs import Logging
 from penstock.topology.draft import Draft, needed
 from penstock.topology.flow import Flow, chosen_serde, pair_types, returned_type
 from penstock.topology.foreign_keys import ForeignKeyJoin, join_foreign_key
@@ -115,7 +116,7 @@ class KTable(Generic[K, V]):
         foreign_key: Callable[[V], K2 | None] | None = None,
         value: type[V3] | Serde[V3] | None = None,
         caching: bool = True,
-        logging: bool = True,
+        logging: Logging = True,
         name: str | None = None,
     ) -> KTable[K, V3]:
         """The rows that have the same key in both tables, kept up to date.
@@ -134,7 +135,7 @@ class KTable(Generic[K, V]):
         foreign_key: Callable[[V], K2 | None] | None = None,
         value: type[V3] | Serde[V3] | None = None,
         caching: bool = True,
-        logging: bool = True,
+        logging: Logging = True,
         name: str | None = None,
     ) -> KTable[K, V3]:
         """As `join`, and a row of this table that the other lacks is joined with None."""
@@ -149,7 +150,7 @@ class KTable(Generic[K, V]):
         *,
         value: type[V3] | Serde[V3] | None = None,
         caching: bool = True,
-        logging: bool = True,
+        logging: Logging = True,
         name: str | None = None,
     ) -> KTable[K, V3]:
         """As `join`, and a row of either table that the other lacks is joined with None."""
@@ -279,7 +280,7 @@ class _JoinOptions:
     value: Any
     store: str | None
     caching: bool
-    logging: bool
+    logging: Logging
     name: str | None
 
 
