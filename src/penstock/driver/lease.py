@@ -45,6 +45,8 @@ _COORDINATOR_ON_ITS_WAY = {
     NativeError.NOT_COORDINATOR,
     NativeError.COORDINATOR_NOT_AVAILABLE,
     NativeError.COORDINATOR_LOAD_IN_PROGRESS,
+    # The very first group of a cluster waits for the topic of all groups to be made.
+    NativeError._TIMED_OUT,  # noqa: SLF001 - librdkafka's own codes have such names.
 }
 """What a broker that has just started, or is taking a group over, answers for a moment."""
 
@@ -152,7 +154,8 @@ class DriverLease:
         admin: AdminClient = self._logs.admin
         deadline = time.monotonic() + self._timeout
         while True:
-            future = admin.describe_consumer_groups([self._application_id])[self._application_id]
+            group = self._application_id
+            future = admin.describe_consumer_groups([group], request_timeout=10)[group]
             try:
                 return list(future.result().members)
             except KafkaException as error:
