@@ -175,7 +175,7 @@ class Builder:
             self.steps[node.name] = sinks(node) or self._step(node)
         for node in self._sub.nodes:
             step = self.steps[node.name]
-            step.children = [self._entry(child) for child in node.children]
+            step.connect([self._entry(child) for child in node.children])
             if isinstance(step, Process):
                 step.named_children = {child: self._entry(child) for child in node.children}
         for process in self.processes:

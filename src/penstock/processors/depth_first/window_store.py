@@ -55,9 +55,10 @@ class WindowStore:
 
     def key(self, key: Any) -> bytes:
         """A key's bytes."""
-        data = self._shared.encode(self._step.name, self._key_serde, key, "key")
-        assert data is not None
-        return data
+        try:
+            return self._key_serde.serialize(key)
+        except (TypeError, ValueError, OverflowError, AttributeError) as error:
+            raise self._shared.refused(self._step.name, self._key_serde, "key", error) from error
 
     def get(self, key: bytes, window: Window) -> Value | None:
         """A window's present value."""
