@@ -232,14 +232,14 @@ class SlidingWindowAggregate(WindowStep):
                 self._update(record, key, window, value)
         if right is None and first is not None and first[1].timestamp > time:
             right = first[1]
+        if time + 1 not in starts:
+            self._begin_own(record, key, right)
         if first is None:
             self._update(record, key, Window(0, self._difference), None)
         else:
             if previous is not None and previous + 1 not in starts:
                 self._update(record, key, self._window(previous + 1), None)
             self._update(record, key, *first)
-        if time + 1 not in starts:
-            self._begin_own(record, key, right)
 
     def _begin_after(self, record: Record, key: bytes, previous: int, starts: set[int]) -> None:
         """Make the window that the record before begins, if this one is the first in it."""
