@@ -245,3 +245,11 @@ def test_a_topology_with_lambdas_travels() -> None:
     assert node.aggregator is not None
     assert node.aggregator("a", "b") == "ab"
     assert isinstance(again.sub_topologies[0].nodes[0], SourceNode)
+
+
+def test_async_functions_are_refused_with_the_steps_name() -> None:
+    async def later(value: bytes) -> bytes:
+        return value
+
+    with pytest.raises(TopologyError, match="mapper of step .* is an async"):
+        _build(lambda s: s.map_values(later, value=bytes).to("out"))

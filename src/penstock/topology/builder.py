@@ -59,6 +59,9 @@ class StreamsBuilder:
         for each in topics:
             check_name(each, "topic")
         key_serde, value_serde = serde_of(key), serde_of(value)
+        if len(topics) == 1:
+            key_serde = key_serde.for_topic(topics[0], "key")
+            value_serde = value_serde.for_topic(topics[0], "value")
         step = self._draft.step_name(name, "KSTREAM-SOURCE-")
         self._draft.add_source(
             SourceNode(
@@ -92,7 +95,8 @@ class StreamsBuilder:
         """
         draft = self._draft
         check_name(topic, "topic")
-        key_serde, value_serde = serde_of(key), serde_of(value)
+        key_serde = serde_of(key).for_topic(topic, "key")
+        value_serde = serde_of(value).for_topic(topic, "value")
         held = draft.store_name(store, f"{topic}-STATE-STORE-", origin=topic, kind="table")
         source = draft.number("KSTREAM-SOURCE-")
         step = draft.step_name(name, "KTABLE-SOURCE-")
@@ -123,7 +127,8 @@ class StreamsBuilder:
         """A topic as a table that every instance holds whole, to be joined by any key."""
         draft = self._draft
         check_name(topic, "topic")
-        key_serde, value_serde = serde_of(key), serde_of(value)
+        key_serde = serde_of(key).for_topic(topic, "key")
+        value_serde = serde_of(value).for_topic(topic, "value")
         held = draft.store_name(store, f"{topic}-STATE-STORE-", origin=topic, kind="global")
         source = draft.number("KSTREAM-SOURCE-")
         step = draft.step_name(name, "KTABLE-SOURCE-")

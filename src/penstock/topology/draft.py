@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import inspect
 import re
 from collections.abc import Container, Iterable, Mapping
 from dataclasses import dataclass
@@ -118,6 +119,7 @@ class Draft:
 
     def add(self, node: Node, *, after: Iterable[str] = ()) -> str:
         """Append a step behind others."""
+        _check_functions(node)
         if node.name in self._nodes:
             raise TopologyError(
                 f"Two steps are called {node.name!r}", hint="Give one of them another name="
@@ -145,7 +147,12 @@ class Draft:
             raise TopologyError(
                 f"Two stores are called {spec.name!r}", hint="Give one of them another name"
             )
-        self._stores[spec.name] = spec
+        topic = f"{spec.name}-changelog"
+        self._stores[spec.name] = dataclasses.replace(
+            spec,
+            key_serde=spec.key_serde.for_topic(topic, "key"),
+            value_serde=spec.value_serde.for_topic(topic, "value"),
+        )
 
     def add_repartition(
         self,
@@ -163,6 +170,7 @@ class Draft:
         With `shared` a second one of the same name is the first one.
         """
         base = repartition_base(check_name(name, "repartition"))
+        key, value = key.for_topic(base, "key"), value.for_topic(base, "value")
         steps = self.repartition_steps(base, name, table=table)
         if shared and name in self._shared:
             return self._shared[name].source
@@ -268,3 +276,13 @@ class Draft:
             return [step]
         parents = [name for name, children in self._children.items() if step in children]
         return [source for parent in parents for source in self._sources_of(parent)]
+
+
+def _check_functions(node: Node) -> None:
+    """Refuse a function that would only return a coroutine, which nobody awaits."""
+    for field in dataclasses.fields(node):
+        if inspect.iscoroutinefunction(getattr(node, field.name)):
+            raise TopologyError(
+                f"The {field.name} of step {node.name} is an async function, which nobody awaits",
+                hint="Write it with def; a slice's records are processed one after the other",
+            )

@@ -260,13 +260,16 @@ class KStream(Generic[K, V]):
         key_serde = flow.key if key is None else serde_of(key)
         value_serde = flow.value if value is None else serde_of(value)
         where = f"Writing to topic {topic!r}"
+        keys, values = needed(key_serde, "key", where), needed(value_serde, "value", where)
+        if isinstance(topic, str):
+            keys, values = keys.for_topic(topic, "key"), values.for_topic(topic, "value")
         flow.then(
             SinkNode(
                 name=step,
                 topic=topic if isinstance(topic, str) else "",
                 topic_of=None if isinstance(topic, str) else topic,
-                key_serde=needed(key_serde, "key", where),
-                value_serde=needed(value_serde, "value", where),
+                key_serde=keys,
+                value_serde=values,
                 partitioner=partitioner,
             )
         )
