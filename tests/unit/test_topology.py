@@ -251,5 +251,5 @@ def test_async_functions_are_refused_with_the_steps_name() -> None:
     async def later(value: bytes) -> bytes:
         return value
 
-    with pytest.raises(TopologyError, match="mapper of step .* is an async"):
+    with pytest.raises(TopologyError, match=r"mapper of step .* is an async"):
         _build(lambda s: s.map_values(later, value=bytes).to("out"))
