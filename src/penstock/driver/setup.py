@@ -19,7 +19,7 @@ from penstock.config import Config
 from penstock.coordination.ids import Epoch, TaskId
 from penstock.coordination.layout import Layout, TaskLayout, lay_out
 from penstock.errors import PartitionCountError
-from penstock.instance.protocol import InputOrder, StoreOrder, TakeOrder
+from penstock.instance.protocol import GlobalOrder, InputOrder, StoreOrder, TakeOrder
 from penstock.topology import StoreSpec, Topology, naming
 
 _CONNECT_SECONDS = 5.0
@@ -35,6 +35,7 @@ class Prepared:
     layout: Layout
     topics: Mapping[str, ExistingTopic]
     """Every topic that the application touches, by full name."""
+    global_tables: tuple[GlobalOrder, ...] = ()
 
     @property
     def tasks(self) -> dict[TaskId, TaskLayout]:
@@ -110,7 +111,8 @@ def prepare(topology: Topology, application_id: str, config: Config, admin: Topi
         for sub in topology.sub_topologies
         for topic in sub.input_topics(application_id) + sub.output_topics(application_id)
     }
-    external = admin.require(touched - internal)
+    tables = _global_tables(topology)
+    external = admin.require((touched - internal) | {table.topic for table in tables})
     partitions = {name: topic.partitions for name, topic in external.items()}
     layout = lay_out(topology, application_id, partitions)
     factor = config.replication_factor
@@ -145,6 +147,18 @@ def prepare(topology: Topology, application_id: str, config: Config, admin: Topi
         config=config,
         layout=layout,
         topics={**external, **own},
+        global_tables=tables,
+    )
+
+
+def _global_tables(topology: Topology) -> tuple[GlobalOrder, ...]:
+    """What every instance holds whole: no task reads it, so it is in no layout."""
+    return tuple(
+        GlobalOrder(store=store.name, topic=topic, persistent=store.persistent)
+        for sub in topology.global_tables
+        for store in sub.stores
+        for source in sub.sources
+        for topic in source.topics
     )
 
 

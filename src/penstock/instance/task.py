@@ -51,6 +51,10 @@ from penstock.stores.directory import StateDirectory
 _log = logging.getLogger("penstock.instance")
 
 
+def no_global_tables(stop: Callable[[], bool]) -> None:
+    """What an application without global tables waits for."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class TaskEnvironment:
     """What a task has from its instance."""
@@ -60,6 +64,8 @@ class TaskEnvironment:
     directory: StateDirectory
     clients: SharedClients
     lease_holds: Callable[[], bool]
+    await_global_tables: Callable[[Callable[[], bool]], None] = no_global_tables
+    """Waits until they hold what their topics hold now, or until its argument says to stop."""
 
 
 @dataclass
@@ -119,6 +125,7 @@ class OpenTask:
         self._state = "restoring"
         self._stores.open(self._standing.record)
         self._notes += self._stores.restore(self._stopping.is_set)
+        self._environment.await_global_tables(self._stopping.is_set)
         crash_point("restore.before_running")
         if self._stopping.is_set():
             return
@@ -387,6 +394,10 @@ class OpenTask:
                 self._writer.discard()
                 self._writer = None
             self._stores.close()
+
+    def tell(self, notes: list[str]) -> None:
+        """Have something told with the task's next status."""
+        self._notes += notes
 
     def status(self) -> TaskStatus:
         """Where the task stands."""
