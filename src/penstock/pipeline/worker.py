@@ -33,6 +33,8 @@ from penstock.topology import SubTopology
 
 OUTCOME = pa.schema([("outcome", pa.binary())])
 SPARK_OUTCOME = "outcome binary"
+TICK_OFFSET = -1
+"""Of a row that is no record, and says that its task is to be run without any."""
 
 _clients = ClientCache()
 
@@ -74,8 +76,10 @@ class _BatchRun:
 
     def feed(self, batch: pa.RecordBatch) -> None:
         """Rows of one or several tasks; those of one input follow each other."""
-        for topic, partition, rows in _by_input(batch, self._order.topics):
-            self._work(partition).feed(topic, rows)
+        for topic, partition, rows in _by_input(batch, self._order.topics or ("",)):
+            work = self._work(partition)
+            if rows.column("offset")[0].as_py() != TICK_OFFSET:
+                work.feed(topic, rows)
 
     def finish(self) -> list[Outcome]:
         """Wait for all commits."""
@@ -87,7 +91,7 @@ class _BatchRun:
     def _work(self, partition: int) -> _SliceWork:
         """The task of that partition; its rows of another topic may come after other tasks'."""
         if partition not in self._open:
-            if len(self._order.topics) == 1:
+            if len(self._order.topics) <= 1:
                 self._close_works()
             self._open[partition] = _SliceWork(self._order, self._order.slices[partition])
             crash_point("batch.after_receive")

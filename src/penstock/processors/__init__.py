@@ -12,6 +12,7 @@ from penstock.processors.needs import ColumnNeeds, needed_columns
 from penstock.processors.partitioner import partitions_of
 from penstock.processors.records import (
     HEADERS_TYPE,
+    WALL_CLOCK_DUE,
     Entry,
     Limits,
     Records,
@@ -23,6 +24,7 @@ from penstock.processors.slice_run import SliceRun
 
 __all__ = [
     "HEADERS_TYPE",
+    "WALL_CLOCK_DUE",
     "ColumnNeeds",
     "Entry",
     "Limits",

@@ -35,6 +35,9 @@ OUTPUTS_SCHEMA = pa.schema(
 )
 
 
+WALL_CLOCK_DUE = "wall-clock-due"
+"""In a slice's metadata: when the first punctuator is due by the wall clock, in milliseconds."""
+
 Entry = tuple[bytes, bytes]
 """A key as in the changelog, and the stored bytes: 8 bytes of big-endian timestamp, the value."""
 
