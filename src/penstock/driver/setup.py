@@ -20,7 +20,8 @@ from penstock.coordination.ids import Epoch, TaskId
 from penstock.coordination.layout import Layout, TaskLayout, lay_out
 from penstock.errors import PartitionCountError
 from penstock.instance.protocol import GlobalOrder, InputOrder, StoreOrder, TakeOrder
-from penstock.topology import StoreSpec, Topology, naming
+from penstock.processors import closed_key
+from penstock.topology import StoreSpec, Topology, WindowAggregateNode, naming
 
 _CONNECT_SECONDS = 5.0
 _KAFKA_PORT = 9092
@@ -65,6 +66,11 @@ class Prepared:
             inputs=[self._input(topic, partition) for topic, partition in layout.inputs],
             stores=[self._store(store) for store in layout.sub_topology.stores],
             commits_partition=commits_partition,
+            closes={
+                node.store: closed_key(node.name)
+                for node in layout.sub_topology.nodes
+                if isinstance(node, WindowAggregateNode) and node.emit == "close"
+            },
         )
 
     def _input(self, topic: str, partition: int) -> InputOrder:

@@ -125,6 +125,9 @@ class TakeOrder(Message, frozen=True):
     inputs: list[InputOrder]
     stores: list[StoreOrder]
     commits_partition: int
+    closes: dict[str, str] = {}
+    """For stores of windows that are given out when they close: the name in the metadata of up to
+    when that was done. Kafka Streams calls it by the store's name."""
 
 
 class ReleaseOrder(Message, frozen=True):
@@ -269,6 +272,8 @@ class CommitHeader(Message, frozen=True):
     rows: int
     """How many rows follow: a stream that ends earlier was cut off, and looks like any other."""
     metadata: dict[str, str] = {}
+    times: Positions = {}
+    """The latest timestamp among the slice's records of each input partition."""
 
 
 class Reply(Message, frozen=True):

@@ -141,7 +141,10 @@ class Writer:
         if not self._transactional:
             return
         offsets = [
-            TopicPartition(topic, partition, offset, metadata=metadata.get((topic, partition), ""))
+            # An empty string would become a byte 0; None is nothing.
+            TopicPartition(
+                topic, partition, offset, metadata=metadata.get((topic, partition)) or None
+            )
             for topic, partitions in end.items()
             for partition, offset in partitions.items()
         ]

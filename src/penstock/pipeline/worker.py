@@ -30,6 +30,7 @@ from penstock.observability.crash_points import crash_point
 from penstock.pipeline.orders import Address, BatchOrder, Outcome, SliceOrder
 from penstock.processors import Entry, Records, SliceResult, start_slice
 from penstock.topology import SubTopology
+from penstock.topology.graph import full_topic
 
 OUTCOME = pa.schema([("outcome", pa.binary())])
 SPARK_OUTCOME = "outcome binary"
@@ -52,6 +53,17 @@ def _sub_topology(pickled: bytes) -> SubTopology:
     loaded = cloudpickle.loads(pickled)
     assert isinstance(loaded, SubTopology)
     return loaded
+
+
+@lru_cache(maxsize=16)
+def _topics_on_kafkas_clock(pickled: bytes, application_id: str) -> frozenset[str]:
+    """The topics whose records have the time that Kafka has for them."""
+    return frozenset(
+        full_topic(source, topic, application_id)
+        for source in _sub_topology(pickled).sources
+        if source.timestamp is None
+        for topic in source.topics
+    )
 
 
 def run_batch(order: BatchOrder, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -111,6 +123,7 @@ class _SliceWork:
         self._waiting: dict[tuple[str, int], list[pa.RecordBatch]] = {}
         self._records = 0
         self._bytes = 0
+        self._times: Positions = {}
         self._ended: Outcome | None = None
         # A user's processor runs its `init` here, and may raise.
         self._guarded(self._start)
@@ -133,6 +146,7 @@ class _SliceWork:
         self._records += rows.num_rows
         self._bytes += rows.nbytes
         if len(self._order.topics) == 1:
+            self._note_time(topic, rows)
             self._guarded(lambda: self._run.process(_as_records(topic, rows)))
         else:
             # Nothing can be processed before each input's first record is known.
@@ -210,6 +224,9 @@ class _SliceWork:
         return answers
 
     def _commit(self, result: SliceResult) -> None:
+        for (topic, partition), batches in self._waiting.items():
+            for rows in batches:
+                self._note_time(topic, _before(rows, result.ends.get((topic, partition))))
         header = CommitHeader(
             task=self._slice.task,
             epoch=self._slice.epoch,
@@ -220,6 +237,7 @@ class _SliceWork:
             topics=_targets(result.outputs, "topic"),
             rows=result.changes.num_rows + result.outputs.num_rows,
             metadata=dict(result.metadata),
+            times=self._times,
         )
         reply = self._client().commit(header, commit_rows(result))
         if reply.status not in ("ok", "done"):
@@ -237,6 +255,16 @@ class _SliceWork:
             outputs=result.outputs.num_rows,
             dropped=dict(result.dropped),
         )
+
+    def _note_time(self, topic: str, rows: pa.RecordBatch) -> None:
+        """Keep the latest timestamp of an input, for a Java application that may take over."""
+        order = self._order
+        known_clock = topic in _topics_on_kafkas_clock(order.sub_topology, order.application_id)
+        if rows.num_rows and known_clock:
+            latest = int(rows.column("timestamp").to_numpy().max())
+            partition = rows.column("partition")[0].as_py()
+            known = self._times.setdefault(topic, {})
+            known[partition] = max(latest, known.get(partition, latest))
 
     def _left(self, ends: Mapping[tuple[str, int], int]) -> int:
         """How many of the rows that came are left for the next slice."""
@@ -325,6 +353,13 @@ def in_order(batches: list[pa.RecordBatch]) -> list[pa.RecordBatch]:
         pa.Table.from_batches(batches).sort_by("offset").combine_chunks().to_batches()
     )
     return ordered
+
+
+def _before(rows: pa.RecordBatch, end: int | None) -> pa.RecordBatch:
+    """The rows below an offset, if there is one."""
+    if end is None:
+        return rows
+    return rows.filter(pa.array(rows.column("offset").to_numpy() < end))
 
 
 def stopped_at(end: Positions, ends: Mapping[tuple[str, int], int]) -> Positions:

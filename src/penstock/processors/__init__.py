@@ -12,6 +12,7 @@ from penstock.processors.needs import ColumnNeeds, needed_columns
 from penstock.processors.partitioner import partitions_of
 from penstock.processors.records import (
     HEADERS_TYPE,
+    STREAM_TIME,
     WALL_CLOCK_DUE,
     Entry,
     Limits,
@@ -19,11 +20,13 @@ from penstock.processors.records import (
     ScanReader,
     SliceResult,
     StateReader,
+    closed_key,
 )
 from penstock.processors.slice_run import SliceRun
 
 __all__ = [
     "HEADERS_TYPE",
+    "STREAM_TIME",
     "WALL_CLOCK_DUE",
     "ColumnNeeds",
     "Entry",
@@ -35,6 +38,7 @@ __all__ = [
     "SliceResult",
     "SliceRun",
     "StateReader",
+    "closed_key",
     "needed_columns",
     "partitions_of",
     "runs_in_columns",

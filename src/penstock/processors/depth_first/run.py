@@ -22,6 +22,7 @@ from penstock.processors.partitioner import partitions_of
 from penstock.processors.records import (
     CHANGES_SCHEMA,
     OUTPUTS_SCHEMA,
+    STREAM_TIME,
     WALL_CLOCK_DUE,
     Limits,
     Records,
@@ -36,7 +37,6 @@ from penstock.topology.graph import full_topic
 
 Input = tuple[str, int]
 _Output = tuple[str, bytes | None, bytes | None, int, Headers, bytes | None, int]
-STREAM_TIME = "stream-time"
 BY_KEY, BY_PRODUCER = -2, -1
 """Partitions that are still to be computed: here from the key, or by whoever writes the record."""
 

@@ -9,6 +9,7 @@ from penstock.processors.depth_first.record import Record, Shared
 from penstock.processors.depth_first.state import FAR
 from penstock.processors.depth_first.steps import Step, Value
 from penstock.processors.depth_first.window_store import Window, WindowStore
+from penstock.processors.records import closed_key
 from penstock.serdes import Change, Windowed
 from penstock.topology import SessionWindows, SlidingWindows, TimeWindows
 
@@ -31,7 +32,7 @@ class WindowStep(Step):
         self.fold = fold
         self._emits_at_close = emits_at_close
         self.stream_time = shared.recall(f"{name}:time", -1)
-        self._last_close = shared.recall(f"{name}:closed", -1)
+        self._last_close = shared.recall(closed_key(name), -1)
         self.latest = -1
         """The latest time in this slice's records: no close in it can be later."""
 
@@ -46,7 +47,7 @@ class WindowStep(Step):
     def finish(self) -> None:
         """Leave what the next slice needs."""
         self.shared.keep(f"{self.name}:time", self.stream_time)
-        self.shared.keep(f"{self.name}:closed", self._last_close)
+        self.shared.keep(closed_key(self.name), self._last_close)
         self.store.finish()
 
     def update(self, record: Record, key: bytes, window: Window, before: Value | None) -> None:
