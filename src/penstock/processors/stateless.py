@@ -38,7 +38,7 @@ def transform(node: Node, batch: Batch, dropped: Counter[str], *, rank: int) -> 
         case FilterNode():
             return _filter(node, batch)
         case DropNullKeyNode():
-            return _drop_null_keys(batch, dropped)
+            return batch if node.keeps else _drop_null_keys(batch, dropped)
         case PeekNode() | ForeachNode():
             _call_pairs(node.name, node.action, batch)
             return batch

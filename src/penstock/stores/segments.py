@@ -95,6 +95,10 @@ class SegmentedStore(LayeredStore):
     ) -> None:
         super().__init__(inner)
         self._layout = LAYOUTS[kind]
+        # As in Kafka Streams, stores that emit at the close find windows a millisecond longer, and
+        # sessions, by their time, as long as their segment is there.
+        self._alive_ms = retention_ms if indexed and kind == "window" else retention_ms - 1
+        self._times_by_segment = kind == "session"
         self._retention_ms = retention_ms
         self._segment_ms = segment_ms
         self._indexed = indexed
@@ -148,15 +152,19 @@ class SegmentedStore(LayeredStore):
         """The entries with a time in first..last, by time; the index must have been asked for."""
         if not self._indexed:
             raise InstanceError("The store has no index of times", where={"store": self.name})
-        first, last = max(first, self._oldest()), min(last, self._latest)
+        oldest = self._oldest()
+        if self._times_by_segment:
+            oldest = max(self._first_segment(self._latest), 0) * self._segment_ms
+        first, last = max(first, oldest), min(last, self._latest)
         if first > last:
             return
         rows = entries_between(self._inner, _INDEX + _LONG.pack(first), _INDEX + _after(last))
         while page := list(islice(rows, PAGE_ENTRIES)):
             keys = [self._layout.key_of_row(row[len(_INDEX) :]) for row, _ in page]
-            for key, value in zip(keys, self.get_many(keys), strict=True):
-                if value is not None:
-                    yield key, value
+            found = self._inner.get_many([self._disk_key(key) for key in keys])
+            yield from (
+                (k, value) for k, value in zip(keys, found, strict=True) if value is not None
+            )
 
     def range(
         self, lower: bytes | None = None, upper: bytes | None = None, *, limit: int
@@ -215,7 +223,7 @@ class SegmentedStore(LayeredStore):
 
     def _oldest(self) -> int:
         """The earliest time that is still found."""
-        return max(self._latest - self._retention_ms + 1, 0)
+        return max(self._latest - self._alive_ms, 0)
 
     def _time(self, key: bytes) -> int:
         if len(key) < self._layout.tail_bytes:

@@ -16,6 +16,7 @@ from penstock.config import Config
 from penstock.errors import TopicMissingError, TopologyError
 from penstock.processors import HEADERS_TYPE, Limits, Records, Run, start_slice
 from penstock.serdes import Serde, serde_of
+from penstock.testing.queues import Queues
 from penstock.testing.stores import DriverState, StoreView
 from penstock.testing.topics import InputTopic, OutputTopic, RawRecord
 from penstock.topology import ProcessNode, StoreSpec, SubTopology, Topology
@@ -125,7 +126,7 @@ class TopologyTestDriver:
             return 0
         known = (each.get(f"{spec.name}:time") for each in self._metadata.values())
         latest = max((int(time) for time in known if time is not None), default=-1)
-        return latest - spec.retention_ms + 1
+        return latest - spec.alive_ms
 
     def advance_wall_clock_time(self, span: timedelta) -> None:
         """Let the wall clock go on, and run the punctuators that are due then."""
@@ -141,12 +142,16 @@ class TopologyTestDriver:
         self._take_in(self._run(record))
 
     def _take_in(self, written: list[RawRecord]) -> None:
-        waiting = deque(written)
-        while waiting:
-            record = waiting.popleft()
-            self._written[record.topic].append(record)
-            if record.topic in self._readers:
-                waiting += self._run(record)
+        waiting = Queues()
+        while True:
+            for record in written:
+                self._written[record.topic].append(record)
+                if record.topic in self._readers:
+                    waiting.add(record)
+            following = waiting.take()
+            if following is None:
+                return
+            written = self._run(following)
 
     def _run(self, record: RawRecord) -> list[RawRecord]:
         offset = self._offsets[record.topic]

@@ -107,7 +107,7 @@ class StreamsBuilder:
             logging=logging,
             caching=caching,
         )
-        return latest_values(draft, step, spec, after=source)
+        return latest_values(draft, step, spec, after=source, named=store is not None)
 
     def global_table(
         self,

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
 from penstock.errors import SerdeMissingError, TopologyError
 from penstock.serdes import Serde
 from penstock.topology.graph import SubTopology, Topology
+from penstock.topology.materialization import settled, with_null_keys
 from penstock.topology.naming import check_name, repartition_base
 from penstock.topology.nodes import (
     DropNullKeyNode,
@@ -168,13 +169,16 @@ class Draft:
         """Cut into sub-topologies, numbered by their first source, and freeze."""
         if not self._nodes:
             raise TopologyError("There is nothing to run", hint="Begin with stream(topic, ...)")
-        frozen = [
-            dataclasses.replace(node, children=tuple(self._children[node.name]))
-            for node in self._nodes.values()
-        ]
-        root = self._connected()
+        nodes = settled(
+            {
+                name: dataclasses.replace(node, children=tuple(self._children[name]))
+                for name, node in self._nodes.items()
+            }
+        )
+        nodes = with_null_keys(nodes)
+        root = self._connected(nodes)
         groups: dict[str, list[Node]] = {}
-        for node in frozen:
+        for node in nodes.values():
             groups.setdefault(root[node.name], []).append(node)
         subs = [self._sub_topology(i, nodes) for i, nodes in enumerate(groups.values())]
         return Topology(
@@ -182,9 +186,10 @@ class Draft:
             global_tables=tuple(sub for sub in subs if sub.is_global),
         )
 
-    def _connected(self) -> dict[str, str]:
+    @staticmethod
+    def _connected(nodes: Mapping[str, Node]) -> dict[str, str]:
         """Each step's representative: steps joined by an edge or a store have the same."""
-        root = {name: name for name in self._nodes}
+        root = {name: name for name in nodes}
 
         def find(name: str) -> str:
             while root[name] != name:
@@ -192,8 +197,8 @@ class Draft:
             return name
 
         users: dict[str, str] = {}
-        for name, node in self._nodes.items():
-            for child in self._children[name]:
+        for name, node in nodes.items():
+            for child in node.children:
                 root[find(child)] = find(name)
             for store in node.stores:
                 root[find(name)] = find(users.setdefault(store, name))

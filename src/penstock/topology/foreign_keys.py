@@ -15,6 +15,8 @@ from penstock.topology.nodes import (
     AggregateNode,
     AnswerRowNode,
     AnswerSubscriptionNode,
+    LatestNode,
+    Node,
     RegisterNode,
     ResolveNode,
     SinkNode,
@@ -179,5 +181,8 @@ def _result(
             logging=join.logging,
         )
     )
-    draft.add(AggregateNode(name=step, kind="latest", store=store), after=[parent])
+    node: Node = LatestNode(name=step, store=store)
+    if join.store is not None:
+        node = AggregateNode(name=step, kind="latest", store=store)
+    draft.add(node, after=[parent])
     return Flow(draft, step, key, value, origin=store, reads=(store,))

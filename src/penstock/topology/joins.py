@@ -128,8 +128,9 @@ def join_streams(
     """The stream of a join of streams within a window of time."""
     _check_one_draft(left, right)
     draft = left.draft
-    left = _copartitioned(left, f"{name or _base(left, right)}-left")
-    right = _copartitioned(right, f"{name or _base(left, right)}-right")
+    base = name or _base(left, right)
+    left = _copartitioned(left, f"{base}-left")
+    right = _copartitioned(right, f"{base}-right")
     draft.join_partitions(left.step, right.step)
     numbers = [draft.number(f"KSTREAM-{part}-") for part in _join_parts(kind)]
     steps = _join_steps(numbers, name, kind)
@@ -187,7 +188,8 @@ def join_table(
     _check_one_draft(stream, table)
     draft = stream.draft
     prefix = "KSTREAM-LEFTJOIN-" if left else "KSTREAM-JOIN-"
-    stream = _copartitioned(stream, f"{name or _base(stream, table)}-left")
+    topic = f"{name or _base(stream, table)}-left"
+    stream = _copartitioned(stream, topic)
     step = draft.step_name(name, prefix)
     draft.join_partitions(stream.step, table.step)
     node = StreamTableJoinNode(

@@ -56,7 +56,12 @@ class FilterNode(Node):
 
 @dataclass(frozen=True, kw_only=True)
 class DropNullKeyNode(Node):
-    """Drops records without a key, which no repartition topic could bring to the right task."""
+    """Drops records without a key, which no repartition topic could bring to the right task.
+
+    With `keeps` it does not: a join behind it has a result for them, whichever task they are in.
+    """
+
+    keeps: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -166,6 +171,11 @@ class MaterializableNode(Node):
     @property
     def stores(self) -> tuple[str, ...]:
         return () if self.store is None else (self.store,)
+
+
+@dataclass(frozen=True, kw_only=True)
+class LatestNode(MaterializableNode):
+    """A table of latest values that keeps none of them: nobody needs to look one up."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -397,6 +407,17 @@ class StoreSpec:
     is_global: bool = False
     """Whether every instance holds all of it, filled from its topic."""
     time_index: TimeIndex | None = None
+
+    @property
+    def alive_ms(self) -> int:
+        """How much older than the latest entry one may be to be found.
+
+        As in Kafka Streams a store that emits windows at their close finds them a millisecond
+        longer: with the shortest retention they would expire in the moment in which they close.
+        """
+        assert self.retention_ms is not None
+        keeps_longer = self.kind == "window" and self.time_index is not None
+        return self.retention_ms if keeps_longer else self.retention_ms - 1
 
     @property
     def segment_ms(self) -> int:

@@ -228,7 +228,7 @@ class KStream(Generic[K, V]):
         store_spec = StoreSpec(
             name=held, key_serde=key, value_serde=value, logging=logging, caching=caching
         )
-        return latest_values(draft, step, store_spec, after=source)
+        return latest_values(draft, step, store_spec, after=source, named=store is not None)
 
     def to(
         self,
@@ -298,7 +298,6 @@ class KStream(Generic[K, V]):
             key_serde,
             value_serde,
             generated=generated,
-            parts=("SINK", "SOURCE"),
             partitions=partitions,
         )
         return KStream(

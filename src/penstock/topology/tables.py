@@ -17,6 +17,8 @@ from penstock.topology.joins import INNER, LEFT, OUTER, JoinKind, join_tables
 from penstock.topology.naming import check_name
 from penstock.topology.nodes import (
     AggregateNode,
+    LatestNode,
+    Node,
     StoreSpec,
     SuppressNode,
     TableFilterNode,
@@ -280,10 +282,15 @@ class _JoinOptions:
     name: str | None
 
 
-def latest_values(draft: Draft, step: str, store: StoreSpec, *, after: str) -> KTable[Any, Any]:
-    """The table of each key's latest value behind a step."""
+def latest_values(
+    draft: Draft, step: str, store: StoreSpec, *, after: str, named: bool
+) -> KTable[Any, Any]:
+    """The table of each key's latest value behind a step; a store with a name is always kept."""
     draft.add_store(store)
-    draft.add(AggregateNode(name=step, kind="latest", store=store.name), after=[after])
+    node: Node = LatestNode(name=step, store=store.name)
+    if named:
+        node = AggregateNode(name=step, kind="latest", store=store.name)
+    draft.add(node, after=[after])
     reads = (store.name,)
     return KTable(
         Flow(draft, step, store.key_serde, store.value_serde, origin=store.name, reads=reads)

@@ -63,8 +63,8 @@ from penstock.processors.depth_first.tables import (
     TableSelect,
     TableStore,
     TableTransform,
+    Unstored,
 )
-from penstock.processors.depth_first.views import sends_old_values
 from penstock.processors.depth_first.window_store import WindowStore
 from penstock.processors.depth_first.windows import (
     Fold,
@@ -86,6 +86,7 @@ from penstock.topology import (
     ForeachNode,
     GlobalJoinNode,
     JoinWindowNode,
+    LatestNode,
     MapNode,
     MapValuesNode,
     MergeNode,
@@ -115,6 +116,7 @@ from penstock.topology import (
     ToStreamNode,
     WindowAggregateNode,
 )
+from penstock.topology.materialization import can_send_old, sends_old
 
 
 class _Late:
@@ -207,7 +209,7 @@ class Builder:
             case SourceNode() | MergeNode() | BranchNode():
                 return Pass(name, shared)
             case DropNullKeyNode():
-                return DropNullKey(name, shared)
+                return Pass(name, shared) if node.keeps else DropNullKey(name, shared)
             case FilterNode():
                 return Filter(name, shared, node.predicate, negate=node.negate)
             case PeekNode() | ForeachNode():
@@ -249,6 +251,8 @@ class Builder:
             case TableMapValuesNode():
                 mapper = node.mapper
                 return self._transform(node, node.parent, lambda _, value: mapper(value))
+            case LatestNode():
+                return Unstored(node.name, self._shared)
             case TableSelectNode():
                 return TableSelect(node.name, self._shared, node.mapper)
             case SuppressNode():
@@ -385,7 +389,9 @@ class Builder:
             self._shared,
             compute,
             parent=self._view(parent),
-            sends_old=filters or self._sends_old(node),
+            sends_old=can_send_old(self._sub.by_name[parent], self._sub.by_name)
+            if filters
+            else self._sends_old(node),
             skips_nothing=filters,
         )
         if node.store is not None:
@@ -439,7 +445,7 @@ class Builder:
         return _Late(self.steps, name)
 
     def _sends_old(self, node: Node) -> bool:
-        return sends_old_values(node, self._sub)
+        return sends_old(node, self._sub.by_name)
 
     def _key_value(self, name: str) -> KeyValueState:
         state = self.states.get(name)
@@ -465,8 +471,7 @@ class Builder:
 
 def _timed_state(spec: StoreSpec, reader: ScanReader, rows: list[Row]) -> TimedState:
     kind = SessionState if spec.kind == "session" else WindowState
-    assert spec.retention_ms is not None
-    return kind(spec.name, reader, rows, retention_ms=spec.retention_ms, segment_ms=spec.segment_ms)
+    return kind(spec, reader, rows)
 
 
 def _fold(node: AggregateNode) -> Fold:

@@ -21,8 +21,7 @@ class GlobalJoin(Step):
     def process(self, record: Record) -> None:
         node = self._node
         key = self.call(node.selector, record.key, record.value)
-        keyless = node.left and record.key is None and record.value is not None
-        if not keyless and (key is None or record.value is None):
+        if record.value is None or (key is None and not node.left):
             self.shared.drop("null_key" if key is None else "null_value")
             return
         right = None if key is None else self._row(key)

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from penstock.processors.depth_first.record import Record, Shared
-from penstock.processors.depth_first.state import KeyValueState, Stored, WindowState
+from penstock.processors.depth_first.state import KeyValueState, WindowState
 from penstock.processors.depth_first.steps import Step, Value, View
 from penstock.processors.depth_first.tables import TableStore
 from penstock.serdes import Change, JoinSideSerde, SideValue
@@ -192,13 +192,12 @@ class Unmatched:
         """Forget what waits under a stored key."""
         self._write(name, None, now)
 
-    def waiting(self) -> list[tuple[bytes, Stored]]:
-        """All entries, by time; of one time the right side first."""
-        return list(self._state.range(None, None))
-
-    def read(self, name: bytes, stored: Stored) -> tuple[Any, list[SideValue]]:
-        """The key and the values of an entry."""
-        return self._keys.deserialize(name).key, self._values.deserialize(stored.value)
+    def waiting(self) -> Iterator[tuple[bytes, Any, SideValue]]:
+        """Every record by time, of one time the right side first: its name, key and value."""
+        for name, stored in list(self._state.range(None, None)):
+            key = self._keys.deserialize(name).key
+            for side in self._values.deserialize(stored.value):
+                yield name, key, side
 
     def _write(self, name: bytes, value: bytes | None, timestamp: int) -> None:
         self._state.put(name, value, timestamp)
@@ -271,22 +270,20 @@ class StreamJoin(Step):
         times.oldest = NEVER
         open_sides: set[bool] = set()
         last: bytes | None = None
-        for name, stored in unmatched.waiting():
+        for name, key, side in unmatched.waiting():
             # As in Kafka Streams this is the time of the entry looked at last, even if an older one
             # still waits: the next look comes no earlier than that.
             times.oldest = timed_side_time(name)
             if len(open_sides) == 2:
                 break
-            left = name[8] == 1
-            if not _is_past(times.oldest, self._lookback(left) + self._grace, times.stream_time):
-                open_sides.add(left)
+            ends_after = self._lookback(side.left) + self._grace
+            if not _is_past(times.oldest, ends_after, times.stream_time):
+                open_sides.add(side.left)
                 continue
-            key, values = unmatched.read(name, stored)
-            for side in values:
-                pair = (side.value, None) if side.left else (None, side.value)
-                value = self.call(self._joiner, *pair)
-                self.forward(Record(key, value, times.oldest, record.headers))
-            if last is not None:
+            pair = (side.value, None) if side.left else (None, side.value)
+            value = self.call(self._joiner, *pair)
+            self.forward(Record(key, value, times.oldest, record.headers))
+            if last is not None and last != name:
                 unmatched.remove(last, record.timestamp)
             last = name
         if last is not None:

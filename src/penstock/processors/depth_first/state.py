@@ -15,6 +15,7 @@ from penstock.serdes.windowed import (
     split_window_key,
     window_key,
 )
+from penstock.topology import StoreSpec
 
 TIME_BYTES = 8
 FAR = 2**62
@@ -103,14 +104,14 @@ class _KeyRows:
 class TimedState:
     """What window and session stores have in common: entries of a key, ordered by two numbers."""
 
-    def __init__(
-        self, store: str, reader: ScanReader, rows: list[Row], *, retention_ms: int, segment_ms: int
-    ) -> None:
-        self.store = store
+    def __init__(self, spec: StoreSpec, reader: ScanReader, rows: list[Row]) -> None:
+        assert spec.retention_ms is not None
+        self.store = spec.name
         self._reader = reader
         self._log = rows
-        self._retention = retention_ms
-        self._segment = segment_ms
+        self._retention = spec.retention_ms
+        self._alive = spec.alive_ms
+        self._segment = spec.segment_ms
         self._keys: dict[bytes, _KeyRows] = {}
         self._times: dict[tuple[int, bytes, int], Stored | None] | None = None
         self._times_until = -FAR
@@ -149,7 +150,7 @@ class TimedState:
 
     def get(self, key: bytes, first: int, second: int) -> Stored | None:
         """One entry; None if it is not there or has expired."""
-        if first < self.stream_time - self._retention + 1:
+        if first < self.stream_time - self._alive:
             return None
         known = self._of(key)
         stored = known.rows.get((first, second))
@@ -162,7 +163,7 @@ class TimedState:
 
     def entries(self, key: bytes, first: int, last: int) -> list[tuple[tuple[int, int], Stored]]:
         """A key's entries whose first number is in first..last, in order, without expired ones."""
-        first = max(first, self.stream_time - self._retention + 1)
+        first = max(first, self.stream_time - self._alive)
         if first > last:
             return []
         known = self._of(key)
@@ -196,7 +197,7 @@ class TimedState:
 
         `until` is the latest time that this slice may ask for, so that it is read only once.
         """
-        first = max(first, self.stream_time - self._retention + 1)
+        first = max(first, self._oldest_time())
         if self._times is None or self._times_until < last:
             self._read_times(first, max(last, until))
         assert self._times is not None
@@ -210,6 +211,10 @@ class TimedState:
 
     def place(self, key: bytes, first: int, second: int) -> tuple[Any, ...]:
         """Where an entry stands among those of all keys, in order of time."""
+        raise NotImplementedError
+
+    def _oldest_time(self) -> int:
+        """The first time that is found by time alone."""
         raise NotImplementedError
 
     def _read_times(self, first: int, last: int) -> None:
@@ -251,6 +256,9 @@ class WindowState(TimedState):
     def split(self, data: bytes) -> tuple[bytes, int, int]:
         return split_window_key(data)
 
+    def _oldest_time(self) -> int:
+        return self.stream_time - self._alive
+
 
 class SessionState(TimedState):
     """A session store: an entry's numbers are its end and its start."""
@@ -264,3 +272,7 @@ class SessionState(TimedState):
     def split(self, data: bytes) -> tuple[bytes, int, int]:
         key, start, end = split_session_key(data)
         return key, end, start
+
+    def _oldest_time(self) -> int:
+        # As in Kafka Streams, sessions are found by time as long as their segment is there.
+        return (self.stream_time - self._retention) // self._segment * self._segment

@@ -134,16 +134,21 @@ class Buffer:
             self._load()
         return self._order[0] if self._order else None
 
-    def pop(self) -> tuple[bytes, Buffered]:
-        """Take the oldest out."""
-        _, key = self._order.pop(0)
+    def first(self) -> tuple[bytes, Buffered]:
+        """The change that waits longest, with its key."""
+        key = self._order[0][1]
         entry = self._entries[key]
         assert entry is not None
+        return key, entry
+
+    def pop(self) -> None:
+        """Take the oldest out."""
+        key, entry = self.first()
+        del self._order[0]
         self._entries[key] = None
         self._dirty[key] = None
         self.count -= 1
         self.size -= entry.size(key)
-        return key, entry
 
     def finish(self) -> None:
         """Write what changed, and leave what the next slice needs."""
@@ -245,10 +250,14 @@ class Suppress(Step):
             self._emit()
 
     def _emit(self) -> None:
-        key, entry = self._buffer.pop()
+        # As in Kafka Streams who looks into the table meanwhile still finds the change waiting.
+        key, entry = self._buffer.first()
         # Only a final result may be forgotten with its window: nobody downstream ever saw it.
-        if entry.new is None and self._node.final:
-            return
+        if entry.new is not None or not self._node.final:
+            self._forward(key, entry)
+        self._buffer.pop()
+
+    def _forward(self, key: bytes, entry: Buffered) -> None:
         serde = self._node.value_serde
         change = Change(
             None if entry.new is None else serde.deserialize(entry.new),

@@ -126,6 +126,16 @@ class Latest(StoredStep):
         self.table.put(record, record.value, record.timestamp, old=old)
 
 
+class Unstored(Step):
+    """A table of a topic that nobody looks into: it only says what each row has become."""
+
+    def process(self, record: Record) -> None:
+        if record.key is None:
+            self.shared.drop("null_key")
+        else:
+            self.forward(record.with_value(Change(record.value, None)))
+
+
 class Aggregate(StoredStep):
     """Folds a stream's values by key."""
 

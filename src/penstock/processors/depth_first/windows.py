@@ -68,9 +68,14 @@ class WindowStep(Step):
         # No record of this slice can close more than the latest one does.
         until = upper + max(0, self.latest - self.stream_time)
         for windowed, value in self.store.closed(lower, upper, until):
-            change = Change(value.value, None)
-            self.forward(Record(windowed, change, value.timestamp, record.headers))
+            time = self.result_time(windowed, value)
+            self.forward(Record(windowed, Change(value.value, None), time, record.headers))
         self._last_close = close_time
+
+    def result_time(self, windowed: Windowed[Any], value: Value) -> int:
+        """The timestamp of a final result."""
+        del windowed
+        return value.timestamp
 
     def should_emit(self, close_time: int) -> bool:
         """Whether windows may have closed since the last look."""
@@ -285,6 +290,10 @@ class SessionAggregate(WindowStep):
             self.store.put(record, key, merged, aggregate, merged.end, old=None)
         if self.should_emit(close_time):
             self._emit(record, close_time)
+
+    def result_time(self, windowed: Windowed[Any], value: Value) -> int:
+        del value
+        return windowed.end
 
     def _merged(self, record: Record, near: list[tuple[Window, Value]]) -> tuple[Any, Window]:
         assert self.fold.merger is not None
