@@ -7,7 +7,6 @@ for each 4 bytes of length, the name, 8 bytes of value. A byte 1 has the time al
 from __future__ import annotations
 
 import base64
-import binascii
 import struct
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -53,7 +52,7 @@ class OffsetMetadata:
                 return cls()
             (time,) = _LONG.unpack_from(data, 1)
             return cls(time=time, kept=_kept(data[1 + _LONG.size :]) if data[0] == _LATEST else {})
-        except (binascii.Error, struct.error, UnicodeDecodeError):
+        except (ValueError, struct.error):
             return cls()
 
 
