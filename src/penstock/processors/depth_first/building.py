@@ -72,9 +72,8 @@ from penstock.processors.depth_first.windows import (
     SlidingWindowAggregate,
     TimeWindowAggregate,
     WindowStep,
-    window_memory,
 )
-from penstock.processors.records import Handler, Limits, ScanReader
+from penstock.processors.records import Handler, Limits, ScanReader, window_memory
 from penstock.topology import (
     AggregateNode,
     AnswerRowNode,
