@@ -59,6 +59,7 @@ from penstock.topology.processor import (
     Record,
     StoreBuilder,
     key_value_store,
+    lru_store,
     session_store,
     window_store,
 )
@@ -152,6 +153,7 @@ __all__ = [
     "hopping",
     "join_window",
     "key_value_store",
+    "lru_store",
     "max_bytes",
     "max_records",
     "session",

@@ -28,11 +28,17 @@ class KGroupedStream(Generic[K, V]):
         self.grouping = Grouping(flow, name)
 
     def count(
-        self, name: str | None = None, *, caching: bool = True, logging: Logging = True
+        self,
+        name: str | None = None,
+        *,
+        caching: bool = True,
+        logging: Logging = True,
+        max_entries: int | None = None,
     ) -> KTable[K, int]:
         """Count the records of each key in the store `name`.
 
-        Records without a key or a value are not counted.
+        Records without a key or a value are not counted. With `max_entries` the store forgets the
+        key that was not used for longest when there is one too many, and has no cache.
         """
         return table_of(
             self.grouping.aggregate(
@@ -43,6 +49,7 @@ class KGroupedStream(Generic[K, V]):
                     store=name,
                     caching=caching,
                     logging=logging,
+                    max_entries=max_entries,
                 )
             )
         )
@@ -54,6 +61,7 @@ class KGroupedStream(Generic[K, V]):
         *,
         caching: bool = True,
         logging: Logging = True,
+        max_entries: int | None = None,
     ) -> KTable[K, V]:
         """Combine each key's values by `reducer(aggregate, value)`; the first value starts.
 
@@ -68,6 +76,7 @@ class KGroupedStream(Generic[K, V]):
                     store=name,
                     caching=caching,
                     logging=logging,
+                    max_entries=max_entries,
                     aggregator=reducer,
                 )
             )
@@ -82,6 +91,7 @@ class KGroupedStream(Generic[K, V]):
         value: type[V2] | Serde[V2] | None = None,
         caching: bool = True,
         logging: Logging = True,
+        max_entries: int | None = None,
     ) -> KTable[K, V2]:
         """Fold each key's values by `aggregator(key, value, aggregate)`, from `initializer()`.
 
@@ -96,6 +106,7 @@ class KGroupedStream(Generic[K, V]):
                     store=name,
                     caching=caching,
                     logging=logging,
+                    max_entries=max_entries,
                     initializer=initializer,
                     aggregator=aggregator,
                 )

@@ -203,6 +203,18 @@ class StoreBuilder:
     logging: Logging = True
     retention: timedelta | None = None
     window: timedelta | None = None
+    max_entries: int | None = None
+
+
+def lru_store(
+    name: str, *, key: Any, value: Any, max_entries: int, logging: Logging = True
+) -> StoreBuilder:
+    """A key-value store that forgets the key which was not used for longest, when it is full.
+
+    >>> lru_store("recent", key=str, value=int, max_entries=10).max_entries
+    10
+    """
+    return StoreBuilder(name, key, value, logging=logging, max_entries=max_entries)
 
 
 def key_value_store(

@@ -24,6 +24,7 @@ from penstock.processors.depth_first.joins import (
     TableMerge,
     Unmatched,
 )
+from penstock.processors.depth_first.lru import LruState
 from penstock.processors.depth_first.process import (
     Process,
     UserKeyValueStore,
@@ -459,8 +460,17 @@ class Builder:
     def _key_value(self, name: str) -> KeyValueState:
         state = self.states.get(name)
         if state is None:
-            state = self.states[name] = KeyValueState(name, self._reader, self._rows)
+            state = self.states[name] = self._new_key_value(name)
         assert isinstance(state, KeyValueState)
+        return state
+
+    def _new_key_value(self, name: str) -> KeyValueState:
+        spec = next((each for each in self._sub.stores if each.name == name), None)
+        if spec is None or spec.recency is None:
+            return KeyValueState(name, self._reader, self._rows)
+        recency = KeyValueState(spec.recency.name, self._reader, self._rows)
+        state = LruState(spec, self._reader, self._rows, recency)
+        self.finishers.append(state.finish)
         return state
 
     def _windows(self, name: str) -> WindowState:
