@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from penstock.serdes import BytesSerde, Serde
-from penstock.topology.processor import Processor
+from penstock.topology.processor import Processor, ValueTransformer
 from penstock.topology.suppression import BufferLimits
 from penstock.topology.windows import JoinWindows, Windows
 
@@ -193,6 +193,22 @@ class TableMapValuesNode(MaterializableNode):
 
     parent: str = ""
     mapper: Callable[[Any], Any]
+
+
+@dataclass(frozen=True, kw_only=True)
+class TableTransformValuesNode(MaterializableNode):
+    """Replaces a table's value by what a transformer, made by `supplier()`, says; of deletions too.
+
+    `connected` names the stores that it looks into.
+    """
+
+    parent: str
+    supplier: Callable[[], ValueTransformer[Any, Any, Any]]
+    connected: tuple[str, ...]
+
+    @property
+    def stores(self) -> tuple[str, ...]:
+        return (*super().stores, *self.connected)
 
 
 @dataclass(frozen=True, kw_only=True)

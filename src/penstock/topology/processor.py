@@ -141,6 +141,26 @@ class Processor(Generic[K, V, K2, V2]):
         """Let go of what is not a store."""
 
 
+class ValueTransformer(Generic[K, V, V2]):
+    """Makes a table's values of others, with stores to look into; as short-lived as a processor.
+
+    Unlike `map_values` it is shown deletions too: a value that is None.
+    """
+
+    context: ProcessorContext
+
+    def init(self, context: ProcessorContext) -> None:
+        """Get ready: look up stores."""
+        self.context = context
+
+    def transform(self, key: K, value: V | None) -> V2 | None:
+        """The new value of a row; None deletes it."""
+        raise NotImplementedError
+
+    def close(self) -> None:
+        """Let go of what is not a store."""
+
+
 class KeyValueStore(Protocol[K, V]):
     """A key-value store as a processor sees it."""
 

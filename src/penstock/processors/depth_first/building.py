@@ -26,6 +26,7 @@ from penstock.processors.depth_first.joins import (
 )
 from penstock.processors.depth_first.lru import LruState
 from penstock.processors.depth_first.process import (
+    HostedTransformer,
     Process,
     UserKeyValueStore,
     UserSessionStore,
@@ -64,6 +65,7 @@ from penstock.processors.depth_first.tables import (
     TableSelect,
     TableStore,
     TableTransform,
+    TableTransformValues,
     Unstored,
 )
 from penstock.processors.depth_first.window_store import WindowStore
@@ -114,6 +116,7 @@ from penstock.topology import (
     TableMapValuesNode,
     TableMergeNode,
     TableSelectNode,
+    TableTransformValuesNode,
     ToStreamNode,
     WindowAggregateNode,
 )
@@ -259,6 +262,8 @@ class Builder:
                 return self._transform(node, node.parent, lambda _, value: mapper(value))
             case LatestNode():
                 return Unstored(node.name, self._shared)
+            case TableTransformValuesNode():
+                return self._transform_values(node)
             case TableSelectNode():
                 return TableSelect(node.name, self._shared, node.mapper)
             case SuppressNode():
@@ -399,6 +404,29 @@ class Builder:
             if filters
             else self._sends_old(node),
             skips_nothing=filters,
+        )
+        if node.store is not None:
+            step.attach(self._table_store(step, node, node.store))
+        return step
+
+    def _transform_values(self, node: TableTransformValuesNode) -> Step:
+        transformer = node.supplier()
+        # It lives as a processor does, and has the same context; only records pass it by.
+        self._process(
+            ProcessNode(
+                name=node.name,
+                reads=node.connected,
+                supplier=lambda: HostedTransformer(transformer),
+                fixed_key=True,
+            )
+        )
+        step = TableTransformValues(
+            node.name,
+            self._shared,
+            transformer.transform,
+            parent=self._view(node.parent),
+            sends_old=self._sends_old(node),
+            skips_nothing=False,
         )
         if node.store is not None:
             step.attach(self._table_store(step, node, node.store))

@@ -14,8 +14,10 @@ from penstock.serdes import Serde
 from penstock.topology import ProcessNode, StoreSpec
 from penstock.topology.processor import (
     Processor,
+    ProcessorContext,
     PunctuationType,
     RecordMetadata,
+    ValueTransformer,
 )
 from penstock.topology.processor import Record as UserRecord
 
@@ -178,6 +180,19 @@ class Process(Step):
 
     def commit(self) -> None:
         """Every slice is committed anyway."""
+
+
+class HostedTransformer(Processor[Any, Any, Any, Any]):
+    """A value transformer in a processor's place: it begins and ends as one."""
+
+    def __init__(self, transformer: ValueTransformer[Any, Any, Any]) -> None:
+        self._transformer = transformer
+
+    def init(self, context: ProcessorContext) -> None:
+        self._transformer.init(context)
+
+    def close(self) -> None:
+        self._transformer.close()
 
 
 class UserContext:
