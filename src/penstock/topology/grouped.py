@@ -3,10 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeVar, Unpack
 
 from penstock.serdes import Serde, serde_of
 from penstock.topology.aggregation import Aggregation, Grouping, aggregate_serde, table_of
+from penstock.topology.builtins import (
+    Builtin,
+    Mean,
+    StoreOptions,
+    add_to_mean,
+    collected,
+    mean_value,
+    no_mean,
+)
 from penstock.topology.changelogs import Logging
 from penstock.topology.cogrouped import CogroupedKStream
 from penstock.topology.flow import Flow
@@ -112,6 +121,34 @@ class KGroupedStream(Generic[K, V]):
                 )
             )
         )
+
+    def sum(self, name: str | None = None, **options: Unpack[StoreOptions]) -> KTable[K, V]:
+        """Add up the numbers of each key.
+
+        >>> from penstock.topology import StreamsBuilder
+        >>> sales = StreamsBuilder().stream("sales", key=str, value=int)
+        >>> sales.group_by_key().sum("turnover").to_stream().to("turnover")
+        """
+        return self.reduce(Builtin("sum"), name, **options)
+
+    def min(self, name: str | None = None, **options: Unpack[StoreOptions]) -> KTable[K, V]:
+        """Keep the smallest value of each key."""
+        return self.reduce(Builtin("min"), name, **options)
+
+    def max(self, name: str | None = None, **options: Unpack[StoreOptions]) -> KTable[K, V]:
+        """Keep the largest value of each key."""
+        return self.reduce(Builtin("max"), name, **options)
+
+    def average(self, name: str | None = None, **options: Unpack[StoreOptions]) -> KTable[K, float]:
+        """The average of each key's numbers; the store holds their sum and number."""
+        means = self.aggregate(no_mean, add_to_mean, name, value=Mean, **options)
+        return means.map_values(mean_value, value=float)
+
+    def collect(
+        self, name: str | None = None, **options: Unpack[StoreOptions]
+    ) -> KTable[K, list[V]]:
+        """All values of each key in a list, oldest first; it grows with every record."""
+        return self.aggregate(list, collected, name, value=list, **options)
 
     def cogroup(self, aggregator: Callable[[K, V, V2], V2 | None]) -> CogroupedKStream[K, V2]:
         """Begin one aggregate of several grouped streams; `aggregator(key, value, aggregate)`.
