@@ -1,0 +1,248 @@
+"""Bugs that are planted to see whether the recorded answers of Kafka Streams would find them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from penstock.processors.depth_first import (
+    foreign_keys,
+    global_joins,
+    joins,
+    run,
+    state,
+    steps,
+    suppress,
+    tables,
+    windows,
+)
+from penstock.serdes import Change
+from penstock.topology.windows import TimeWindows
+
+Mutant = Callable[[pytest.MonkeyPatch], None]
+
+
+def _late_records_count(patch: pytest.MonkeyPatch) -> None:
+    """Grace is ignored: stream time never closes a window."""
+    original = windows.TimeWindowAggregate.process
+
+    def process(self: Any, record: Any) -> None:
+        self.stream_time = -1
+        original(self, record)
+
+    patch.setattr(windows.TimeWindowAggregate, "process", process)
+
+
+def _last_window_is_forgotten(patch: pytest.MonkeyPatch) -> None:
+    """A record misses the last of its hopping windows."""
+    original = TimeWindows.starts
+
+    def starts(self: TimeWindows, timestamp: int) -> range:
+        found = original(self, timestamp)
+        return found[:-1] if len(found) > 1 else found
+
+    patch.setattr(TimeWindows, "starts", starts)
+
+
+def _sessions_do_not_merge(patch: pytest.MonkeyPatch) -> None:
+    """A gap of exactly the allowed length begins a new session."""
+    original = windows.SessionAggregate.process
+
+    def process(self: Any, record: Any) -> None:
+        gap = self._windows
+        self._windows = type(gap)(gap_ms=max(gap.gap_ms - 1, 0), grace_ms=gap.grace_ms + 1)
+        original(self, record)
+        self._windows = gap
+
+    patch.setattr(windows.SessionAggregate, "process", process)
+
+
+def _no_right_window(patch: pytest.MonkeyPatch) -> None:
+    """A late record does not begin the window just after itself."""
+    patch.setattr(windows.SlidingWindowAggregate, "_begin_own", lambda *_: None)
+
+
+def _closes_a_moment_late(patch: pytest.MonkeyPatch) -> None:
+    """Results at the close wait a millisecond too long."""
+    original = windows.WindowStep.emit_closed
+
+    def emit(self: Any, record: Any, close_time: int, lower: int, upper: int) -> None:
+        original(self, record, close_time, lower, upper - 1)
+
+    patch.setattr(windows.WindowStep, "emit_closed", emit)
+
+
+def _tables_keep_their_times(patch: pytest.MonkeyPatch) -> None:
+    """An older update of a table gets the time of the newer one."""
+
+    def process(self: Any, record: Any) -> None:
+        if record.key is None:
+            self.shared.drop("null_key")
+            return
+        before = self.table.get(record.key)
+        time = record.timestamp if before is None else max(record.timestamp, before.timestamp)
+        old = None if before is None else before.value
+        self.table.put(record, record.value, time, old=old)
+
+    patch.setattr(tables.Latest, "process", process)
+
+
+def _adds_before_it_subtracts(patch: pytest.MonkeyPatch) -> None:
+    """A table's aggregate adds the new row before it takes out the old one."""
+    original = tables.TableAggregate.process
+
+    def process(self: Any, record: Any) -> None:
+        change = record.value
+        if change.new is not None and change.old is not None:
+            original(self, record.with_value(Change(change.new, None)))
+            original(self, record.with_value(Change(None, change.old)))
+        else:
+            original(self, record)
+
+    patch.setattr(tables.TableAggregate, "process", process)
+
+
+def _filters_tell_everything(patch: pytest.MonkeyPatch) -> None:
+    """A table's filter deletes keys that it never let through."""
+
+    def init(self: Any, *arguments: Any, **options: Any) -> None:
+        original(self, *arguments, **options | {"skips_nothing": False})
+
+    original = tables.TableTransform.__init__
+    patch.setattr(tables.TableTransform, "__init__", init)
+
+
+def _joins_its_own_time(patch: pytest.MonkeyPatch) -> None:
+    """A join of tables has the time of the side that changed, not of the later one."""
+    original = joins.TableJoin.process
+
+    def process(self: Any, record: Any) -> None:
+        forward = self.forward
+        self.forward = lambda made: forward(
+            type(made)(made.key, made.value, record.timestamp, made.headers)
+        )
+        original(self, record)
+        self.forward = forward
+
+    patch.setattr(joins.TableJoin, "process", process)
+
+
+def _join_window_is_shorter(patch: pytest.MonkeyPatch) -> None:
+    """A join of streams leaves out partners at the far end of its window."""
+    original = joins.StreamJoin.__init__
+
+    def init(self: Any, *arguments: Any, **options: Any) -> None:
+        original(self, *arguments, **options)
+        self._before -= 1
+
+    patch.setattr(joins.StreamJoin, "__init__", init)
+
+
+def _matched_records_still_wait(patch: pytest.MonkeyPatch) -> None:
+    """A record of an outer join that met a partner is joined with None as well."""
+    patch.setattr(joins.Unmatched, "found", lambda *_, **__: None)
+
+
+def _null_keys_join_nothing(patch: pytest.MonkeyPatch) -> None:
+    """A left join drops records without a key."""
+    original = joins.StreamTableJoin.process
+
+    def process(self: Any, record: Any) -> None:
+        if record.key is not None:
+            original(self, record)
+
+    patch.setattr(joins.StreamTableJoin, "process", process)
+
+
+def _answers_are_never_stale(patch: pytest.MonkeyPatch) -> None:
+    """A foreign-key join believes answers to questions that the left row no longer asks."""
+    original = foreign_keys.Subscribe._send
+
+    def send(self: Any, record: Any, foreign: Any, instruction: Any) -> None:
+        if instruction == foreign_keys.Instruction.DELETE:
+            instruction = foreign_keys.Instruction.DELETE_AND_TELL
+        original(self, record, foreign, instruction)
+
+    patch.setattr(foreign_keys.Subscribe, "_send", send)
+
+
+def _suppress_starts_again(patch: pytest.MonkeyPatch) -> None:
+    """An update of a waiting change begins its time anew."""
+    original = suppress.Suppress._put
+
+    def put(self: Any, record: Any) -> None:
+        key = self.shared.encode(self.name, self._node.key_serde, record.key, "key")
+        waiting = self._buffer.get(key)
+        if waiting is not None and not self._node.final:
+            self._buffer._order.remove((waiting.time, key))
+            self._buffer._entries[key] = None
+            self._buffer.count -= 1
+            self._buffer.size -= waiting.size(key)
+        original(self, record)
+
+    patch.setattr(suppress.Suppress, "_put", put)
+
+
+def _global_rows_are_optional(patch: pytest.MonkeyPatch) -> None:
+    """An inner join with a global table lets everything through."""
+    original = global_joins.GlobalJoin.__init__
+
+    def init(self: Any, shared: Any, node: Any, held: Any) -> None:
+        original(self, shared, type(node)(**{**vars(node), "left": True}), held)
+
+    patch.setattr(global_joins.GlobalJoin, "__init__", init)
+
+
+def _children_in_reverse(patch: pytest.MonkeyPatch) -> None:
+    """A record meets the branches of a topology in the wrong order."""
+    original = steps.Step.connect
+
+    def connect(self: Any, children: Any) -> None:
+        original(self, children if isinstance(self, steps.Split) else children[::-1])
+
+    patch.setattr(steps.Step, "connect", connect)
+
+
+def _windows_never_expire(patch: pytest.MonkeyPatch) -> None:
+    """A store finds windows that its retention has ended."""
+    original = state.TimedState.__init__
+
+    def init(self: Any, spec: Any, reader: Any, rows: Any) -> None:
+        original(self, spec, reader, rows)
+        self._alive = self._retention = 10**12
+
+    patch.setattr(state.TimedState, "__init__", init)
+
+
+def _stream_time_is_forgotten(patch: pytest.MonkeyPatch) -> None:
+    """What steps leave for the next slice is lost."""
+    original = run.RecordRun.__init__
+
+    def init(self: Any, *arguments: Any, **options: Any) -> None:
+        original(self, *arguments, **options | {"metadata": {}})
+
+    patch.setattr(run.RecordRun, "__init__", init)
+
+
+MUTANTS: tuple[Mutant, ...] = (
+    _late_records_count,
+    _last_window_is_forgotten,
+    _sessions_do_not_merge,
+    _no_right_window,
+    _closes_a_moment_late,
+    _tables_keep_their_times,
+    _adds_before_it_subtracts,
+    _filters_tell_everything,
+    _joins_its_own_time,
+    _join_window_is_shorter,
+    _matched_records_still_wait,
+    _null_keys_join_nothing,
+    _answers_are_never_stale,
+    _suppress_starts_again,
+    _global_rows_are_optional,
+    _children_in_reverse,
+    _windows_never_expire,
+    _stream_time_is_forgotten,
+)

@@ -1,0 +1,27 @@
+"""Goal: the recorded answers find bugs. Method: plant one at a time, and replay until it shows."""
+
+from __future__ import annotations
+
+import pytest
+
+from penstock.errors import PenstockError
+from penstock.processors import choice
+from tests.conformance import programs
+from tests.conformance.compare import difference
+from tests.conformance.mutants import MUTANTS, Mutant
+from tests.conformance.record import recorded
+
+
+@pytest.mark.parametrize("mutant", MUTANTS, ids=lambda each: each.__name__.strip("_"))
+def test_a_planted_bug_is_found(mutant: Mutant, monkeypatch: pytest.MonkeyPatch) -> None:
+    # The bugs are in the steps that run by record; columns would pass them by.
+    monkeypatch.setattr(choice, "runs_in_columns", lambda _: False)
+    mutant(monkeypatch)
+    for case, expected in recorded():
+        try:
+            found = difference(case, expected, programs.run(case))
+        except (PenstockError, AssertionError, ValueError):
+            return
+        if found is not None:
+            return
+    pytest.fail(f"No recorded case finds it: {mutant.__doc__}")
