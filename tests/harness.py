@@ -91,7 +91,7 @@ class Scene:
         return count
 
     def read(self, topic: str, *, isolation: str = "read_committed") -> list[Row]:
-        """Everything in a topic, partition by partition in order of offsets."""
+        """Everything that is in a topic now, partition by partition in order of offsets."""
         properties = {
             "bootstrap.servers": self.bootstrap,
             "group.id": f"{self.id}-reader",
@@ -103,6 +103,8 @@ class Scene:
         }
         consumer = Consumer(properties)
         count = len(consumer.list_topics(topic).topics[topic].partitions)
+        # While others write, the end may come again and again; what came after is not waited for.
+        ends = [consumer.get_watermark_offsets(TopicPartition(topic, p))[1] for p in range(count)]
         consumer.assign([TopicPartition(topic, p, 0) for p in range(count)])
         rows: list[Row] = []
         ended: set[int] = set()
@@ -114,6 +116,10 @@ class Scene:
                     assert error.code() == KafkaError._PARTITION_EOF, error
                     ended.add(message.partition())
                     continue
+                if message.offset() >= ends[message.partition()] - 1:
+                    ended.add(message.partition())
+                    if message.offset() >= ends[message.partition()]:
+                        continue
                 headers = tuple((k, v) for k, v in message.headers() or ())
                 where = (message.partition(), message.offset())
                 what = (message.key(), message.value(), message.timestamp()[1])

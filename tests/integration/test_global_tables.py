@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Never
 
 import pyarrow as pa
 import pytest
@@ -14,11 +15,12 @@ from confluent_kafka.admin import NewPartitions
 import penstock as ps
 from penstock.changelog.clients import LogClients
 from penstock.config import Config
-from penstock.errors import TaskNotHereError, TopicMissingError
+from penstock.errors import StoreDamagedError, TaskNotHereError, TopicMissingError
 from penstock.instance import global_tables, protocol
 from penstock.instance.global_tables import GlobalTables
 from penstock.instance.protocol import GlobalOrder, ReadHeader, Reply
 from penstock.stores.directory import StateDirectory
+from penstock.stores.whole_topic import WholeTopicStore
 from tests.harness import Scene, wait_until
 from tests.in_process import Run, instances_here, start_fails
 
@@ -119,6 +121,26 @@ def test_records_that_are_gone_before_they_were_read_are_noticed(scene: Scene) -
         assert rows(tables) == {b"new": b"v"}
         [note] = tables.new_notes()
         assert "no longer holds what the table needs next" in note
+
+
+def test_a_store_that_a_read_finds_damaged_is_read_anew(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    scene.produce(numbered(10))
+    with following(scene) as tables:
+        whole = WholeTopicStore.range
+        damage = StoreDamagedError("A block is damaged")
+
+        def once(*_: object, **__: object) -> Never:
+            monkeypatch.setattr(WholeTopicStore, "range", whole)
+            raise damage
+
+        monkeypatch.setattr(WholeTopicStore, "range", once)
+        with pytest.raises(TaskNotHereError, match="damaged"):
+            rows(tables)
+        wait_until(lambda: bool(tables.new_notes()), what="it was told")
+        tables.wait(lambda: False)
+        assert rows(tables) == dict(numbered(10))
 
 
 def recreate(scene: Scene) -> None:

@@ -98,7 +98,7 @@ class World:
             ],
             stores=[store or self.store_order()],
             commits_partition=1,
-            closes={"counts": "step:closed"},
+            closes={"counts": ["step:closed"]},
         )
         environment = TaskEnvironment(
             application_id=self.application,

@@ -22,8 +22,8 @@ from penstock.coordination.layout import Layout, TaskLayout, commits_partitions,
 from penstock.driver.last_run import LastRun, read_last_run, refuse_change
 from penstock.errors import PartitionCountError
 from penstock.instance.protocol import GlobalOrder, InputOrder, StoreOrder, TakeOrder
-from penstock.processors import closed_key, window_memory
-from penstock.topology import StoreSpec, Topology, WindowAggregateNode, naming
+from penstock.processors import closed_keys
+from penstock.topology import StoreSpec, Topology, naming
 from penstock.topology.manifest import TopologyManifest, manifest_of
 from penstock.topology.succession import keep_names, succeed
 
@@ -73,11 +73,7 @@ class Prepared:
             inputs=[self._input(topic, partition) for topic, partition in layout.inputs],
             stores=[self._store(store) for store in layout.sub_topology.stores],
             commits_partition=commits_partition,
-            closes={
-                node.store: closed_key(window_memory(node.store, 0))
-                for node in layout.sub_topology.nodes
-                if isinstance(node, WindowAggregateNode) and node.emit == "close"
-            },
+            closes=closed_keys(layout.sub_topology),
         )
 
     def _input(self, topic: str, partition: int) -> InputOrder:

@@ -83,10 +83,12 @@ class GlobalTables:
 
     def read(self, header: ReadHeader, questions: pa.Table) -> Iterator[pa.RecordBatch | Reply]:
         """What a table answers, as of now: it has no part in any task's commits."""
+        table = self._tables[header.store]
         try:
-            store = self._tables[header.store].store()
-            yield from answers(store, header.question, questions)
+            yield from answers(table.store(), header.question, questions)
         except (TaskNotHereError, StoreDamagedError) as error:
+            if isinstance(error, StoreDamagedError):
+                table.damaged(error)
             yield Reply(status="lost", reason=str(error))
             return
         yield Reply(status="ok", n=header.n)
@@ -129,6 +131,7 @@ class GlobalTable:
         self._logs = logs
         self._admin = TopicAdmin(logs.config, admin=logs.admin)
         self._store: WholeTopicStore | None = None
+        self._damage: StoreDamagedError | None = None
         self._complete = False
         self._positions: dict[int, int] = {}
         self._notes: list[str] = []
@@ -172,11 +175,17 @@ class GlobalTable:
         while not stop() and not self._stopping.is_set():
             if self.fault is not None:
                 raise self.fault
-            if ends is None and self._positions:
+            if not self._complete:
+                ends = None  # Of the topic as it is now: it may have been made anew.
+            elif ends is None:
                 ends = self._ends(list(self._positions))
-            if ends is not None and self._complete and self._reached(ends):
+            elif self._reached(ends):
                 return
             time.sleep(_WAIT_SECONDS)
+
+    def damaged(self, error: StoreDamagedError) -> None:
+        """A read found the store damaged: have it read again from the topic."""
+        self._damage = error
 
     def flush(self) -> dict[tuple[str, int], int]:
         """Make what was read durable; the last offset of each partition that surely is."""
@@ -242,6 +251,8 @@ class GlobalTable:
     ) -> None:
         watch_due = time.monotonic() + WATCH_SECONDS
         while not self._stopping.is_set():
+            if self._damage is not None:
+                raise self._damage
             if not self._complete and self._reached(ends):
                 store.set_caught_up_at(wall_clock_ms())
                 self._complete = True
@@ -313,7 +324,7 @@ class GlobalTable:
 
     def _wipe(self, why: str) -> None:
         """Start afresh, and have it told."""
-        self._complete, self._positions = False, {}
+        self._complete, self._positions, self._damage = False, {}, None
         self.close()
         self._directory.wipe_store(self._order.store)
         with self._lock:

@@ -125,8 +125,8 @@ class TakeOrder(Message, frozen=True):
     inputs: list[InputOrder]
     stores: list[StoreOrder]
     commits_partition: int
-    closes: dict[str, str] = {}
-    """For stores of windows that are given out when they close: the name in the metadata of up to
+    closes: dict[str, list[str]] = {}
+    """For stores of windows that are given out when they close: the names in the metadata of up to
     when that was done. Kafka Streams calls it by the store's name."""
 
 

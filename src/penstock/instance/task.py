@@ -187,8 +187,7 @@ class OpenTask:
             result[STREAM_TIME] = str(time)
         for each in group.metadata.values():
             for store, closed in each.kept.items():
-                name = self.order.closes.get(store)
-                if name is not None:
+                for name in self.order.closes.get(store, ()):
                     result[name] = str(max(closed, int(result.get(name, closed))))
         return result
 
@@ -196,8 +195,12 @@ class OpenTask:
         self, header: CommitHeader, times: Times
     ) -> dict[tuple[str, int], OffsetMetadata]:
         """What is written beside the group's offsets, as Kafka Streams would."""
-        closed = {store: header.metadata.get(name) for store, name in self.order.closes.items()}
-        kept = {s: int(at) for s, at in closed.items() if at is not None and int(at) >= 0}
+        said = header.metadata
+        closed = {
+            store: max(int(said.get(name, UNKNOWN_TIME)) for name in names)
+            for store, names in self.order.closes.items()
+        }
+        kept = {store: at for store, at in closed.items() if at != UNKNOWN_TIME}
         return {
             (topic, partition): OffsetMetadata(
                 time=times.get((topic, partition), UNKNOWN_TIME), kept=kept

@@ -7,7 +7,7 @@ it. `start_slice` chooses.
 """
 
 from penstock.processors.choice import Run, runs_in_columns, start_slice
-from penstock.processors.depth_first import RecordRun
+from penstock.processors.depth_first import RecordRun, closed_keys
 from penstock.processors.needs import ColumnNeeds, needed_columns
 from penstock.processors.partitioner import partitions_of
 from penstock.processors.records import (
@@ -20,8 +20,6 @@ from penstock.processors.records import (
     ScanReader,
     SliceResult,
     StateReader,
-    closed_key,
-    window_memory,
 )
 from penstock.processors.slice_run import SliceRun
 
@@ -39,10 +37,9 @@ __all__ = [
     "SliceResult",
     "SliceRun",
     "StateReader",
-    "closed_key",
+    "closed_keys",
     "needed_columns",
     "partitions_of",
     "runs_in_columns",
     "start_slice",
-    "window_memory",
 ]

@@ -5,5 +5,6 @@ are faster there, with the same results.
 """
 
 from penstock.processors.depth_first.run import RecordRun
+from penstock.processors.depth_first.windows import closed_keys
 
-__all__ = ["RecordRun"]
+__all__ = ["RecordRun", "closed_keys"]

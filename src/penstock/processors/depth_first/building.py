@@ -75,8 +75,9 @@ from penstock.processors.depth_first.windows import (
     SlidingWindowAggregate,
     TimeWindowAggregate,
     WindowStep,
+    window_memory,
 )
-from penstock.processors.records import Handler, Limits, ScanReader, window_memory
+from penstock.processors.records import Handler, Limits, ScanReader
 from penstock.topology import (
     AggregateNode,
     AnswerRowNode,

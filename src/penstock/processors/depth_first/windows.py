@@ -9,9 +9,14 @@ from penstock.processors.depth_first.record import Record, Shared
 from penstock.processors.depth_first.state import FAR
 from penstock.processors.depth_first.steps import Step, Value
 from penstock.processors.depth_first.window_store import Window, WindowStore
-from penstock.processors.records import closed_key
 from penstock.serdes import Change, Windowed
-from penstock.topology import SessionWindows, SlidingWindows, TimeWindows
+from penstock.topology import (
+    SessionWindows,
+    SlidingWindows,
+    SubTopology,
+    TimeWindows,
+    WindowAggregateNode,
+)
 
 
 class Fold(NamedTuple):
@@ -20,6 +25,29 @@ class Fold(NamedTuple):
     initializer: Callable[[], Any]
     aggregator: Callable[[Any, Any, Any], Any]
     merger: Callable[[Any, Any, Any], Any] | None
+
+
+def window_memory(store: str, number: int) -> str:
+    """The name under which a step leaves its times; several may share one store."""
+    return f"{store}:{number}"
+
+
+def closed_keys(sub_topology: SubTopology) -> dict[str, list[str]]:
+    """For stores of windows that are given out when they close: where in a slice's metadata their
+    steps leave up to when they did that."""
+    nodes = [node for node in sub_topology.nodes if isinstance(node, WindowAggregateNode)]
+    return {
+        store: [_closed_key(window_memory(store, i)) for i in range(_users(sub_topology, store))]
+        for store in {node.store for node in nodes if node.emit == "close"}
+    }
+
+
+def _users(sub_topology: SubTopology, store: str) -> int:
+    return sum(store in node.stores for node in sub_topology.nodes)
+
+
+def _closed_key(memory: str) -> str:
+    return f"{memory}:closed"
 
 
 class WindowStep(Step):
@@ -39,7 +67,7 @@ class WindowStep(Step):
         self.fold = fold
         self._emits_at_close = at_close
         self.stream_time = shared.recall(f"{memory}:stream-time", -1)
-        self._last_close = shared.recall(closed_key(memory), -1)
+        self._last_close = shared.recall(_closed_key(memory), -1)
         self.latest = -1
         """The latest time in this slice's records: no close in it can be later."""
 
@@ -54,7 +82,7 @@ class WindowStep(Step):
     def finish(self) -> None:
         """Leave what the next slice needs."""
         self.shared.keep(f"{self._memory}:stream-time", self.stream_time)
-        self.shared.keep(closed_key(self._memory), self._last_close)
+        self.shared.keep(_closed_key(self._memory), self._last_close)
         self.store.finish()
 
     def update(self, record: Record, key: bytes, window: Window, before: Value | None) -> None:
