@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cache, cached_property
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -22,8 +22,8 @@ SEED = 20_240_613
 HOUR_MS = 3_600_000
 
 Numbers = npt.NDArray[np.int64]
-# A record as `produce_batch` wants it: key, value and perhaps timestamp.
-Message = dict[str, bytes | int]
+# A record as a producer takes it: key, value and perhaps timestamp.
+Message = dict[str, Any]
 
 
 @dataclass(frozen=True, kw_only=True)
