@@ -9,7 +9,7 @@ VENV := .venv
 PYTHON := $(VENV)/bin/python
 # Made last: a run that was interrupted is done again, one that was not is never repeated.
 READY := $(VENV)/.ready
-CHECKED := $(wildcard src tests bench examples)
+CHECKED := $(wildcard src tests bench)
 ROW ?=
 # Seeds for make conformance: how many, and the first
 SEEDS ?= 500

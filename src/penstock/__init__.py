@@ -2,7 +2,8 @@
 
 General layout: each folder is a noun of the design, and later ones import earlier ones only:
 errors, config, observability, serdes, topology, processors, stores, changelog, coordination,
-instance, local, queries, pipeline, console, driver, application, testing, cli. A test checks it.
+instance, local, queries, pipeline, console, driver, application, testing, examples, cli. A
+test checks it.
 """
 
 from penstock.application import Application

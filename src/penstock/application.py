@@ -17,6 +17,7 @@ from penstock.driver.events import DriverState, Event, Listener, StateChanged, T
 from penstock.errors import ConfigError
 from penstock.serdes import Serde
 from penstock.topology import GlobalKTable, KStream, KTable, StoreBuilder, StreamsBuilder, Topology
+from penstock.topology.changelogs import Logging
 from penstock.topology.naming import check_name
 
 K = TypeVar("K")
@@ -69,7 +70,7 @@ class Application:
         key: type[K] | Serde[K],
         value: type[V] | Serde[V],
         caching: bool = True,
-        logging: bool = True,
+        logging: Logging = True,
         name: str | None = None,
     ) -> KTable[K, V]:
         """A topic as a table: the latest value of each key, kept in a store."""
@@ -100,6 +101,14 @@ class Application:
     def describe(self) -> str:
         """Kafka Streams' text for the topology."""
         return self.build().describe()
+
+    def mermaid(self) -> str:
+        """The topology as a Mermaid flowchart."""
+        return self.build().mermaid()
+
+    def svg(self) -> str:
+        """The topology as an SVG."""
+        return self.build().svg()
 
     def on_event(self, listener: Listener) -> Listener:
         """Call this with every event: states, notices, batches."""

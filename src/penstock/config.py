@@ -102,6 +102,11 @@ class Config:
         "dead.letter.dropped.records",
         "Whether records that are dropped by rule (late, without a key) go there too.",
     )
+    allow_topology_change: bool = _option(
+        False,
+        "allow.topology.change",
+        "Start although the program leaves behind or misreads state of the one that ran before.",
+    )
     replication_factor: int = _option(
         -1, "replication.factor", "Of internal topics; -1 takes the brokers' default."
     )
@@ -209,6 +214,13 @@ def _milliseconds(text: str) -> timedelta:
     return timedelta(milliseconds=float(text))
 
 
+def _truth(text: str) -> bool:
+    words = {"true": True, "1": True, "yes": True, "false": False, "0": False, "no": False}
+    if text.lower() not in words:
+        raise ValueError("Use true or false")
+    return words[text.lower()]
+
+
 def _pairs(text: str) -> dict[str, str]:
     return dict(pair.split("=", 1) for pair in text.split(";") if pair)
 
@@ -216,7 +228,7 @@ def _pairs(text: str) -> dict[str, str]:
 _PARSERS: dict[Any, Callable[[str], Any]] = {
     timedelta: _milliseconds,
     int: int,
-    bool: lambda text: text.lower() in ("1", "true", "yes"),
+    bool: _truth,
     Path: Path,
     Mapping[str, str]: _pairs,
 }
@@ -246,6 +258,8 @@ def _check(config: Config) -> None:
             raise ConfigError(f"Option {name} is {value!r}", hint=f"Use one of {choices}")
         if kind is timedelta and (not isinstance(value, timedelta) or value < timedelta(0)):
             raise ConfigError(f"Option {name} is {value!r}", hint="Use a positive timedelta")
+        if kind is bool and not isinstance(value, bool):
+            raise ConfigError(f"Option {name} is {value!r}", hint="Use True or False")
         least = 1 if name in ("slice_records_max", "slice_bytes_max") else -1
         if kind is int and (not isinstance(value, int) or value < least):
             raise ConfigError(f"Option {name} is {value!r}", hint=f"Use a number >= {least}")

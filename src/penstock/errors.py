@@ -4,6 +4,7 @@
       ConfigError                      an option is unknown or has a value that cannot work
       TopologyError                    the program describes something that cannot be run
         SerdeMissingError              a type is needed to turn bytes into values
+      TopologyChangedError             the program does not fit the state that an earlier one left
       UserFunctionError                a function of the user's raised
       DeserializationError             a record's key or value cannot be decoded
       BufferFullError                  a suppress buffer that may not emit early is full
@@ -88,6 +89,10 @@ class TopologyError(PenstockError):
 
 class SerdeMissingError(TopologyError):
     """A step needs to know how a type becomes bytes, and nothing said so."""
+
+
+class TopologyChangedError(PenstockError):
+    """The program would leave behind or misread what an earlier one left; nothing was changed."""
 
 
 class UserFunctionError(PenstockError):

@@ -231,7 +231,7 @@ class TestLayout:
         stream = builder.stream("a", key=str, value=str).select_key(lambda k, v: v, key=str)
         stream.join(table, lambda left, right: left, value=str, name="named").to("out")
         layout = lay_out(builder.build(), "app", {"a": 4, "b": 2, "out": 1})
-        assert layout.repartitions == {"app-named-left-repartition": 2}
+        assert layout.repartitions == {"app-named-repartition": 2}
 
     def test_among_our_own_topics_the_widest_counts(self) -> None:
         builder = StreamsBuilder()

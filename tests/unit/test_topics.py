@@ -57,6 +57,17 @@ def test_a_changelog_of_windows_forgets_a_day_after_its_store() -> None:
     assert "has retention.ms=604800, less than 90000000" in problem.message
 
 
+def test_settings_of_a_changelog_replace_the_usual_ones() -> None:
+    asked = {"segment.bytes": "536870912", "retention.ms": "1"}
+    plain = changelog_topic("clinic", "counts", partitions=4, config=asked)
+    assert plain.config == {**CHANGELOG.config, **asked}
+    # How long windows are kept follows from the store, whatever is asked, as in Kafka Streams.
+    windows = changelog_topic("clinic", "hourly", partitions=4, config=asked, retention_ms=1000)
+    assert windows.config["cleanup.policy"] == "compact,delete"
+    assert windows.config["segment.bytes"] == "536870912"
+    assert windows.config["retention.ms"] == "86401000"
+
+
 def test_missing_topics_are_created_and_right_ones_left_alone() -> None:
     assert plan_topics(ALL, {}) == TopicPlan(create=tuple(ALL))
     there = existing(CHANGELOG) | existing(REPARTITION) | existing(COMMITS)

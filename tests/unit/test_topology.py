@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -13,10 +14,15 @@ from penstock.serdes import LongSerde, StringSerde
 from penstock.topology import (
     AggregateNode,
     DropNullKeyNode,
+    Processor,
     SinkNode,
     SourceNode,
     StreamsBuilder,
     Topology,
+    key_value_store,
+    session_store,
+    tumbling,
+    window_store,
 )
 from penstock.topology.naming import changelog_topic, check_name, repartition_topic
 
@@ -157,6 +163,7 @@ def test_generated_store_names_survive_unrelated_changes() -> None:
         (lambda s: s.group_by_key().count("a/b"), "'a/b' cannot be used"),
         (lambda s: s.group_by_key().count(".."), "cannot be used"),
         (lambda s: s.to(""), "cannot be used"),
+        (lambda s: s.group_by_key().count("n", logging={"segment.ms": 1}), "segment.ms=1, which"),
         (lambda s: s.to("x" * 250), "250 characters"),
     ],
 )
@@ -165,6 +172,41 @@ def test_what_cannot_run_is_refused_while_building(
 ) -> None:
     with pytest.raises(TopologyError, match=says):
         _build(write)
+
+
+def test_settings_of_changelogs_reach_every_kind_of_store() -> None:
+    config = {"segment.bytes": "536870912"}
+    hour = timedelta(hours=1)
+    windows = tumbling(hour, grace=timedelta(0))
+    builder = StreamsBuilder()
+    stream = _words(builder)
+    grouped = stream.group_by_key()
+    table = builder.table("names", "names", key=bytes, value=str, logging=config)
+    grouped.count("a", logging=config)
+    grouped.reduce(max, "b", logging=config)
+    grouped.aggregate(str, lambda k, v, old: v, "c", logging=config)
+    grouped.windowed_by(windows).count("d", logging=config)
+    grouped.windowed_by(windows).reduce(max, "e", logging=config)
+    grouped.windowed_by(windows).aggregate(str, lambda k, v, old: v, "f", logging=config)
+    grouped.cogroup(lambda k, v, old: v).aggregate(str, "g", logging=config)
+    grouped.cogroup(lambda k, v, old: v).windowed_by(windows).aggregate(str, "h", logging=config)
+    regrouped = table.group_by(lambda k, v: (k, v), key=bytes, value=str)
+    regrouped.count("i", logging=config)
+    table.join(stream.to_table("j", logging=config), max, "k", value=str, logging=config)
+    builder.add_state_store(key_value_store("l", key=str, value=str, logging=config))
+    builder.add_state_store(
+        window_store("m", key=str, value=str, retention=hour, window=hour, logging=config)
+    )
+    builder.add_state_store(session_store("n", key=str, value=str, retention=hour, logging=config))
+    stream.process_values(Processor, stores=["l", "m", "n"])
+    found = {store.name: store.changelog_config for store in builder.build().stores}
+    assert found == dict.fromkeys(["names", *"abcdefghijklmn"], config)
+
+
+def test_a_store_has_a_changelog_unless_told_otherwise() -> None:
+    for logging, has in ((True, True), ({}, True), (False, False)):
+        topology = _build(lambda s, told=logging: s.group_by_key().count("n", logging=told))
+        assert (topology.stores[0].logging, topology.stores[0].changelog_config) == (has, {})
 
 
 def test_an_empty_program_and_a_topic_read_twice_are_refused() -> None:
@@ -203,3 +245,11 @@ def test_a_topology_with_lambdas_travels() -> None:
     assert node.aggregator is not None
     assert node.aggregator("a", "b") == "ab"
     assert isinstance(again.sub_topologies[0].nodes[0], SourceNode)
+
+
+def test_async_functions_are_refused_with_the_steps_name() -> None:
+    async def later(value: bytes) -> bytes:
+        return value
+
+    with pytest.raises(TopologyError, match=r"mapper of step .* is an async"):
+        _build(lambda s: s.map_values(later, value=bytes).to("out"))

@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from penstock.topology import KStream, StreamsBuilder
+from tests.unit import described_stateful
 
 TEXTS = Path(__file__).parent / "data" / "describe"
 
@@ -200,11 +201,12 @@ PROGRAMS = [
     to_table,
     table,
     table_named,
+    *described_stateful.PROGRAMS,
 ]
 
 
 @pytest.mark.parametrize("program", PROGRAMS)
-def test_text_is_kafka_streams(program: Callable[[StreamsBuilder], None]) -> None:
+def test_text_is_kafka_streams(program: Callable[[StreamsBuilder], object]) -> None:
     builder = StreamsBuilder(names="kafka_streams")
     program(builder)
     expected = (TEXTS / f"{program.__name__}.txt").read_text()

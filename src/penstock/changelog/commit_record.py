@@ -1,8 +1,8 @@
 """What the commits topic holds: where each task stands, and which driver is at work.
 
-Partition 0 holds the driver's record; every other partition holds the records of one task, the last
-of which counts. Both are JSON, so that `kafka-console-consumer` shows them, and both carry a
-version.
+Partition 0 holds the driver's record and, by another key, the topology that last ran; every other
+partition holds the records of one task, the last of which counts. All are JSON, so that
+`kafka-console-consumer` shows them, and carry a version.
 """
 
 from __future__ import annotations
@@ -17,6 +17,8 @@ from penstock.serdes.decoders import decoder
 
 VERSION = 1
 DRIVER_PARTITION = 0
+DRIVER_KEY = b"driver"
+TOPOLOGY_KEY = b"topology"
 
 Count = Annotated[int, msgspec.Meta(ge=0)]
 Position = dict[str, dict[Count, Count]]

@@ -7,7 +7,7 @@ position (its end-of-partition event), never by the last record's offset.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from datetime import timedelta
 
@@ -89,11 +89,32 @@ def read_last(
     Everything that was in the log when the call began is decided when it returns: an open
     transaction is waited for.
     """
+    last: bytes | None = None
+    for message in _read(clients, topic, partition, timeout=timeout, stop=stop):
+        last = message.value()
+    return last
+
+
+def read_latest(
+    clients: LogClients, topic: str, partition: int, *, timeout: timedelta = STABLE_TIMEOUT
+) -> dict[bytes | None, bytes | None]:
+    """The value of the last committed record of each key in a partition; as `read_last`."""
+    messages = _read(clients, topic, partition, timeout=timeout, stop=never)
+    return {message.key(): message.value() for message in messages}
+
+
+def _read(
+    clients: LogClients,
+    topic: str,
+    partition: int,
+    *,
+    timeout: timedelta,
+    stop: Callable[[], bool],
+) -> Iterator[Message]:
     deadline = time.monotonic() + timeout.total_seconds()
     log = wait_stable(clients, [(topic, partition)], timeout=timeout, stop=stop)[topic, partition]
     if log.start >= log.end:
-        return None
-    last: bytes | None = None
+        return
     position = log.start
     consumer = clients.consumer()
     try:
@@ -104,10 +125,9 @@ def read_last(
             for message in consumer.consume(BATCH_RECORDS, _POLL_SECONDS):
                 position = position_after(message)
                 if message.error() is None:
-                    last = message.value()
+                    yield message
     finally:
         consumer.close()
-    return last
 
 
 def position_after(message: Message) -> int:

@@ -75,17 +75,22 @@ def changelog_topic(
     partitions: int,
     replication_factor: int = -1,
     retention_ms: int | None = None,
+    config: Mapping[str, str] | None = None,
 ) -> TopicSpec:
     """A store's changelog: one partition per task, the last value of each key kept.
 
-    With `retention_ms`, which windows and sessions have, what is older goes a day later.
+    With `retention_ms`, which windows and sessions have, what is older goes a day later. Settings
+    in `config` replace the usual ones, except how long windows are kept, as in Kafka Streams.
     """
     name = naming.changelog_topic(application_id, store)
-    config = dict(_CHANGELOG)
+    settings = dict(_CHANGELOG)
+    if retention_ms is not None:
+        settings["cleanup.policy"] = "compact,delete"
+    settings |= config or {}
     if retention_ms is not None:
         kept_ms = min(retention_ms + ADDITIONAL_RETENTION_MS, LONG_MAX)
-        config |= {"cleanup.policy": "compact,delete", "retention.ms": str(kept_ms)}
-    return TopicSpec(name, partitions, config, replication_factor)
+        settings["retention.ms"] = str(kept_ms)
+    return TopicSpec(name, partitions, settings, replication_factor)
 
 
 def repartition_topic(

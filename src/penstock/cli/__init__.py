@@ -1,7 +1,8 @@
 """The `penstock` command.
 
-One file per command, named as the command, with a function of the same name. Only the command
-that is called gets imported, so that `penstock --help` neither loads Spark nor waits.
+One file per command, named as the command, with a function of the same name, or a program of
+several commands. Only the command that is called gets imported, so that `penstock --help` neither
+loads Spark nor waits.
 """
 
 from __future__ import annotations
@@ -15,13 +16,16 @@ import typer
 from penstock.cli.answers import print_error
 from penstock.errors import PenstockError
 
-# name -> its line in the list of commands; the file is penstock/cli/<name>.py
+# name -> its line in the list of commands; the file is penstock/cli/<name>.py, with _ for -
 COMMANDS = {
     "demo": "Run an example on a real Kafka and Spark, and show its results.",
     "dev": "Start an Apache Kafka for development, until Ctrl-C.",
+    "example": "List the examples, or run one on a real Kafka and Spark.",
     "instance": "Run a process that holds state for an application elsewhere.",
     "prepare": "Fetch Kafka's and Spark's Java parts, and prepare them for quick starts.",
+    "produce-test-data": "Send an example's test data to a Kafka.",
     "run": "Run the application in a Python file.",
+    "topology": "Describe or draw a topology, or compare it with what last ran.",
 }
 
 
@@ -42,13 +46,19 @@ def _program(called: list[str]) -> typer.Typer:
         pretty_exceptions_enable=False,
     )
     for name, line in COMMANDS.items():
-        program.command(name, help=line)(_function(name) if called == [name] else _not_called)
+        command = _command(name) if called == [name] else _not_called
+        if isinstance(command, typer.Typer):
+            program.add_typer(command, name=name, help=line)
+        else:
+            program.command(name, help=line)(command)
     return program
 
 
-def _function(name: str) -> Callable[..., object]:
-    function: Callable[..., object] = getattr(importlib.import_module(f"penstock.cli.{name}"), name)
-    return function
+def _command(name: str) -> Callable[..., object] | typer.Typer:
+    file = name.replace("-", "_")
+    command: Callable[..., object] | typer.Typer
+    command = getattr(importlib.import_module(f"penstock.cli.{file}"), file)
+    return command
 
 
 def _not_called() -> None:

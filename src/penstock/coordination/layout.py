@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 
@@ -31,6 +32,11 @@ class Layout:
     """Partitions of each changelog, by its full name."""
     repartitions: Mapping[str, int]
     """Partitions of each repartition topic, by its full name."""
+
+    @property
+    def widths(self) -> dict[str, int]:
+        """How many tasks each sub-topology has, by its durable name."""
+        return dict(Counter(task.sub_topology.name for task in self.tasks))
 
 
 def lay_out(topology: Topology, application_id: str, partitions: Mapping[str, int]) -> Layout:

@@ -22,8 +22,13 @@ from confluent_kafka import KafkaException, Producer
 from confluent_kafka.admin import AdminClient
 
 from penstock.changelog.clients import LogClients
-from penstock.changelog.commit_record import DRIVER_PARTITION, DriverRecord
-from penstock.changelog.reading import read_last, wait_stable
+from penstock.changelog.commit_record import (
+    DRIVER_KEY,
+    DRIVER_PARTITION,
+    TOPOLOGY_KEY,
+    DriverRecord,
+)
+from penstock.changelog.reading import read_latest, wait_stable
 from penstock.changelog.topics import commits_name
 from penstock.config import Config
 from penstock.coordination.ids import Position
@@ -40,6 +45,8 @@ _COORDINATOR_ON_ITS_WAY = {
     NativeError.NOT_COORDINATOR,
     NativeError.COORDINATOR_NOT_AVAILABLE,
     NativeError.COORDINATOR_LOAD_IN_PROGRESS,
+    # The very first group of a cluster waits for the topic of all groups to be made.
+    NativeError._TIMED_OUT,  # noqa: SLF001 - librdkafka's own codes have such names.
 }
 """What a broker that has just started, or is taking a group over, answers for a moment."""
 
@@ -67,6 +74,8 @@ class DriverLease:
         self._stop = threading.Event()
         self._threads: list[threading.Thread] = []
         self.record = DriverRecord(generation=0, host="", pid=0, process_start=0.0, beat=0)
+        self.topology: bytes | None = None
+        """The topology that the driver before this one ran, once the lease is had."""
         self.lost: KafkaError | None = None
         """Why this driver must stop, once it must."""
 
@@ -92,8 +101,10 @@ class DriverLease:
             self._producer.init_transactions(self._timeout)
         except KafkaException as error:
             raise KafkaError(f"The driver's lease cannot be had: {error}") from error
-        data = read_last(self._logs, self._topic, DRIVER_PARTITION)
+        latest = read_latest(self._logs, self._topic, DRIVER_PARTITION)
+        data = latest.get(DRIVER_KEY)
         previous = None if data is None else DriverRecord.decode(data)
+        self.topology = latest.get(TOPOLOGY_KEY)
         self.record = DriverRecord(
             generation=previous.generation + 1 if previous else 1,
             host=socket.gethostname(),
@@ -104,11 +115,14 @@ class DriverLease:
             inputs=previous.inputs if previous else {},
         )
 
-    def name_tasks(self, names: list[str]) -> Mapping[str, int]:
-        """Give every task its partition of the commits topic, for good, and start to beat."""
+    def name_tasks(self, names: list[str], topology: bytes) -> Mapping[str, int]:
+        """Give every task its partition of the commits topic, for good, and start to beat.
+
+        `topology` is kept beside the record, for the next start to compare itself with.
+        """
         tasks = commits_partitions(self.record.tasks, names)
         self.record = msgspec.structs.replace(self.record, tasks=tasks)
-        self._write_beat()
+        self._write_beat(topology=topology)
         self._member.join()
         thread = threading.Thread(target=self._beat_loop, name="driver-beat", daemon=True)
         thread.start()
@@ -140,7 +154,8 @@ class DriverLease:
         admin: AdminClient = self._logs.admin
         deadline = time.monotonic() + self._timeout
         while True:
-            future = admin.describe_consumer_groups([self._application_id])[self._application_id]
+            group = self._application_id
+            future = admin.describe_consumer_groups([group], request_timeout=10)[group]
             try:
                 return list(future.result().members)
             except KafkaException as error:
@@ -152,7 +167,7 @@ class DriverLease:
             time.sleep(0.1)
 
     def _check_driver_dead(self, *, was_member: bool) -> None:
-        data = read_last(self._logs, self._topic, DRIVER_PARTITION)
+        data = read_latest(self._logs, self._topic, DRIVER_PARTITION).get(DRIVER_KEY)
         record = None if data is None else DriverRecord.decode(data)
         if record is None or not record.pid:
             return
@@ -191,11 +206,16 @@ class DriverLease:
             except KafkaError as error:
                 _log.warning("%s", error)
 
-    def _write_beat(self, timeout_seconds: float | None = None) -> None:
+    def _write_beat(
+        self, timeout_seconds: float | None = None, *, topology: bytes | None = None
+    ) -> None:
         timeout_seconds = timeout_seconds or self._timeout
         try:
             self._producer.begin_transaction()
-            self._producer.produce(self._topic, self.record.encode(), b"driver", DRIVER_PARTITION)
+            if topology is not None:
+                self._producer.produce(self._topic, topology, TOPOLOGY_KEY, DRIVER_PARTITION)
+            record = self.record.encode()
+            self._producer.produce(self._topic, record, DRIVER_KEY, DRIVER_PARTITION)
             self._producer.commit_transaction(timeout_seconds)
         except KafkaException as error:
             native = error.args[0]

@@ -22,7 +22,7 @@ from penstock.driver.inputs import InputLogs
 from penstock.driver.lease import DriverLease
 from penstock.driver.setup import prepare
 from penstock.driver.watch import InputWatch
-from penstock.errors import InstanceError
+from penstock.errors import AnotherDriverError, InstanceError
 from penstock.instance.protocol import Settings
 from penstock.local.jars import SPARK_KAFKA, ensure
 from penstock.pipeline.executors import ExecutorVisits, start_on_executors
@@ -72,7 +72,7 @@ def _open_driver(order: OpeningOrder, stack: contextlib.ExitStack) -> Driver:
     config, application_id = order.config, order.application_id
     logs = LogClients(config, application_id)
     admin = TopicAdmin(config, admin=logs.admin)
-    prepared = prepare(order.topology, application_id, config, admin)
+    prepared = prepare(order.topology, application_id, config, logs, admin)
     lease = DriverLease(application_id, config, logs)
     lease.check_free()
     _go_on(order)
@@ -81,8 +81,14 @@ def _open_driver(order: OpeningOrder, stack: contextlib.ExitStack) -> Driver:
     stack.callback(_close_spark, opening)
     stack.callback(lease.release, lambda member: _leave(order, opening, member))
     lease.acquire()
+    if lease.topology != prepared.last_run.topology_record:
+        raise AnotherDriverError(
+            f"Another driver of {application_id!r} started at the same time with another program",
+            hint="Stop it, and start again",
+        )
     _go_on(order)
-    commits = lease.name_tasks([task.name for task in prepared.layout.tasks])
+    names = [task.name for task in prepared.layout.tasks]
+    commits = lease.name_tasks(names, prepared.manifest.encode())
     coordinator = _start_instances(order, opening, stack)
     session = opening.result()
     _go_on(order)

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from contextlib import closing
 from dataclasses import dataclass
 
+from penstock.changelog.clients import LogClients
 from penstock.changelog.kafka_failures import unreachable
 from penstock.changelog.topic_admin import TopicAdmin
 from penstock.changelog.topics import (
@@ -17,10 +18,13 @@ from penstock.changelog.topics import (
 )
 from penstock.config import Config
 from penstock.coordination.ids import Epoch, TaskId
-from penstock.coordination.layout import Layout, TaskLayout, lay_out
+from penstock.coordination.layout import Layout, TaskLayout, commits_partitions, lay_out
+from penstock.driver.last_run import LastRun, read_last_run, refuse_change
 from penstock.errors import PartitionCountError
 from penstock.instance.protocol import InputOrder, StoreOrder, TakeOrder
 from penstock.topology import StoreSpec, Topology, naming
+from penstock.topology.manifest import TopologyManifest, manifest_of
+from penstock.topology.succession import keep_names, succeed
 
 _CONNECT_SECONDS = 5.0
 _KAFKA_PORT = 9092
@@ -35,6 +39,9 @@ class Prepared:
     layout: Layout
     topics: Mapping[str, ExistingTopic]
     """Every topic that the application touches, by full name."""
+    last_run: LastRun
+    manifest: TopologyManifest
+    """What the next run compares itself with."""
 
     @property
     def tasks(self) -> dict[TaskId, TaskLayout]:
@@ -93,12 +100,18 @@ class Prepared:
         )
 
 
-def prepare(topology: Topology, application_id: str, config: Config, admin: TopicAdmin) -> Prepared:
-    """Check the topics that users made, and make our own.
+def prepare(
+    topology: Topology, application_id: str, config: Config, logs: LogClients, admin: TopicAdmin
+) -> Prepared:
+    """Check what the last run left and the topics that users made, and make our own.
 
-    Raises `TopicMissingError`, `PartitionCountError`, `BrokerUnreachableError`.
+    Raises `TopologyChangedError`, `TopicMissingError`, `PartitionCountError`,
+    `BrokerUnreachableError`.
     """
-    _check_broker(str(config.client_properties()["bootstrap.servers"]))
+    check_broker(config)
+    last_run = read_last_run(application_id, logs, admin)
+    if last_run.topology is not None:
+        topology = keep_names(topology, last_run.topology)
     internal = {
         naming.repartition_topic(application_id, sink.topic)
         for sub in topology.sub_topologies
@@ -113,9 +126,12 @@ def prepare(topology: Topology, application_id: str, config: Config, admin: Topi
     external = admin.require(touched - internal)
     partitions = {name: topic.partitions for name, topic in external.items()}
     layout = lay_out(topology, application_id, partitions)
+    manifest = manifest_of(topology, application_id, layout.widths)
+    refuse_change(last_run.topology, manifest, config)
+    tasks = commits_partitions(last_run.tasks, [task.name for task in layout.tasks])
     factor = config.replication_factor
     wanted = [
-        commits_topic(application_id, partitions=1 + len(layout.tasks), replication_factor=factor)
+        commits_topic(application_id, partitions=1 + max(tasks.values()), replication_factor=factor)
     ]
     for store in topology.stores:
         count = layout.changelogs.get(naming.changelog_topic(application_id, store.name))
@@ -127,6 +143,7 @@ def prepare(topology: Topology, application_id: str, config: Config, admin: Topi
                     partitions=count,
                     replication_factor=factor,
                     retention_ms=None if store.kind == "key_value" else store.retention_ms,
+                    config=store.changelog_config,
                 )
             )
     prefix = len(application_id) + 1
@@ -145,11 +162,14 @@ def prepare(topology: Topology, application_id: str, config: Config, admin: Topi
         config=config,
         layout=layout,
         topics={**external, **own},
+        last_run=last_run,
+        manifest=succeed(last_run.topology, manifest),
     )
 
 
-def _check_broker(servers: str) -> None:
+def check_broker(config: Config) -> None:
     """Make sure that something listens: a client would ask on for its whole time-out first."""
+    servers = str(config.client_properties()["bootstrap.servers"])
     for each in servers.split(","):
         host, colon, port = each.strip().rpartition("://")[2].rpartition(":")
         where = (host.strip("[]"), int(port)) if colon and port.isdigit() else (port, _KAFKA_PORT)

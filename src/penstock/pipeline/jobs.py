@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import io
 import json
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
+from typing import Any
 
 import pyarrow as pa
 from pyspark import cloudpickle
@@ -25,6 +27,7 @@ from penstock.topology import SubTopology
 SMALL_BATCH_RECORDS = 50_000
 """Below this, one Spark partition carries all tasks: a Spark task costs about 35 ms of its own."""
 
+_MSGSPEC_CACHE = "__msgspec_cache__"
 EARLIEST, LATEST = -2, -1
 """Spark's words for the ends of a log."""
 
@@ -125,8 +128,22 @@ def _place_of_task(order: BatchOrder) -> Column:
 
 def pickle_sub_topology(sub_topology: SubTopology) -> bytes:
     """The sub-topology as Spark's own pickler writes it: it knows lambdas and closures."""
-    pickled: bytes = cloudpickle.dumps(sub_topology)  # type: ignore[no-untyped-call]
-    return pickled
+    with io.BytesIO() as file:
+        _Pickler(file).dump(sub_topology)  # type: ignore[no-untyped-call]
+        return file.getvalue()
+
+
+class _Pickler(cloudpickle.Pickler):
+    """Spark's pickler, for classes that msgspec has read too.
+
+    On a user's dataclass msgspec keeps what it found out in an attribute that cannot be pickled.
+    A class of the program's own file travels whole, attributes and all; msgspec makes it anew.
+    """
+
+    def reducer_override(self, obj: Any) -> Any:
+        if isinstance(obj, type) and _MSGSPEC_CACHE in vars(obj):
+            delattr(obj, _MSGSPEC_CACHE)
+        return super().reducer_override(obj)  # type: ignore[no-untyped-call]
 
 
 def send_module_by_value(name: str) -> None:

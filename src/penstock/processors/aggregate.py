@@ -25,12 +25,13 @@ from penstock.processors.outputs import Changes
 from penstock.processors.record_cache import (
     CONTEXT_BYTES,
     ENTRY_BYTES,
+    SEGMENT_BYTES,
     TIMESTAMP_BYTES,
     CacheState,
     EvictingCache,
 )
 from penstock.processors.records import HEADERS_TYPE, Int64s, StateReader
-from penstock.topology import AggregateNode, StoreSpec
+from penstock.topology import AggregateNode, StoreSpec, WindowAggregateNode
 
 
 @dataclass(frozen=True)
@@ -69,6 +70,10 @@ class AggregateRun:
         self._node = node
         # Each slot's value as last written, where steps behind need it with the new one.
         self._written: list[bytes | None] | None = [] if with_old else None
+        # Kafka Streams shows a window's function values that are null, and counts them.
+        windowed = isinstance(node, WindowAggregateNode)
+        self._takes_nulls = windowed or node.kind == "latest"
+        self._more_key_bytes = SEGMENT_BYTES if windowed else 0
         self._store = store
         self._state = state
         self._changes = changes
@@ -81,7 +86,7 @@ class AggregateRun:
 
     def process(self, batch: Batch, dropped: Counter[str]) -> Batch | None:
         """Take rows in; returns those that go on now."""
-        batch = _accepted(batch, dropped, with_nulls=self._node.kind == "latest")
+        batch = _accepted(batch, dropped, with_nulls=self._takes_nulls)
         if not len(batch):
             return None
         keys = encode(self._node.name, batch, batch.keys, self._store.key_serde, "key")
@@ -104,6 +109,10 @@ class AggregateRun:
         batch = self._write(writes if len(seen) == len(slots) else writes.take(seen))
         return batch.replace(order=(np.arange(first, first + len(batch), dtype=np.int64),))
 
+    def metadata(self) -> dict[str, str]:
+        """What the next slice needs to know: nothing, where there are no windows."""
+        return {}
+
     def _read_state(self, keys: pa.BinaryArray) -> None:
         if not len(keys):
             return
@@ -113,13 +122,14 @@ class AggregateRun:
         if self._written is not None:
             self._written.extend(stored.values.to_pylist())
         if self._cache is not None:
-            self._cache.grow(_lengths(keys), _value_bytes(stored.values))
+            self._cache.grow(_lengths(keys) + self._more_key_bytes, _value_bytes(stored.values))
 
     def _process_cached(
         self, cache: CacheState, batch: Batch, keys: pa.BinaryArray, slots: Int64s
     ) -> Batch | None:
         fixed = self._store.value_serde.fixed_length
         base = _lengths(keys) + ENTRY_BYTES + CONTEXT_BYTES + len(batch.topic)
+        base += self._more_key_bytes
         base += _header_bytes(batch.headers, len(batch))
         if fixed is not None:
             sizes = base + TIMESTAMP_BYTES + fixed

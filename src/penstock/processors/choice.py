@@ -8,7 +8,6 @@ from typing import Protocol
 from penstock.processors.depth_first import RecordRun
 from penstock.processors.records import Limits, Records, ScanReader, SliceResult
 from penstock.processors.slice_run import SliceRun
-from penstock.serdes import SessionWindowedSerde, WindowedSerde
 from penstock.topology import (
     AggregateNode,
     BranchNode,
@@ -26,9 +25,12 @@ from penstock.topology import (
     SourceNode,
     SplitNode,
     SubTopology,
+    SuppressNode,
     TableFilterNode,
     TableMapValuesNode,
+    TimeWindows,
     ToStreamNode,
+    WindowAggregateNode,
 )
 
 _IN_COLUMNS: frozenset[type[Node]] = frozenset(
@@ -98,12 +100,18 @@ def runs_in_columns(sub_topology: SubTopology) -> bool:
     """Whether every step is one that can be computed a column at a time, over one input."""
     if sum(len(source.topics) for source in sub_topology.sources) != 1:
         return False
-    return all(_is_in_columns(node) for node in sub_topology.nodes)
+    stores = [store for node in sub_topology.nodes for store in node.stores]
+    # Streams that are grouped together share a store, which only records in order can.
+    shared = len(stores) != len(set(stores))
+    return not shared and all(_is_in_columns(node) for node in sub_topology.nodes)
 
 
 def _is_in_columns(node: Node) -> bool:
     if isinstance(node, SinkNode):
-        windowed = isinstance(node.key_serde, WindowedSerde | SessionWindowedSerde)
-        return node.partitioner is None and node.topic_of is None and not windowed
+        return node.partitioner is None and node.topic_of is None
+    if isinstance(node, WindowAggregateNode):
+        return isinstance(node.windows, TimeWindows) and node.emit == "update"
+    if isinstance(node, SuppressNode):
+        return node.buffer.records is None and node.buffer.size_bytes is None
     # A filter or mapping of tables with a store of its own is not.
     return type(node) in _IN_COLUMNS and (type(node) is AggregateNode or not node.stores)

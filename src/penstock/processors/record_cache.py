@@ -19,6 +19,8 @@ from penstock.processors.records import Int64s
 ENTRY_BYTES = 25
 CONTEXT_BYTES = 20
 TIMESTAMP_BYTES = 8
+# In the cache of windows and sessions a key has its segment in front.
+SEGMENT_BYTES = 8
 
 
 class CacheState:

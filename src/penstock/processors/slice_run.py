@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Mapping
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -11,12 +12,17 @@ import pyarrow as pa
 from penstock.errors import TopicMissingError, TopologyError
 from penstock.processors.aggregate import AggregateRun
 from penstock.processors.batch import Batch
+from penstock.processors.binary_columns import without_tail
 from penstock.processors.calls import encode
 from penstock.processors.outputs import Changes, Outputs
-from penstock.processors.records import HEADERS_TYPE, Limits, Records, SliceResult, StateReader
+from penstock.processors.records import HEADERS_TYPE, Limits, Records, ScanReader, SliceResult
 from penstock.processors.source import read_source
 from penstock.processors.stateless import split, transform
-from penstock.processors.tables import TableNode, change_table, needs_old_values
+from penstock.processors.suppress_run import SuppressRun
+from penstock.processors.tables import TableNode, change_table
+from penstock.processors.window_run import WindowRun, window_store_spec
+from penstock.serdes import Serde, SessionWindowedSerde, WindowedSerde
+from penstock.serdes.windowed import SESSION_TAIL_BYTES, TIME_BYTES
 from penstock.topology import (
     AggregateNode,
     BranchNode,
@@ -25,8 +31,11 @@ from penstock.topology import (
     SourceNode,
     SplitNode,
     SubTopology,
+    SuppressNode,
+    WindowAggregateNode,
 )
 from penstock.topology.graph import full_topic
+from penstock.topology.materialization import sends_old
 
 # Small Arrow chunks are joined up to here: a batch costs something per distinct key, too.
 BATCH_ROWS = 500_000
@@ -44,7 +53,7 @@ class SliceRun:
         sub_topology: SubTopology,
         *,
         application_id: str,
-        state: StateReader,
+        state: ScanReader,
         limits: Limits,
         metadata: Mapping[str, str] | None = None,
         partition: int = 0,
@@ -63,6 +72,17 @@ class SliceRun:
         self._changes = Changes(tuple(store.name for store in sub_topology.stores))
         self._outputs = Outputs(topics, len(sub_topology.sinks))
         self._aggregates = self._make_aggregates(state)
+        self._suppressions = {
+            node.name: SuppressRun(
+                node,
+                state=state,
+                changes=self._changes,
+                metadata=self._metadata,
+                rank=self._rank[node.name],
+            )
+            for node in sub_topology.nodes
+            if isinstance(node, SuppressNode)
+        }
         self._waiting: list[Records] = []
         self._rows = 0
 
@@ -92,29 +112,41 @@ class SliceRun:
             if batch is not None:
                 self._rows += len(batch)
                 self._forward(self._sub.by_name[name], batch)
+        metadata = dict(self._metadata)
+        for suppression in self._suppressions.values():
+            suppression.finish()
+            metadata |= suppression.metadata()
+        for aggregate in self._aggregates.values():
+            metadata |= aggregate.metadata()
         return SliceResult(
             changes=self._changes.result(),
             outputs=self._outputs.result(),
             dropped=dict(self._dropped),
-            metadata=self._metadata,
+            metadata=metadata,
         )
 
-    def _make_aggregates(self, state: StateReader) -> dict[str, AggregateRun]:
+    def _make_aggregates(self, state: ScanReader) -> dict[str, AggregateRun | WindowRun]:
+        nodes = [node for node in self._sub.nodes if isinstance(node, AggregateNode)]
+        return {node.name: self._make_aggregate(node, state) for node in nodes}
+
+    def _make_aggregate(self, node: AggregateNode, state: ScanReader) -> AggregateRun | WindowRun:
         cached = sum(store.caching for store in self._sub.stores)
-        share = self._limits.cache_max_bytes // max(cached, 1)
-        return {
-            node.name: AggregateRun(
-                node,
-                self._sub.store(node.store),
-                state=state,
-                changes=self._changes,
-                cache_max_bytes=share,
-                rank=self._rank[node.name],
-                with_old=needs_old_values(node, self._sub),
-            )
-            for node in self._sub.nodes
-            if isinstance(node, AggregateNode)
-        }
+        store = self._sub.store(node.store)
+        windowed = isinstance(node, WindowAggregateNode)
+        aggregate = AggregateRun(
+            node,
+            window_store_spec(store) if windowed else store,
+            state=state,
+            changes=self._changes,
+            cache_max_bytes=self._limits.cache_max_bytes // max(cached, 1),
+            rank=self._rank[node.name],
+            with_old=sends_old(node, self._sub.by_name),
+        )
+        if not isinstance(node, WindowAggregateNode):
+            return aggregate
+        return WindowRun(
+            node, store, aggregate, metadata=self._metadata, rank=self._rank[node.name]
+        )
 
     def _run_waiting(self) -> None:
         if not self._waiting:
@@ -146,6 +178,10 @@ class SliceRun:
                 self._run(branch, part)
         elif isinstance(node, TableNode):
             self._forward(node, change_table(node, batch))
+        elif isinstance(node, SuppressNode):
+            due = self._suppressions[node.name].process(batch)
+            if due is not None:
+                self._forward(node, due)
         else:
             rank = self._rank[node.name]
             self._forward(node, transform(node, batch, self._dropped, rank=rank))
@@ -156,14 +192,27 @@ class SliceRun:
 
     def _sink(self, node: SinkNode, batch: Batch) -> None:
         topic = full_topic(node, node.topic, self._application_id)
+        keys = encode(node.name, batch, batch.keys, node.key_serde, "key")
         self._outputs.add(
             topic,
             self._limits.partition_counts[topic],
             batch,
-            keys=encode(node.name, batch, batch.keys, node.key_serde, "key"),
+            keys=keys,
+            inner_keys=_inner_keys(keys, node.key_serde),
             values=encode(node.name, batch, batch.values, node.value_serde, "value"),
             rank=self._rank[node.name],
         )
+
+
+def _inner_keys(keys: pa.BinaryArray, serde: Serde[Any]) -> pa.BinaryArray:
+    """The keys that choose the partitions: windows of one key belong together."""
+    if not isinstance(serde, WindowedSerde | SessionWindowedSerde):
+        return keys
+    width = TIME_BYTES if isinstance(serde, WindowedSerde) else SESSION_TAIL_BYTES
+    if not keys.null_count:
+        return without_tail(keys, width)
+    cut = [None if key is None else key[:-width] for key in keys.to_pylist()]
+    return pa.array(cut, pa.binary())
 
 
 def _depth_first_ranks(sub_topology: SubTopology) -> dict[str, int]:

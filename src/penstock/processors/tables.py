@@ -12,19 +12,9 @@ import numpy as np
 
 from penstock.processors.batch import Batch, Column
 from penstock.processors.calls import call_each
-from penstock.topology import Node, SubTopology, TableFilterNode, TableMapValuesNode
+from penstock.topology import TableFilterNode, TableMapValuesNode
 
 TableNode = TableFilterNode | TableMapValuesNode
-
-
-def needs_old_values(node: Node, sub_topology: SubTopology) -> bool:
-    """Whether a filter of tables is behind this step, with nothing but tables between."""
-    children = (sub_topology.by_name[child] for child in node.children)
-    return any(
-        isinstance(child, TableFilterNode)
-        or (isinstance(child, TableMapValuesNode) and needs_old_values(child, sub_topology))
-        for child in children
-    )
 
 
 def change_table(node: TableNode, batch: Batch) -> Batch:

@@ -50,7 +50,10 @@ class StringSerde(Serde[str]):
     immutable: ClassVar[bool] = True
 
     def serialize(self, value: str) -> bytes:
-        return _expect(value, str).encode()
+        try:
+            return str.encode(value)
+        except TypeError:
+            raise TypeError(f"expected str, got {type(value).__name__}") from None
 
     def deserialize(self, data: bytes) -> str:
         return data.decode()

@@ -95,8 +95,8 @@ class TopologyTestDriver:
         _check_known(topic, self._readers)
         return InputTopic(
             topic,
-            serde_of(key),
-            serde_of(value),
+            serde_of(key).for_topic(topic, "key"),
+            serde_of(value).for_topic(topic, "value"),
             pipe=self._pipe,
             start_ms=start_ms,
             advance=advance,
@@ -108,7 +108,12 @@ class TopologyTestDriver:
         """A topic to take results from, repartition topics included."""
         if not self._names_topics and topic != self._limits.dead_letter_topic:
             _check_known(topic, self._limits.partition_counts)
-        return OutputTopic(topic, serde_of(key), serde_of(value), written=self._written[topic])
+        return OutputTopic(
+            topic,
+            serde_of(key).for_topic(topic, "key"),
+            serde_of(value).for_topic(topic, "value"),
+            written=self._written[topic],
+        )
 
     def store(self, name: str) -> StoreView[Any, Any]:
         """What a store holds now."""

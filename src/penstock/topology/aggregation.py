@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from penstock.errors import TopologyError
 from penstock.serdes import ChangeSerde, Serde, SessionWindowedSerde, WindowedSerde
+from penstock.topology.changelogs import Logging, changelog_config, is_logged
 from penstock.topology.draft import SerdeOrMissing, needed
 from penstock.topology.flow import Flow, chosen_serde, returned_type
 from penstock.topology.nodes import (
@@ -34,7 +35,7 @@ class Aggregation:
     value: SerdeOrMissing
     store: str | None
     caching: bool
-    logging: bool
+    logging: Logging
     initializer: Callable[[], Any] | None = None
     aggregator: Callable[..., Any] | None = None
     subtractor: Callable[..., Any] | None = None
@@ -54,17 +55,17 @@ class Grouping:
     def store_name(self, spec: Aggregation) -> str:
         """The store's name, given or made."""
         origin = self.name or self.flow.origin
-        prefix = f"{spec.prefix}-STATE-STORE-"
+        # A table's stores are all called after aggregations, in Kafka Streams too.
+        prefix = f"{'KTABLE-AGGREGATE' if self._table else spec.prefix}-STATE-STORE-"
         return self.flow.draft.store_name(spec.store, prefix, origin=origin, kind=spec.kind)
 
-    def source(self, store: str, *, generated: bool) -> str:
+    def source(self, store: str) -> str:
         """The step that an aggregation goes behind: a repartition topic's source if need be."""
         flow, draft = self.flow, self.flow.draft
         if not flow.rekeyed:
             return flow.step
         if self._shared_source is not None:
-            for part in self._parts:
-                draft.number(f"KSTREAM-{part}-")
+            draft.repartition_steps("", "", table=self._table)
             return self._shared_source
         where = f"The repartition topic of store {store!r}"
         key, value = needed(flow.key, "key", where), needed(flow.value, "value", where)
@@ -73,23 +74,17 @@ class Grouping:
             self.name or store,
             key,
             ChangeSerde(value) if self._table else value,
-            generated=generated and self.name is None and draft.names == "kafka_streams",
-            parts=self._parts,
+            table=self._table,
         )
         if self.name is not None:
             self._shared_source = source
         return source
 
-    @property
-    def _parts(self) -> tuple[str, ...]:
-        # A table's rows have keys; only streams drop records without one on the way.
-        return ("SINK", "SOURCE") if self._table else ("SINK", "FILTER", "SOURCE")
-
     def aggregate(self, spec: Aggregation) -> Flow:
         """The table of an aggregation without windows."""
         flow, draft = self.flow, self.flow.draft
         store = self.store_name(spec)
-        step = draft.number(f"{spec.prefix}-")
+        step = "" if self._table else draft.number(f"{spec.prefix}-")
         where = f"The store {store!r}"
         key = needed(flow.key, "key", where)
         draft.add_store(
@@ -97,13 +92,15 @@ class Grouping:
                 name=store,
                 key_serde=key,
                 value_serde=needed(spec.value, "value", where),
-                logging=spec.logging,
+                logging=is_logged(spec.logging),
+                changelog_config=changelog_config(spec.logging, store),
                 caching=spec.caching,
             )
         )
-        source = self.source(store, generated=spec.store is None)
+        source = self.source(store)
         node: AggregateNode
         if self._table:
+            step = draft.number(f"{spec.prefix}-")
             node = TableAggregateNode(
                 name=step,
                 kind=spec.kind,
@@ -188,7 +185,8 @@ def window_store(
         key_serde=key,
         value_serde=needed(spec.value, "value", f"The store {store!r}"),
         kind="session" if sessions else "window",
-        logging=spec.logging,
+        logging=is_logged(spec.logging),
+        changelog_config=changelog_config(spec.logging, store),
         # As in Kafka Streams, results at the close of sessions do not come from the cache.
         caching=spec.caching and not (sessions and emit == "close"),
         retention_ms=_retention(store, windows, spec.retention),

@@ -8,6 +8,7 @@ from typing import TypeVar
 
 from penstock.errors import TopologyError
 from penstock.serdes import Serde, serde_of
+from penstock.topology.changelogs import Logging, changelog_config, is_logged
 from penstock.topology.draft import Draft, Names
 from penstock.topology.flow import Flow
 from penstock.topology.graph import Topology
@@ -58,6 +59,9 @@ class StreamsBuilder:
         for each in topics:
             check_name(each, "topic")
         key_serde, value_serde = serde_of(key), serde_of(value)
+        if len(topics) == 1:
+            key_serde = key_serde.for_topic(topics[0], "key")
+            value_serde = value_serde.for_topic(topics[0], "value")
         step = self._draft.step_name(name, "KSTREAM-SOURCE-")
         self._draft.add_source(
             SourceNode(
@@ -78,7 +82,7 @@ class StreamsBuilder:
         key: type[K] | Serde[K],
         value: type[V] | Serde[V],
         caching: bool = True,
-        logging: bool = True,
+        logging: Logging = True,
         name: str | None = None,
     ) -> KTable[K, V]:
         """A topic as a table: the latest value of each key, in a store.
@@ -91,7 +95,8 @@ class StreamsBuilder:
         """
         draft = self._draft
         check_name(topic, "topic")
-        key_serde, value_serde = serde_of(key), serde_of(value)
+        key_serde = serde_of(key).for_topic(topic, "key")
+        value_serde = serde_of(value).for_topic(topic, "value")
         held = draft.store_name(store, f"{topic}-STATE-STORE-", origin=topic, kind="table")
         source = draft.number("KSTREAM-SOURCE-")
         step = draft.step_name(name, "KTABLE-SOURCE-")
@@ -104,7 +109,8 @@ class StreamsBuilder:
             name=held,
             key_serde=key_serde,
             value_serde=value_serde,
-            logging=logging,
+            logging=is_logged(logging),
+            changelog_config=changelog_config(logging, held),
             caching=caching,
         )
         return latest_values(draft, step, spec, after=source, named=store is not None)
@@ -121,7 +127,8 @@ class StreamsBuilder:
         """A topic as a table that every instance holds whole, to be joined by any key."""
         draft = self._draft
         check_name(topic, "topic")
-        key_serde, value_serde = serde_of(key), serde_of(value)
+        key_serde = serde_of(key).for_topic(topic, "key")
+        value_serde = serde_of(value).for_topic(topic, "value")
         held = draft.store_name(store, f"{topic}-STATE-STORE-", origin=topic, kind="global")
         source = draft.number("KSTREAM-SOURCE-")
         step = draft.step_name(name, "KTABLE-SOURCE-")
@@ -154,7 +161,8 @@ class StreamsBuilder:
                 key_serde=serde_of(store.key),
                 value_serde=serde_of(store.value),
                 kind=store.kind,
-                logging=store.logging,
+                logging=is_logged(store.logging),
+                changelog_config=changelog_config(store.logging, store.name),
                 caching=False,
                 persistent=store.persistent,
                 retention_ms=retention,

@@ -17,6 +17,7 @@ from penstock.topology.aggregation import (
     window_store,
     windowed_serde,
 )
+from penstock.topology.changelogs import Logging, changelog_config, is_logged
 from penstock.topology.draft import needed
 from penstock.topology.flow import Flow
 from penstock.topology.nodes import (
@@ -61,7 +62,7 @@ class CogroupedKStream(Generic[K, V2]):
         *,
         value: type[V2] | Serde[V2] | None = None,
         caching: bool = True,
-        logging: bool = True,
+        logging: Logging = True,
     ) -> KTable[K, V2]:
         """Fold the records of all streams by key into the store `name`."""
         spec = _specification(self.parts, initializer, name, value, caching, logging)
@@ -69,7 +70,12 @@ class CogroupedKStream(Generic[K, V2]):
         def store(held: str, key: Serde[Any]) -> StoreSpec:
             serde = needed(spec.value, "value", f"The store {held!r}")
             return StoreSpec(
-                name=held, key_serde=key, value_serde=serde, caching=caching, logging=logging
+                name=held,
+                key_serde=key,
+                value_serde=serde,
+                caching=caching,
+                logging=is_logged(logging),
+                changelog_config=changelog_config(logging, held),
             )
 
         def node(step: str, held: str, aggregator: Callable[..., Any]) -> AggregateNode:
@@ -100,7 +106,7 @@ class WindowedCogroupedKStream(Generic[K, V2]):
         value: type[V2] | Serde[V2] | None = None,
         retention: timedelta | None = None,
         caching: bool = True,
-        logging: bool = True,
+        logging: Logging = True,
     ) -> KTable[Windowed[K], V2]:
         """Fold the records of all streams by key and window into the store `name`."""
         check_merger(self.windows, merger)
@@ -137,7 +143,7 @@ def _specification(
     store: str | None,
     value: Any,
     caching: bool,
-    logging: bool,
+    logging: Logging,
     *,
     retention: timedelta | None = None,
 ) -> Aggregation:
@@ -168,9 +174,7 @@ def _aggregate(
     key = needed(first.flow.key, "key", f"The store {store!r}")
     draft.add_store(store_of(store, key))
     steps = []
-    for number, (grouping, aggregator) in enumerate(parts):
-        topic = store if number == 0 else f"{store}-{number}"
-        source = grouping.source(topic, generated=spec.store is None)
+    for source, (_, aggregator) in zip(_sources(parts, store), parts, strict=True):
         step = draft.number(f"{spec.prefix}-")
         draft.add(node_of(step, store, aggregator), after=[source])
         steps.append(step)
@@ -180,3 +184,15 @@ def _aggregate(
     draft.add(TableMergeNode(name=merge, left=steps[0], right=steps[-1]), after=steps)
     full_key = key if windows is None else windowed_serde(windows, key)
     return Flow(draft, merge, full_key, spec.value, origin=store, reads=(store,), windows=windows)
+
+
+def _sources(parts: Parts, store: str) -> list[str]:
+    """What each stream's records come from; of several repartition topics the first has the name.
+
+    Kafka Streams refuses a second one that has no name of its own.
+    """
+    sources, unnamed = [], 0
+    for grouping, _ in parts:
+        sources.append(grouping.source(f"{store}-{unnamed}" if unnamed else store))
+        unnamed += grouping.flow.rekeyed and grouping.name is None
+    return sources

@@ -94,7 +94,7 @@ def _text(entry: _Entry) -> str:
             name = getattr(node.topic_of, "__qualname__", type(node.topic_of).__qualname__)
             return f"Sink: {node.name} (extractor class: {name}){before}"
         return f"Sink: {node.name} (topic: {node.topic}){before}"
-    stores = ", ".join(sorted(node.stores))
+    stores = ", ".join(_java_hash_order(list(node.stores)))
     return f"Processor: {node.name} (stores: [{stores}]){after}{before}"
 
 

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable, Mapping
+import inspect
+import re
+from collections.abc import Container, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -45,6 +47,27 @@ def needed(serde: SerdeOrMissing, what: str, for_step: str) -> Serde[Any]:
     )
 
 
+@dataclass(frozen=True)
+class RepartitionSteps:
+    """The names of the steps before and behind a repartition topic."""
+
+    sink: str
+    filter: str
+    source: str
+
+
+# What Kafka Streams takes for a generated name.
+_NUMBERED = re.compile(r"KSTREAM.*-[0-9]{10}")
+
+
+def _free(base: str, taken: Container[str]) -> str:
+    name, tries = base, 1
+    while name in taken:
+        tries += 1
+        name = f"{base}-{tries}"
+    return name
+
+
 class Draft:
     """Collects steps; `compile` freezes them."""
 
@@ -55,6 +78,8 @@ class Draft:
         self._children: dict[str, list[str]] = {}
         self._stores: dict[str, StoreSpec] = {}
         self._joined: list[tuple[str, str]] = []
+        self._shared: dict[str, RepartitionSteps] = {}
+        self._bases: set[str] = set()
 
     def number(self, prefix: str) -> str:
         """The next of Kafka Streams' generated names."""
@@ -84,15 +109,17 @@ class Draft:
         generated = self.number(prefix)
         if self.names == "kafka_streams":
             return generated
-        base, tries = f"{origin}-{kind}", 1
-        candidate = base
-        while candidate in self._stores:
-            tries += 1
-            candidate = f"{base}-{tries}"
-        return check_name(candidate, "store")
+        return check_name(_free(f"{origin}-{kind}", self._stores), "store")
+
+    def unique(self, base: str) -> str:
+        """The base of a join's or a repartition's generated names: as it is, or with a number."""
+        name = _free(base, self._bases)
+        self._bases.add(name)
+        return name
 
     def add(self, node: Node, *, after: Iterable[str] = ()) -> str:
         """Append a step behind others."""
+        _check_functions(node)
         if node.name in self._nodes:
             raise TopologyError(
                 f"Two steps are called {node.name!r}", hint="Give one of them another name="
@@ -120,7 +147,12 @@ class Draft:
             raise TopologyError(
                 f"Two stores are called {spec.name!r}", hint="Give one of them another name"
             )
-        self._stores[spec.name] = spec
+        topic = f"{spec.name}-changelog"
+        self._stores[spec.name] = dataclasses.replace(
+            spec,
+            key_serde=spec.key_serde.for_topic(topic, "key"),
+            value_serde=spec.value_serde.for_topic(topic, "value"),
+        )
 
     def add_repartition(
         self,
@@ -129,22 +161,23 @@ class Draft:
         key: Serde[Any],
         value: Serde[Any],
         *,
-        generated: bool,
-        parts: tuple[str, ...] = ("SINK", "FILTER", "SOURCE"),
+        table: bool = False,
+        shared: bool = False,
         partitions: int | None = None,
     ) -> str:
         """Send records through an internal topic, so that equal keys meet in one task.
 
-        Without the part `FILTER` records without a key go there too.
+        With `shared` a second one of the same name is the first one.
         """
         base = repartition_base(check_name(name, "repartition"))
-        numbered = {part: self.number(f"KSTREAM-{part}-") for part in parts}
-        if not generated:
-            numbered = {part: f"{base}-{part.lower()}" for part in parts}
-        if "FILTER" in numbered:
-            parent = self.add(DropNullKeyNode(name=numbered["FILTER"]), after=[parent])
+        key, value = key.for_topic(base, "key"), value.for_topic(base, "value")
+        steps = self.repartition_steps(base, name, table=table)
+        if shared and name in self._shared:
+            return self._shared[name].source
+        if not table:
+            parent = self.add(DropNullKeyNode(name=steps.filter), after=[parent])
         sink = SinkNode(
-            name=numbered["SINK"],
+            name=steps.sink,
             topic=base,
             key_serde=key,
             value_serde=value,
@@ -153,13 +186,27 @@ class Draft:
         )
         self.add(sink, after=[parent])
         source = SourceNode(
-            name=numbered["SOURCE"],
+            name=steps.source,
             topics=(base,),
             key_serde=key,
             value_serde=value,
             repartition=True,
         )
+        if shared:
+            self._shared[name] = steps
         return self.add_source(source)
+
+    def repartition_steps(self, base: str, name: str, *, table: bool = False) -> RepartitionSteps:
+        """The names of a repartition's steps; their numbers are used up even where names are used.
+
+        As in Kafka Streams a table's steps have numbers, and a stream's if its topic has one.
+        """
+        sink = self.number("KSTREAM-SINK-")
+        passing = "" if table else self.number("KSTREAM-FILTER-")
+        source = self.number("KSTREAM-SOURCE-")
+        if table or _NUMBERED.fullmatch(name):
+            return RepartitionSteps(sink, passing, source)
+        return RepartitionSteps(f"{base}-sink", f"{base}-filter", f"{base}-source")
 
     def join_partitions(self, left: str, right: str) -> None:
         """Note that the records of two steps meet by key, so that partitions must correspond."""
@@ -229,3 +276,13 @@ class Draft:
             return [step]
         parents = [name for name, children in self._children.items() if step in children]
         return [source for parent in parents for source in self._sources_of(parent)]
+
+
+def _check_functions(node: Node) -> None:
+    """Refuse a function that would only return a coroutine, which nobody awaits."""
+    for field in dataclasses.fields(node):
+        if inspect.iscoroutinefunction(getattr(node, field.name)):
+            raise TopologyError(
+                f"The {field.name} of step {node.name} is an async function, which nobody awaits",
+                hint="Write it with def; a slice's records are processed one after the other",
+            )

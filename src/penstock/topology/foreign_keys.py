@@ -9,6 +9,7 @@ from typing import Any
 from penstock.errors import TopologyError
 from penstock.serdes import Serde
 from penstock.serdes.subscription import CombinedKeySerde, ResponseSerde, SubscriptionSerde
+from penstock.topology.changelogs import Logging, changelog_config, is_logged
 from penstock.topology.draft import Draft, SerdeOrMissing, needed
 from penstock.topology.flow import Flow
 from penstock.topology.nodes import (
@@ -25,6 +26,9 @@ from penstock.topology.nodes import (
     SubscribeNode,
 )
 
+SUBSCRIPTION_REGISTRATION = "SUBSCRIPTION-REGISTRATION"
+SUBSCRIPTION_PROCESSOR = "SUBSCRIPTION-PROCESSOR"
+
 
 @dataclass(frozen=True, kw_only=True)
 class ForeignKeyJoin:
@@ -36,7 +40,7 @@ class ForeignKeyJoin:
     value: SerdeOrMissing
     store: str | None
     caching: bool
-    logging: bool
+    logging: Logging
     name: str | None
 
 
@@ -48,48 +52,59 @@ def join_foreign_key(left: Flow, right: Flow, join: ForeignKeyJoin) -> Flow:
             hint="Make both from one Application or StreamsBuilder",
         )
     draft = left.draft
-    base = join.name or join.store or f"{left.origin}-{right.origin}-foreign-key"
+    base = join.name or join.store or draft.unique(f"{left.origin}-{right.origin}-foreign-key")
     names = _Names(draft, base, numbered=join.name is None and draft.names == "kafka_streams")
     where = f"The foreign-key join {base!r}"
     key, left_value = needed(left.key, "key", where), needed(left.value, "value", where)
     foreign, right_value = needed(right.key, "key", where), needed(right.value, "value", where)
     subscriptions = SubscriptionSerde(key)
 
+    topic = names.topic(SUBSCRIPTION_REGISTRATION)
+    subscribe = SubscribeNode(
+        name=names.step("subscription-registration-processor", SUBSCRIPTION_REGISTRATION),
+        extractor=join.extractor,
+        left=join.left,
+        value_serde=left_value,
+    )
+    draft.add(subscribe, after=[left.step])
     registered = _through_topic(
-        draft,
-        SubscribeNode(
-            name=names.step("SUBSCRIPTION-REGISTRATION"),
-            extractor=join.extractor,
-            left=join.left,
-            value_serde=left_value,
-        ),
-        left.step,
-        names.topic("SUBSCRIPTION-REGISTRATION"),
-        foreign,
-        subscriptions,
+        draft, names, "subscription-registration", topic, [subscribe.name], foreign, subscriptions
     )
-    store = names.store("SUBSCRIPTION-STATE-STORE")
+    store = names.step("subscription-store", "SUBSCRIPTION-STATE-STORE")
+    combined = CombinedKeySerde(foreign, key)
     draft.add_store(
-        StoreSpec(
-            name=store,
-            key_serde=CombinedKeySerde(foreign, key),
-            value_serde=subscriptions,
-            caching=False,
-        )
+        StoreSpec(name=store, key_serde=combined, value_serde=subscriptions, caching=False)
     )
-    register = RegisterNode(name=names.step("SUBSCRIPTION-PROCESSOR"), store=store)
+    register = RegisterNode(
+        name=names.step("subscription-receive", SUBSCRIPTION_PROCESSOR), store=store
+    )
     draft.add(register, after=[registered])
     answer = AnswerSubscriptionNode(
-        name=names.step("SUBSCRIPTION-JOIN"), reads=right.reads, table=right.step
+        name=names.step("subscription-join-foreign", SUBSCRIPTION_PROCESSOR),
+        reads=right.reads,
+        table=right.step,
     )
     draft.add(answer, after=[register.name])
-    row = AnswerRowNode(name=names.step("ROW-JOIN"), store=store)
+    row_name = names.step("foreign-join-subscription", SUBSCRIPTION_PROCESSOR)
+    row = AnswerRowNode(name=row_name, store=store)
     draft.add(row, after=[right.step])
     draft.join_partitions(registered, right.step)
-    answered = _answers(draft, names, [answer.name, row.name], key, ResponseSerde(right_value))
+    answered = _through_topic(
+        draft,
+        names,
+        "subscription-response",
+        names.topic("SUBSCRIPTION-RESPONSE"),
+        [answer.name, row.name],
+        key,
+        ResponseSerde(right_value),
+        # The left row's own partition, which it told: its key may have been partitioned otherwise.
+        partitioner=lambda key, response, count: response.partition,
+    )
     draft.join_partitions(answered, left.step)
     resolve = ResolveNode(
-        name=names.step("RESPONSE-RESOLVER"),
+        name=names.step(
+            "subscription-response-resolver", "SUBSCRIPTION-RESPONSE-RESOLVER-PROCESSOR"
+        ),
         reads=left.reads,
         table=left.step,
         joiner=join.joiner,
@@ -107,70 +122,53 @@ class _Names:
         self._draft = draft
         self._base = base
         self._numbered = numbered
-        self._made: dict[str, str] = {}
 
-    def step(self, part: str) -> str:
-        """A step's name."""
-        number = self._draft.number(f"KTABLE-FK-JOIN-{part}-")
-        name = number if self._numbered else f"{self._base}-{part.lower()}"
-        self._made[part] = name
-        return name
+    def step(self, suffix: str, kind: str, *, prefix: str = "KTABLE-FK-JOIN-") -> str:
+        """A part's name; it uses up a number either way."""
+        number = self._draft.number(f"{prefix}{kind}-")
+        return number if self._numbered else f"{self._base}-{suffix}"
 
-    def topic(self, part: str) -> str:
-        """An internal topic's name: that of the step that writes it."""
-        name = self._made.get(part) or self.step(part)
-        return f"{name}-topic"
-
-    def store(self, part: str) -> str:
-        """A store's name."""
-        return self.step(part)
+    def topic(self, kind: str) -> str:
+        """An internal topic's name."""
+        return f"{self.step(kind.lower(), kind)}-topic"
 
 
 def _through_topic(
-    draft: Draft, node: SubscribeNode, parent: str, topic: str, key: Serde[Any], value: Serde[Any]
+    draft: Draft,
+    names: _Names,
+    suffix: str,
+    topic: str,
+    parents: list[str],
+    key: Serde[Any],
+    value: Serde[Any],
+    *,
+    partitioner: Callable[[Any, Any, int], int] | None = None,
 ) -> str:
-    draft.add(node, after=[parent])
+    """Send what steps give through an internal topic; returns its source."""
     sink = SinkNode(
-        name=f"{topic}-sink", topic=topic, key_serde=key, value_serde=value, repartition=True
-    )
-    draft.add(sink, after=[node.name])
-    return _source(draft, topic, key, value)
-
-
-def _answers(
-    draft: Draft, names: _Names, steps: list[str], key: Serde[Any], value: ResponseSerde
-) -> str:
-    topic = names.topic("SUBSCRIPTION-RESPONSE")
-    sink = SinkNode(
-        name=f"{topic}-sink",
+        name=names.step(f"{suffix}-sink", "SINK", prefix="KTABLE-"),
         topic=topic,
         key_serde=key,
         value_serde=value,
         repartition=True,
-        # The left row's own partition, which it told: its key may have been partitioned otherwise.
-        partitioner=lambda key, response, count: response.partition,
+        partitioner=partitioner,
     )
-    draft.add(sink, after=steps)
-    return _source(draft, topic, key, value)
-
-
-def _source(draft: Draft, topic: str, key: Serde[Any], value: Serde[Any]) -> str:
-    return draft.add_source(
-        SourceNode(
-            name=f"{topic}-source",
-            topics=(topic,),
-            key_serde=key,
-            value_serde=value,
-            repartition=True,
-        )
+    draft.add(sink, after=parents)
+    source = SourceNode(
+        name=names.step(f"{suffix}-source", "SOURCE", prefix="KTABLE-"),
+        topics=(topic,),
+        key_serde=key,
+        value_serde=value,
+        repartition=True,
     )
+    return draft.add_source(source)
 
 
 def _result(
     draft: Draft, names: _Names, parent: str, key: Serde[Any], join: ForeignKeyJoin
 ) -> Flow:
-    store = join.store or names.store("OUTPUT-STATE-STORE")
-    step = names.step("OUTPUT")
+    step = names.step("result", "OUTPUT")
+    store = join.store or names.step("result-store", "OUTPUT-STATE-STORE")
     value = needed(join.value, "value", f"The store {store!r}")
     draft.add_store(
         StoreSpec(
@@ -178,7 +176,8 @@ def _result(
             key_serde=key,
             value_serde=value,
             caching=join.caching,
-            logging=join.logging,
+            logging=is_logged(join.logging),
+            changelog_config=changelog_config(join.logging, store),
         )
     )
     node: Node = LatestNode(name=step, store=store)

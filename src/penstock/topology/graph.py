@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 
 from penstock.errors import TopologyError
+from penstock.topology import diagram
 from penstock.topology.describe import describe
 from penstock.topology.naming import repartition_topic
 from penstock.topology.nodes import Node, SinkNode, SourceNode, StoreSpec
@@ -75,6 +76,24 @@ class Topology:
         """Kafka Streams' own text for this topology."""
         subs = sorted(self.sub_topologies + self.global_tables, key=lambda sub: sub.number)
         return describe([(sub.number, sub.nodes, sub.is_global) for sub in subs])
+
+    def mermaid(self) -> str:
+        """The topology as a Mermaid flowchart, for Markdown pages."""
+        return diagram.mermaid(self._parts())
+
+    def svg(self) -> str:
+        """The topology as an SVG, for light and dark pages."""
+        return diagram.svg(self._parts())
+
+    def _parts(self) -> list[diagram.Part]:
+        subs = sorted(self.sub_topologies + self.global_tables, key=lambda sub: sub.number)
+        return [
+            diagram.part_of(
+                f"{'Global table' if sub.is_global else f'Sub-topology {sub.number}'}: {sub.name}",
+                sub.nodes,
+            )
+            for sub in subs
+        ]
 
     @property
     def stores(self) -> tuple[StoreSpec, ...]:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from penstock.serdes import Serde, serde_of
 from penstock.topology.aggregation import Aggregation, Grouping, aggregate_serde, table_of
+from penstock.topology.changelogs import Logging
 from penstock.topology.cogrouped import CogroupedKStream
 from penstock.topology.flow import Flow
 from penstock.topology.windowed import WindowedKStream
@@ -27,7 +28,7 @@ class KGroupedStream(Generic[K, V]):
         self.grouping = Grouping(flow, name)
 
     def count(
-        self, name: str | None = None, *, caching: bool = True, logging: bool = True
+        self, name: str | None = None, *, caching: bool = True, logging: Logging = True
     ) -> KTable[K, int]:
         """Count the records of each key in the store `name`.
 
@@ -48,13 +49,16 @@ class KGroupedStream(Generic[K, V]):
 
     def reduce(
         self,
-        reducer: Callable[[V, V], V],
+        reducer: Callable[[V, V], V | None],
         name: str | None = None,
         *,
         caching: bool = True,
-        logging: bool = True,
+        logging: Logging = True,
     ) -> KTable[K, V]:
-        """Combine each key's values by `reducer(aggregate, value)`; the first value starts."""
+        """Combine each key's values by `reducer(aggregate, value)`; the first value starts.
+
+        A reducer that returns `None` deletes the key.
+        """
         return table_of(
             self.grouping.aggregate(
                 Aggregation(
@@ -77,7 +81,7 @@ class KGroupedStream(Generic[K, V]):
         *,
         value: type[V2] | Serde[V2] | None = None,
         caching: bool = True,
-        logging: bool = True,
+        logging: Logging = True,
     ) -> KTable[K, V2]:
         """Fold each key's values by `aggregator(key, value, aggregate)`, from `initializer()`.
 
@@ -130,7 +134,7 @@ class KGroupedTable(Generic[K, V]):
         self._grouping = Grouping(flow, name, table=True)
 
     def count(
-        self, name: str | None = None, *, caching: bool = True, logging: bool = True
+        self, name: str | None = None, *, caching: bool = True, logging: Logging = True
     ) -> KTable[K, int]:
         """Count the rows of each group, in the store `name`."""
         return self._aggregate(
@@ -146,12 +150,12 @@ class KGroupedTable(Generic[K, V]):
 
     def reduce(
         self,
-        adder: Callable[[V, V], V],
-        subtractor: Callable[[V, V], V],
+        adder: Callable[[V, V], V | None],
+        subtractor: Callable[[V, V], V | None],
         name: str | None = None,
         *,
         caching: bool = True,
-        logging: bool = True,
+        logging: Logging = True,
     ) -> KTable[K, V]:
         """Combine the rows of each group: `adder(aggregate, new)`, `subtractor(aggregate, old)`."""
         return self._aggregate(
@@ -176,7 +180,7 @@ class KGroupedTable(Generic[K, V]):
         *,
         value: type[V2] | Serde[V2] | None = None,
         caching: bool = True,
-        logging: bool = True,
+        logging: Logging = True,
     ) -> KTable[K, V2]:
         """Fold the rows of each group; `subtractor(key, old, aggregate)` takes out an old row."""
         return self._aggregate(

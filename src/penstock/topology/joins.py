@@ -8,6 +8,7 @@ from typing import Any
 
 from penstock.errors import TopologyError
 from penstock.serdes import JoinSideSerde, Serde, TimedSideSerde
+from penstock.topology.changelogs import Logging, changelog_config, is_logged
 from penstock.topology.draft import Draft, SerdeOrMissing, needed
 from penstock.topology.flow import Flow, chosen_serde, returned_type
 from penstock.topology.nodes import (
@@ -70,9 +71,9 @@ def join(
     value = chosen_serde(options.value, returned_type(joiner), "join", "value")
     if other.table is not None:
         assert options.key_selector is not None
-        prefix = "KSTREAM-LEFTJOIN-" if kind.left else "KSTREAM-JOIN-"
         node = GlobalJoinNode(
-            name=stream.draft.step_name(options.name, prefix),
+            # Kafka Streams calls inner joins so too.
+            name=stream.draft.step_name(options.name, "KSTREAM-LEFTJOIN-"),
             table=other.table,
             selector=options.key_selector,
             joiner=joiner,
@@ -128,13 +129,15 @@ def join_streams(
     """The stream of a join of streams within a window of time."""
     _check_one_draft(left, right)
     draft = left.draft
-    base = name or _base(left, right)
-    left = _copartitioned(left, f"{base}-left")
-    right = _copartitioned(right, f"{base}-right")
+    base, numbered = name or draft.unique(_base(left, right)), _is_numbered(draft, name)
+    left_topic = left.step if numbered else f"{base}-left"
+    right_topic = right.step if numbered else f"{base}-right"
+    left = _copartitioned(left, left_topic, shared=numbered)
+    right = _copartitioned(right, right_topic, shared=numbered)
     draft.join_partitions(left.step, right.step)
     numbers = [draft.number(f"KSTREAM-{part}-") for part in _join_parts(kind)]
     steps = _join_steps(numbers, name, kind)
-    stores = _join_stores(steps, name, _base(left, right), draft, kind)
+    stores = _join_stores(steps, name, base, draft, kind)
     specs = [
         _join_store(s, flow, windows) for s, flow in zip(stores[:2], (left, right), strict=True)
     ]
@@ -172,7 +175,7 @@ def join_streams(
             after=[window_step],
         )
     draft.add(merge, after=[steps[2], steps[3]])
-    return Flow(draft, merge.name, left.key, value, origin=name or _base(left, right))
+    return Flow(draft, merge.name, left.key, value, origin=base)
 
 
 def join_table(
@@ -188,8 +191,9 @@ def join_table(
     _check_one_draft(stream, table)
     draft = stream.draft
     prefix = "KSTREAM-LEFTJOIN-" if left else "KSTREAM-JOIN-"
-    topic = f"{name or _base(stream, table)}-left"
-    stream = _copartitioned(stream, topic)
+    numbered = _is_numbered(draft, name)
+    topic = stream.step if numbered else name or draft.unique(_base(stream, table))
+    stream = _copartitioned(stream, topic, shared=numbered)
     step = draft.step_name(name, prefix)
     draft.join_partitions(stream.step, table.step)
     node = StreamTableJoinNode(
@@ -207,7 +211,7 @@ def join_tables(
     value: SerdeOrMissing,
     store: str | None,
     caching: bool,
-    logging: bool,
+    logging: Logging,
     name: str | None,
 ) -> Flow:
     """The table of rows that have the same key in two tables."""
@@ -241,7 +245,12 @@ def join_tables(
         key, serde = needed(left.key, "key", where), needed(value, "value", where)
         draft.add_store(
             StoreSpec(
-                name=store, key_serde=key, value_serde=serde, caching=caching, logging=logging
+                name=store,
+                key_serde=key,
+                value_serde=serde,
+                caching=caching,
+                logging=is_logged(logging),
+                changelog_config=changelog_config(logging, store),
             )
         )
     draft.add(TableMergeNode(name=merge, store=store, left=steps[0], right=steps[1]), after=steps)
@@ -272,13 +281,21 @@ def _base(left: Flow, right: Flow) -> str:
     return f"{left.origin}-{right.origin}-join"
 
 
-def _copartitioned(flow: Flow, topic: str) -> Flow:
-    """The flow, through a repartition topic if its keys were changed."""
+def _is_numbered(draft: Draft, name: str | None) -> bool:
+    """Whether a join's repartition topics are called after the steps that write them."""
+    return name is None and draft.names == "kafka_streams"
+
+
+def _copartitioned(flow: Flow, topic: str, *, shared: bool) -> Flow:
+    """The flow, through a repartition topic if its keys were changed.
+
+    Joins of one stream share a topic that is called after it.
+    """
     if not flow.rekeyed:
         return flow
     where = f"The repartition topic {topic!r}"
     key, value = needed(flow.key, "key", where), needed(flow.value, "value", where)
-    source = flow.draft.add_repartition(flow.step, topic, key, value, generated=False)
+    source = flow.draft.add_repartition(flow.step, topic, key, value, shared=shared)
     return replace(flow, step=source, rekeyed=False)
 
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from penstock.serdes import Serde
@@ -392,6 +392,7 @@ class StoreSpec:
     `session` store by 8 bytes of end and 8 of start, as in changelogs. Windows of a size end
     `window_ms` after their start; with `duplicates` a key may have several entries of one start.
     `time_index` names where the time of an entry lies, if entries are to be found by time alone.
+    `changelog_config` are settings of the changelog topic, used when it is made.
     """
 
     name: str
@@ -399,6 +400,7 @@ class StoreSpec:
     value_serde: Serde[Any]
     kind: StoreKind = "key_value"
     logging: bool = True
+    changelog_config: Mapping[str, str] = field(default_factory=dict)
     caching: bool = True
     persistent: bool = True
     retention_ms: int | None = None

@@ -12,9 +12,11 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any, Generic, Literal, NamedTuple, Protocol, TypeVar
+
+from penstock.topology.changelogs import Logging
 
 K = TypeVar("K")
 V = TypeVar("V")
@@ -198,14 +200,13 @@ class StoreBuilder:
     value: Any
     kind: Literal["key_value", "window", "session"] = "key_value"
     persistent: bool = True
-    logging: bool = True
+    logging: Logging = True
     retention: timedelta | None = None
     window: timedelta | None = None
-    options: Mapping[str, str] = field(default_factory=dict)
 
 
 def key_value_store(
-    name: str, *, key: Any, value: Any, persistent: bool = True, logging: bool = True
+    name: str, *, key: Any, value: Any, persistent: bool = True, logging: Logging = True
 ) -> StoreBuilder:
     """A key-value store for processors.
 
@@ -223,7 +224,7 @@ def window_store(
     retention: timedelta,
     window: timedelta,
     persistent: bool = True,
-    logging: bool = True,
+    logging: Logging = True,
 ) -> StoreBuilder:
     """A window store for processors; entries older than `retention` expire."""
     return StoreBuilder(
@@ -245,7 +246,7 @@ def session_store(
     value: Any,
     retention: timedelta,
     persistent: bool = True,
-    logging: bool = True,
+    logging: Logging = True,
 ) -> StoreBuilder:
     """A session store for processors; sessions that ended longer ago than `retention` expire."""
     return StoreBuilder(

@@ -10,6 +10,7 @@ from typing import Any, Generic, TypeVar
 
 from penstock.errors import TopologyError
 from penstock.serdes import Serde, serde_of
+from penstock.topology.changelogs import Logging, changelog_config, is_logged
 from penstock.topology.draft import Draft, needed
 from penstock.topology.flow import Flow, chosen_serde, item_type, pair_types, returned_type
 from penstock.topology.grouped import KGroupedStream
@@ -203,7 +204,7 @@ class KStream(Generic[K, V]):
         store: str | None = None,
         *,
         caching: bool = True,
-        logging: bool = True,
+        logging: Logging = True,
         name: str | None = None,
     ) -> KTable[K, V]:
         """The latest value of each key, in a store; a record without a value deletes its key.
@@ -222,11 +223,15 @@ class KStream(Generic[K, V]):
         source = flow.step
         if flow.rekeyed:
             # Kafka Streams calls the topic after the step, whatever the store is called.
-            generated = name is None and draft.names == "kafka_streams"
-            topic = step if generated or name is not None else held
-            source = draft.add_repartition(flow.step, topic, key, value, generated=generated)
+            topic = step if name is not None or draft.names == "kafka_streams" else held
+            source = draft.add_repartition(flow.step, topic, key, value)
         store_spec = StoreSpec(
-            name=held, key_serde=key, value_serde=value, logging=logging, caching=caching
+            name=held,
+            key_serde=key,
+            value_serde=value,
+            logging=is_logged(logging),
+            changelog_config=changelog_config(logging, held),
+            caching=caching,
         )
         return latest_values(draft, step, store_spec, after=source, named=store is not None)
 
@@ -255,13 +260,16 @@ class KStream(Generic[K, V]):
         key_serde = flow.key if key is None else serde_of(key)
         value_serde = flow.value if value is None else serde_of(value)
         where = f"Writing to topic {topic!r}"
+        keys, values = needed(key_serde, "key", where), needed(value_serde, "value", where)
+        if isinstance(topic, str):
+            keys, values = keys.for_topic(topic, "key"), values.for_topic(topic, "value")
         flow.then(
             SinkNode(
                 name=step,
                 topic=topic if isinstance(topic, str) else "",
                 topic_of=None if isinstance(topic, str) else topic,
-                key_serde=needed(key_serde, "key", where),
-                value_serde=needed(value_serde, "value", where),
+                key_serde=keys,
+                value_serde=values,
                 partitioner=partitioner,
             )
         )
@@ -283,11 +291,10 @@ class KStream(Generic[K, V]):
         partitions: int | None = None,
         name: str | None = None,
     ) -> KStream[K, V]:
-        """Send every record through an internal topic, so that equal keys meet in one task."""
+        """Send every record with a key through an internal topic, so that equal keys meet."""
         flow, draft = self.flow, self.flow.draft
-        generated = name is None and draft.names == "kafka_streams"
-        topic = name or f"{flow.origin}-repartition"
-        if generated:
+        topic = name or draft.unique(flow.origin)
+        if name is None and draft.names == "kafka_streams":
             topic = draft.number("KSTREAM-REPARTITION-")
         where = f"The repartition topic {topic!r}"
         key_serde = needed(flow.key if key is None else serde_of(key), "key", where)
@@ -297,7 +304,6 @@ class KStream(Generic[K, V]):
             topic,
             key_serde,
             value_serde,
-            generated=generated,
             partitions=partitions,
         )
         return KStream(
@@ -367,7 +373,7 @@ class KStream(Generic[K, V]):
 
         `stores` names those that it uses, added with `add_state_store`.
         """
-        step = self._name(name, "KSTREAM-PROCESSOR-")
+        step = self._processor_name(name, "KSTREAM-PROCESSOR-")
         flow = self._process(step, supplier, stores, fixed_key=False)
         return KStream(
             dataclasses.replace(
@@ -387,7 +393,7 @@ class KStream(Generic[K, V]):
         name: str | None = None,
     ) -> KStream[K, V2]:
         """As `process`, for a processor that leaves keys alone: no repartition follows."""
-        step = self._name(name, "KSTREAM-PROCESSVALUES-")
+        step = self._processor_name(name, "KSTREAM-PROCESSVALUES-")
         flow = self._process(step, supplier, stores, fixed_key=True)
         serde = chosen_serde(value, None, f"process_values (step {step})", "value")
         return KStream(dataclasses.replace(flow, value=serde))
@@ -407,6 +413,10 @@ class KStream(Generic[K, V]):
         serde = chosen_serde(key, returned_type(selector), f"{operator} (step {step})", "key")
         node = SelectKeyNode(name=step, selector=selector)
         return self.flow.then(node, key=serde, rekeyed=True)
+
+    def _processor_name(self, name: str | None, prefix: str) -> str:
+        # Unlike other steps, a processor with a name uses up no number in Kafka Streams.
+        return self.flow.draft.number(prefix) if name is None else check_name(name, "step")
 
     def _name(self, name: str | None, prefix: str) -> str:
         return self.flow.draft.step_name(name, prefix)

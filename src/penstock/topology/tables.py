@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from penstock.errors import TopologyError
 from penstock.serdes import Serde, serde_of
+from penstock.topology.changelogs import Logging
 from penstock.topology.draft import Draft, needed
 from penstock.topology.flow import Flow, chosen_serde, pair_types, returned_type
 from penstock.topology.foreign_keys import ForeignKeyJoin, join_foreign_key
@@ -115,7 +116,7 @@ class KTable(Generic[K, V]):
         foreign_key: Callable[[V], K2 | None] | None = None,
         value: type[V3] | Serde[V3] | None = None,
         caching: bool = True,
-        logging: bool = True,
+        logging: Logging = True,
         name: str | None = None,
     ) -> KTable[K, V3]:
         """The rows that have the same key in both tables, kept up to date.
@@ -134,7 +135,7 @@ class KTable(Generic[K, V]):
         foreign_key: Callable[[V], K2 | None] | None = None,
         value: type[V3] | Serde[V3] | None = None,
         caching: bool = True,
-        logging: bool = True,
+        logging: Logging = True,
         name: str | None = None,
     ) -> KTable[K, V3]:
         """As `join`, and a row of this table that the other lacks is joined with None."""
@@ -149,7 +150,7 @@ class KTable(Generic[K, V]):
         *,
         value: type[V3] | Serde[V3] | None = None,
         caching: bool = True,
-        logging: bool = True,
+        logging: Logging = True,
         name: str | None = None,
     ) -> KTable[K, V3]:
         """As `join`, and a row of either table that the other lacks is joined with None."""
@@ -175,12 +176,13 @@ class KTable(Generic[K, V]):
                 f"The table of step {flow.step} has no windows that could close",
                 hint="Use until_time_limit(...), or group with windowed_by(...)",
             )
-        step = draft.step_name(name, "KTABLE-SUPPRESS-")
-        store = f"{name}-store" if name is not None else None
-        if store is None:
+        if name is None:
+            step = draft.number("KTABLE-SUPPRESS-")
             store = draft.store_name(
                 None, "KTABLE-SUPPRESS-STATE-STORE-", origin=flow.origin, kind="suppress"
             )
+        else:
+            step, store = check_name(name, "step"), f"{name}-store"
         where = f"The buffer {store!r}"
         key, value = needed(flow.key, "key", where), needed(flow.value, "value", where)
         draft.add_store(
@@ -278,7 +280,7 @@ class _JoinOptions:
     value: Any
     store: str | None
     caching: bool
-    logging: bool
+    logging: Logging
     name: str | None
 
 

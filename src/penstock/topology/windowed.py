@@ -16,6 +16,7 @@ from penstock.topology.aggregation import (
     window_store,
     windowed_serde,
 )
+from penstock.topology.changelogs import Logging
 from penstock.topology.draft import needed
 from penstock.topology.flow import Flow
 from penstock.topology.nodes import Emit, WindowAggregateNode
@@ -47,7 +48,7 @@ class WindowedKStream(Generic[K, V]):
         *,
         retention: timedelta | None = None,
         caching: bool = True,
-        logging: bool = True,
+        logging: Logging = True,
     ) -> KTable[Windowed[K], int]:
         """Count the records of each key and window in the store `name`."""
         return self._aggregate(
@@ -64,12 +65,12 @@ class WindowedKStream(Generic[K, V]):
 
     def reduce(
         self,
-        reducer: Callable[[V, V], V],
+        reducer: Callable[[V, V], V | None],
         name: str | None = None,
         *,
         retention: timedelta | None = None,
         caching: bool = True,
-        logging: bool = True,
+        logging: Logging = True,
     ) -> KTable[Windowed[K], V]:
         """Combine the values of each key and window by `reducer(aggregate, value)`."""
         return self._aggregate(
@@ -95,7 +96,7 @@ class WindowedKStream(Generic[K, V]):
         value: type[V2] | Serde[V2] | None = None,
         retention: timedelta | None = None,
         caching: bool = True,
-        logging: bool = True,
+        logging: Logging = True,
     ) -> KTable[Windowed[K], V2]:
         """Fold the values of each key and window by `aggregator(key, value, aggregate)`.
 
@@ -125,7 +126,7 @@ class WindowedKStream(Generic[K, V]):
         where = f"The store {store!r}"
         inner = needed(flow.key, "key", where)
         draft.add_store(window_store(store, windows, spec, inner, emit=emit))
-        source = grouping.source(store, generated=spec.store is None)
+        source = grouping.source(store)
         node = WindowAggregateNode(
             name=step,
             kind=spec.kind,

@@ -2,16 +2,42 @@
 // From this directory: java -cp '<jars of kafka-streams 4.1.1>/*' Descriptions.java describe
 import java.nio.file.Files;
 import java.nio.file.Path;
+import java.time.Duration;
 import java.util.List;
 import java.util.Map;
 import org.apache.kafka.common.serialization.Serdes;
 import org.apache.kafka.streams.KeyValue;
 import org.apache.kafka.streams.StreamsBuilder;
 import org.apache.kafka.streams.kstream.*;
+import org.apache.kafka.streams.processor.api.ContextualFixedKeyProcessor;
+import org.apache.kafka.streams.processor.api.ContextualProcessor;
+import org.apache.kafka.streams.processor.api.FixedKeyProcessorSupplier;
+import org.apache.kafka.streams.processor.api.FixedKeyRecord;
+import org.apache.kafka.streams.processor.api.ProcessorSupplier;
+import org.apache.kafka.streams.processor.api.Record;
+import org.apache.kafka.streams.state.Stores;
 
 public class Descriptions {
   static final Consumed<String, String> C = Consumed.with(Serdes.String(), Serdes.String());
+  static final Duration MINUTE = Duration.ofMinutes(1);
+  static final JoinWindows WITHIN = JoinWindows.ofTimeDifferenceAndGrace(MINUTE, MINUTE);
+  static final StreamJoined<String, String, String> SJ =
+      StreamJoined.with(Serdes.String(), Serdes.String(), Serdes.String());
+  static final Joined<String, String, String> J = Joined.with(Serdes.String(), Serdes.String(), Serdes.String());
+  static final TimeWindows MINUTES = TimeWindows.ofSizeAndGrace(MINUTE, MINUTE);
   static Path directory;
+
+  static ProcessorSupplier<String, String, String, String> pass() {
+    return () -> new ContextualProcessor<String, String, String, String>() {
+      public void process(Record<String, String> record) { context().forward(record); }
+    };
+  }
+
+  static FixedKeyProcessorSupplier<String, String, String> passValues() {
+    return () -> new ContextualFixedKeyProcessor<String, String, String>() {
+      public void process(FixedKeyRecord<String, String> record) { context().forward(record); }
+    };
+  }
 
   interface Program { void write(StreamsBuilder builder); }
 
@@ -110,5 +136,176 @@ public class Descriptions {
     });
     describe("table", b -> b.table("in", C, Materialized.as("latest")).toStream().to("out"));
     describe("table_named", b -> b.table("in", C.withName("patients"), Materialized.as("latest")).toStream().to("out"));
+    describe("windowed", b -> b.stream("in", C).groupByKey().windowedBy(MINUTES)
+        .count(Materialized.as("rates")).toStream().to("out"));
+    describe("windowed_unnamed", b -> b.stream("in", C).groupBy((k, v) -> v).windowedBy(MINUTES)
+        .count().toStream().to("out"));
+    describe("windowed_grouped_named", b -> b.stream("in", C).groupBy((k, v) -> v, Grouped.as("by-word"))
+        .windowedBy(MINUTES).reduce((x, y) -> y).toStream().to("out"));
+    describe("sliding", b -> b.stream("in", C).groupByKey()
+        .windowedBy(SlidingWindows.ofTimeDifferenceAndGrace(MINUTE, MINUTE)).count().toStream().to("out"));
+    describe("sessions", b -> b.stream("in", C).groupBy((k, v) -> v)
+        .windowedBy(SessionWindows.ofInactivityGapAndGrace(MINUTE, MINUTE)).count().toStream().to("out"));
+    describe("emit_on_close", b -> b.stream("in", C).groupByKey().windowedBy(MINUTES)
+        .emitStrategy(EmitStrategy.onWindowClose()).count(Materialized.as("rates")).toStream().to("out"));
+    describe("suppressed", b -> b.stream("in", C).groupByKey().windowedBy(MINUTES)
+        .count(Materialized.as("rates"))
+        .suppress(Suppressed.untilWindowCloses(Suppressed.BufferConfig.unbounded())).toStream().to("out"));
+    describe("suppressed_named", b -> b.stream("in", C).groupByKey().windowedBy(MINUTES)
+        .count(Materialized.as("rates"))
+        .suppress(Suppressed.untilWindowCloses(Suppressed.BufferConfig.unbounded()).withName("final"))
+        .toStream().to("out"));
+    describe("suppressed_time_limit", b -> b.stream("in", C).groupBy((k, v) -> v).count()
+        .suppress(Suppressed.untilTimeLimit(MINUTE, Suppressed.BufferConfig.maxRecords(10)))
+        .filter((k, v) -> true).toStream().to("out"));
+    describe("join_streams", b -> b.stream("in", C).join(b.stream("other", C), (x, y) -> x, WITHIN, SJ).to("out"));
+    describe("left_join_streams",
+        b -> b.stream("in", C).leftJoin(b.stream("other", C), (x, y) -> x, WITHIN, SJ).to("out"));
+    describe("outer_join_streams",
+        b -> b.stream("in", C).outerJoin(b.stream("other", C), (x, y) -> x, WITHIN, SJ).to("out"));
+    describe("join_streams_named", b -> b.stream("in", C)
+        .join(b.stream("other", C), (x, y) -> x, WITHIN, SJ.withName("pair").withStoreName("pair")).to("out"));
+    describe("left_join_streams_named", b -> b.stream("in", C)
+        .leftJoin(b.stream("other", C), (x, y) -> x, WITHIN, SJ.withName("pair").withStoreName("pair")).to("out"));
+    describe("outer_join_streams_named", b -> b.stream("in", C)
+        .outerJoin(b.stream("other", C), (x, y) -> x, WITHIN, SJ.withName("pair").withStoreName("pair")).to("out"));
+    describe("join_streams_repartitioned", b -> b.stream("in", C).selectKey((k, v) -> v)
+        .join(b.stream("other", C).selectKey((k, v) -> v), (x, y) -> x, WITHIN, SJ).to("out"));
+    describe("join_streams_repartitioned_left", b -> b.stream("in", C).selectKey((k, v) -> v)
+        .outerJoin(b.stream("other", C), (x, y) -> x, WITHIN, SJ).to("out"));
+    describe("join_streams_repartitioned_right", b -> b.stream("in", C)
+        .leftJoin(b.stream("other", C).map((k, v) -> KeyValue.pair(k, v)), (x, y) -> x, WITHIN, SJ).to("out"));
+    describe("join_streams_repartitioned_named", b -> b.stream("in", C).selectKey((k, v) -> v)
+        .join(b.stream("other", C).selectKey((k, v) -> v), (x, y) -> x, WITHIN,
+            SJ.withName("pair").withStoreName("pair")).to("out"));
+    describe("join_self", b -> {
+      KStream<String, String> s = b.stream("in", C);
+      s.join(s, (x, y) -> x, WITHIN, SJ).to("out");
+    });
+    describe("join_twice", b -> {
+      KStream<String, String> s = b.stream("in", C).selectKey((k, v) -> v);
+      s.join(b.stream("other", C), (x, y) -> x, WITHIN, SJ)
+          .join(b.stream("third", C), (x, y) -> x, WITHIN, SJ).to("out");
+      s.leftJoin(b.stream("fourth", C), (x, y) -> x, WITHIN, SJ).to("out-2");
+    });
+    describe("join_table", b -> {
+      KTable<String, String> t = b.table("names", C, Materialized.as("names"));
+      b.stream("in", C).join(t, (x, y) -> x, J).to("out");
+      b.stream("more", C).leftJoin(t, (x, y) -> x, J).to("out-2");
+    });
+    describe("join_table_named", b -> b.stream("in", C)
+        .join(b.table("names", C, Materialized.as("names")), (x, y) -> x, J.withName("named")).to("out"));
+    describe("join_table_repartitioned", b -> b.stream("in", C).selectKey((k, v) -> v)
+        .join(b.table("names", C), (x, y) -> x, J).to("out"));
+    describe("join_table_repartitioned_named", b -> b.stream("in", C).selectKey((k, v) -> v)
+        .leftJoin(b.table("names", C), (x, y) -> x, J.withName("named")).to("out"));
+    describe("join_table_view", b -> {
+      KTable<String, String> t = b.table("names", C, Materialized.as("names"));
+      b.stream("in", C).join(t.filter((k, v) -> true).mapValues(v -> v), (x, y) -> x, J).to("out");
+    });
+    describe("join_own_count", b -> {
+      KStream<String, String> s = b.stream("in", C);
+      s.join(s.groupByKey().count(), (x, y) -> x, Joined.with(Serdes.String(), Serdes.String(), Serdes.Long()))
+          .to("out");
+    });
+    describe("join_tables", b -> b.table("a", C, Materialized.as("as"))
+        .join(b.table("b", C, Materialized.as("bs")), (x, y) -> x).toStream().to("out"));
+    describe("left_join_tables", b -> b.table("a", C).leftJoin(b.table("b", C), (x, y) -> x).toStream().to("out"));
+    describe("outer_join_tables", b -> b.table("a", C).outerJoin(b.table("b", C), (x, y) -> x).toStream().to("out"));
+    describe("join_tables_stored", b -> b.table("a", C)
+        .join(b.table("b", C), (x, y) -> x, Materialized.as("both")).toStream().to("out"));
+    describe("join_tables_named", b -> b.table("a", C)
+        .outerJoin(b.table("b", C), (x, y) -> x, Named.as("pair")).toStream().to("out"));
+    describe("join_tables_named_stored", b -> b.table("a", C)
+        .leftJoin(b.table("b", C), (x, y) -> x, Named.as("pair"), Materialized.as("both")).toStream().to("out"));
+    describe("join_tables_views", b -> b.table("a", C).filter((k, v) -> true)
+        .join(b.table("b", C).mapValues(v -> v), (x, y) -> x).join(b.table("c", C), (x, y) -> x)
+        .toStream().to("out"));
+    describe("table_filter_stored", b -> b.table("a", C)
+        .filter((k, v) -> true, Materialized.as("kept")).mapValues(v -> v, Materialized.as("mapped"))
+        .toStream().to("out"));
+    describe("foreign_key", b -> b.table("a", C).join(b.table("b", C), v -> v, (x, y) -> x).toStream().to("out"));
+    describe("foreign_key_left", b -> b.table("a", C, Materialized.as("as"))
+        .leftJoin(b.table("b", C, Materialized.as("bs")), v -> v, (x, y) -> x).toStream().to("out"));
+    describe("foreign_key_stored", b -> b.table("a", C)
+        .join(b.table("b", C), v -> v, (x, y) -> x, Materialized.as("joined")).toStream().to("out"));
+    describe("foreign_key_named", b -> b.table("a", C)
+        .join(b.table("b", C), v -> v, (x, y) -> x, TableJoined.as("refer"), Materialized.as("joined"))
+        .toStream().to("out"));
+    describe("foreign_key_named_unstored", b -> b.table("a", C)
+        .leftJoin(b.table("b", C), v -> v, (x, y) -> x, TableJoined.as("refer")).toStream().to("out"));
+    describe("foreign_key_of_views", b -> b.table("a", C).filter((k, v) -> true)
+        .join(b.table("b", C).mapValues(v -> v), v -> v, (x, y) -> x).filter((k, v) -> true).toStream().to("out"));
+    describe("cogroup", b -> b.stream("in", C).groupByKey().cogroup((String k, String v, String g) -> g)
+        .cogroup(b.stream("other", C).groupByKey(), (k, v, g) -> g)
+        .aggregate(() -> "", Materialized.as("both")).toStream().to("out"));
+    describe("cogroup_unnamed", b -> b.stream("in", C).groupByKey().cogroup((String k, String v, String g) -> g)
+        .cogroup(b.stream("other", C).groupByKey(), (k, v, g) -> g).aggregate(() -> "").toStream().to("out"));
+    describe("cogroup_one", b -> b.stream("in", C).groupByKey().cogroup((String k, String v, String g) -> g)
+        .aggregate(() -> "", Materialized.as("one")).toStream().to("out"));
+    describe("cogroup_repartitioned", b -> b.stream("in", C).groupBy((k, v) -> v)
+        .cogroup((String k, String v, String g) -> g)
+        .cogroup(b.stream("other", C).groupByKey(), (k, v, g) -> g)
+        .cogroup(b.stream("third", C).groupByKey(), (k, v, g) -> g)
+        .aggregate(() -> "", Materialized.as("all")).toStream().to("out"));
+    describe("cogroup_repartitioned_unnamed", b -> b.stream("in", C).groupByKey()
+        .cogroup((String k, String v, String g) -> g)
+        .cogroup(b.stream("other", C).groupBy((k, v) -> v), (k, v, g) -> g)
+        .aggregate(() -> "").toStream().to("out"));
+    describe("cogroup_grouped_named", b -> b.stream("in", C).groupBy((k, v) -> v, Grouped.as("first"))
+        .cogroup((String k, String v, String g) -> g)
+        .cogroup(b.stream("other", C).groupBy((k, v) -> v, Grouped.as("second")), (k, v, g) -> g)
+        .aggregate(() -> "", Materialized.as("both")).toStream().to("out"));
+    describe("cogroup_windowed", b -> b.stream("in", C).groupByKey().cogroup((String k, String v, String g) -> g)
+        .cogroup(b.stream("other", C).groupBy((k, v) -> v), (k, v, g) -> g).windowedBy(MINUTES)
+        .aggregate(() -> "", Materialized.as("both")).toStream().to("out"));
+    describe("cogroup_sessions", b -> b.stream("in", C).groupByKey().cogroup((String k, String v, String g) -> g)
+        .cogroup(b.stream("other", C).groupByKey(), (k, v, g) -> g)
+        .windowedBy(SessionWindows.ofInactivityGapAndGrace(MINUTE, MINUTE))
+        .aggregate(() -> "", (k, x, y) -> x).toStream().to("out"));
+    describe("grouped_table", b -> b.table("a", C).groupBy((k, v) -> KeyValue.pair(v, k))
+        .count(Materialized.as("sizes")).toStream().to("out"));
+    describe("grouped_table_unnamed", b -> b.table("a", C).groupBy((k, v) -> KeyValue.pair(v, k))
+        .reduce((x, y) -> y, (x, y) -> x).toStream().to("out"));
+    describe("grouped_table_named", b -> {
+      KGroupedTable<String, String> g = b.table("a", C).groupBy((k, v) -> KeyValue.pair(v, k), Grouped.as("by-value"));
+      g.aggregate(() -> "", (k, v, x) -> x, (k, v, x) -> x).toStream().to("out");
+    });
+    describe("merged", b -> b.stream("in", C).filter((k, v) -> true).merge(b.stream("other", C))
+        .groupByKey().count(Materialized.as("counts")).toStream().to("out"));
+    describe("merged_named", b -> b.stream("in", C).merge(b.stream("other", C), Named.as("all"))
+        .merge(b.stream("third", C)).to("out"));
+    describe("merged_rekeyed", b -> b.stream("in", C).selectKey((k, v) -> v).merge(b.stream("other", C))
+        .groupByKey().count(Materialized.as("counts")).toStream().to("out"));
+    describe("repartitioned", b -> b.stream("in", C).repartition().groupByKey().count().toStream().to("out"));
+    describe("repartitioned_named", b -> b.stream("in", C).selectKey((k, v) -> v)
+        .repartition(Repartitioned.as("moved")).groupByKey().count().toStream().to("out"));
+    describe("repartitioned_twice", b -> b.stream("in", C)
+        .repartition(Repartitioned.with(Serdes.String(), Serdes.String())).mapValues(v -> v)
+        .repartition(Repartitioned.with(Serdes.String(), Serdes.String())).to("out"));
+    describe("joined_global", b -> {
+      GlobalKTable<String, String> g = b.globalTable("names", C, Materialized.as("names"));
+      b.stream("in", C).join(g, (k, v) -> v, (x, y) -> x).leftJoin(g, (k, v) -> v, (x, y) -> x).to("out");
+    });
+    describe("joined_global_unnamed", b -> b.stream("in", C)
+        .join(b.globalTable("names", C), (k, v) -> v, (x, y) -> x, Named.as("named")).to("out"));
+    describe("processed", b -> {
+      b.addStateStore(Stores.keyValueStoreBuilder(
+          Stores.persistentKeyValueStore("seen"), Serdes.String(), Serdes.String()));
+      b.addStateStore(Stores.keyValueStoreBuilder(
+          Stores.persistentKeyValueStore("also"), Serdes.String(), Serdes.String()));
+      KStream<String, String> s = b.stream("in", C);
+      s.process(pass(), "seen").processValues(passValues(), "also", "seen").to("out");
+      s.process(pass(), Named.as("watch")).foreach((k, v) -> { });
+    });
+    describe("processed_two_sources", b -> {
+      b.addStateStore(Stores.keyValueStoreBuilder(
+          Stores.persistentKeyValueStore("shared"), Serdes.String(), Serdes.String()));
+      b.stream("in", C).process(pass(), "shared").to("out");
+      b.stream("other", C).processValues(passValues(), Named.as("values"), "shared")
+          .groupByKey().count().toStream().to("out-2");
+    });
+    describe("processed_then_counted", b -> b.stream("in", C).process(pass())
+        .groupByKey(Grouped.with(Serdes.String(), Serdes.String())).count().toStream().to("out"));
   }
 }

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, TypedDict
 
 from penstock.errors import TopologyError, UserFunctionError
 from penstock.processors.depth_first.dead_letters import letter_of
@@ -72,6 +72,7 @@ from penstock.processors.depth_first.windows import (
     SlidingWindowAggregate,
     TimeWindowAggregate,
     WindowStep,
+    window_memory,
 )
 from penstock.processors.records import Handler, Limits, ScanReader
 from penstock.topology import (
@@ -131,6 +132,11 @@ class _Late:
         return found
 
 
+class _WindowOptions(TypedDict):
+    at_close: bool
+    memory: str
+
+
 class Builder:
     """Makes the steps of one run, and the stores that they use."""
 
@@ -169,7 +175,7 @@ class Builder:
             self.steps[node.name] = sinks(node) or self._step(node)
         for node in self._sub.nodes:
             step = self.steps[node.name]
-            step.children = [self._entry(child) for child in node.children]
+            step.connect([self._entry(child) for child in node.children])
             if isinstance(step, Process):
                 step.named_children = {child: self._entry(child) for child in node.children}
         for process in self.processes:
@@ -400,15 +406,19 @@ class Builder:
 
     def _window_aggregate(self, node: WindowAggregateNode) -> Step:
         name, shared, fold = node.name, self._shared, _fold(node)
-        at_close = node.emit == "close"
+        users = [each.name for each in self._sub.nodes if node.store in each.stores]
+        options: _WindowOptions = {
+            "at_close": node.emit == "close",
+            "memory": window_memory(node.store, users.index(name)),
+        }
         step: WindowStep
         match node.windows:
             case SessionWindows() as windows:
-                step = SessionAggregate(name, shared, fold, windows, emits_at_close=at_close)
+                step = SessionAggregate(name, shared, fold, windows, **options)
             case SlidingWindows() as windows:
-                step = SlidingWindowAggregate(name, shared, fold, windows, emits_at_close=at_close)
+                step = SlidingWindowAggregate(name, shared, fold, windows, **options)
             case windows:
-                step = TimeWindowAggregate(name, shared, fold, windows, emits_at_close=at_close)
+                step = TimeWindowAggregate(name, shared, fold, windows, **options)
         step.attach(self._window_store(step, node))
         self.finishers.append(step.finish)
         return step

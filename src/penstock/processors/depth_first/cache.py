@@ -9,15 +9,14 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Callable
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from penstock.processors.depth_first.record import Context
 from penstock.processors.depth_first.state import Stored
 from penstock.processors.record_cache import CONTEXT_BYTES, ENTRY_BYTES, TIMESTAMP_BYTES
 
 
-@dataclass(frozen=True, slots=True)
-class Held:
+class Held(NamedTuple):
     """A write that waits: the new value, the one below the cache, and the record it is from."""
 
     key: bytes
@@ -30,8 +29,11 @@ class Held:
 class RecordCache:
     """Holds writes back; `flush(held)` is called for each that goes through."""
 
-    def __init__(self, max_bytes: int, flush: Callable[[Held], None]) -> None:
+    def __init__(
+        self, max_bytes: int, flush: Callable[[Held], None], *, more_key_bytes: int = 0
+    ) -> None:
         self._max_bytes = max_bytes
+        self._own_bytes = ENTRY_BYTES + CONTEXT_BYTES + more_key_bytes
         self._flush = flush
         self._sizes: OrderedDict[bytes, int] = OrderedDict()
         self._dirty: dict[bytes, Held] = {}
@@ -42,7 +44,7 @@ class RecordCache:
         if key in self._sizes:
             self._sizes.move_to_end(key)
         elif stored is not None:
-            size = len(key) + ENTRY_BYTES + CONTEXT_BYTES + TIMESTAMP_BYTES + len(stored.value)
+            size = len(key) + self._own_bytes + TIMESTAMP_BYTES + len(stored.value)
             self._set_size(key, size)
             self._evict()
 
@@ -59,8 +61,9 @@ class RecordCache:
         held = self._dirty.pop(key, None)
         below = before if held is None else held.below
         self._dirty[key] = Held(key, value, timestamp, below, context)
-        size = len(key) + ENTRY_BYTES + CONTEXT_BYTES + len(context.topic)
-        size += sum(len(name) + len(data or b"") for name, data in context.headers)
+        size = len(key) + self._own_bytes + len(context.topic)
+        if context.headers:
+            size += sum(len(name) + len(data or b"") for name, data in context.headers)
         size += 0 if value is None else TIMESTAMP_BYTES + len(value)
         self._set_size(key, size)
         self._evict()

@@ -137,7 +137,7 @@ class Process(Step):
             )
         made = Record(record.key, record.value, record.timestamp, record.headers)
         if to is None:
-            super().forward(made)
+            self.forward(made)
             return
         child = self.named_children.get(to)
         if child is None:

@@ -120,8 +120,14 @@ class Shared:
         try:
             return serde.serialize(value)
         except (TypeError, ValueError, OverflowError, AttributeError) as error:
-            raise UserFunctionError(
-                f"Step {step} got a {what} that its serde {serde.name!r} cannot write: {error}",
-                where=self.context.where(step),
-                hint=f"Return the type that the topology names, or name another by {what}=",
-            ) from error
+            raise self.refused(step, serde, what, error) from error
+
+    def refused(
+        self, step: str, serde: Serde[Any], what: str, error: Exception
+    ) -> UserFunctionError:
+        """The error of a key or value that its serde refuses."""
+        return UserFunctionError(
+            f"Step {step} got a {what} that its serde {serde.name!r} cannot write: {error}",
+            where=self.context.where(step),
+            hint=f"Return the type that the topology names, or name another by {what}=",
+        )

@@ -47,8 +47,7 @@ class KeyValueState:
         self._reader = reader
         self._rows = rows
         self._known: dict[bytes, Stored | None] = {}
-        self._written: list[bytes] = []
-        self._is_written: set[bytes] = set()
+        self._written: set[bytes] = set()
 
     def prefetch(self, keys: Iterable[bytes]) -> None:
         """Read many keys at once, so that each `get` is a look into memory."""
@@ -68,9 +67,7 @@ class KeyValueState:
     def put(self, key: bytes, value: bytes | None, timestamp: int) -> None:
         """Set or delete a key, for readers only; `log` writes it."""
         self._known[key] = None if value is None else Stored(value, timestamp)
-        if key not in self._is_written:
-            self._is_written.add(key)
-            insort(self._written, key)
+        self._written.add(key)
 
     def log(self, key: bytes, value: bytes | None, timestamp: int) -> None:
         """Write to the changelog and to the store."""
@@ -80,9 +77,11 @@ class KeyValueState:
         """The entries with lower <= key < upper, by key."""
         [base] = self._reader.range_many(self.store, [(lower, upper)])
         entries = {key: as_stored(data) for key, data in base}
-        first = 0 if lower is None else bisect_left(self._written, lower)
-        last = len(self._written) if upper is None else bisect_left(self._written, upper)
-        entries.update((key, self._known[key]) for key in self._written[first:last])
+        entries.update(
+            (key, self._known[key])
+            for key in self._written
+            if (lower is None or lower <= key) and (upper is None or key < upper)
+        )
         for key in sorted(entries):
             stored = entries[key]
             if stored is not None:
@@ -92,13 +91,31 @@ class KeyValueState:
 class _KeyRows:
     """One key's windows: what is known of them, and which times were read."""
 
-    __slots__ = ("first", "last", "rows")
+    __slots__ = ("first", "last", "order", "rows")
 
     def __init__(self) -> None:
         # (start, sequence) of windows, (end, start) of sessions.
         self.rows: dict[tuple[int, int], Stored | None] = {}
+        self.order: list[tuple[int, int]] = []
         self.first = FAR
         self.last = -FAR
+
+    def set(self, numbers: tuple[int, int], stored: Stored | None) -> None:
+        """Know an entry, or that there is none."""
+        if numbers not in self.rows:
+            insort(self.order, numbers)
+        self.rows[numbers] = stored
+
+    def between(self, first: int, last: int) -> list[tuple[tuple[int, int], Stored]]:
+        """The entries whose first number is in first..last, in order."""
+        rows, order = self.rows, self.order
+        lower, upper = bisect_left(order, (first, -FAR)), bisect_left(order, (last + 1, -FAR))
+        found = []
+        for numbers in order[lower:upper]:
+            stored = rows[numbers]
+            if stored is not None:
+                found.append((numbers, stored))
+        return found
 
 
 class TimedState:
@@ -146,7 +163,7 @@ class TimedState:
             names = pa.array([self.store_key(*each) for each in missing], pa.binary())
             found = self._reader.get_many(self.store, names).to_pylist()
             for (key, first, second), data in zip(missing, found, strict=True):
-                self._of(key).rows[first, second] = as_stored(data)
+                self._of(key).set((first, second), as_stored(data))
 
     def get(self, key: bytes, first: int, second: int) -> Stored | None:
         """One entry; None if it is not there or has expired."""
@@ -169,13 +186,7 @@ class TimedState:
         known = self._of(key)
         if known.first > first or known.last < last:
             self._read([(key, min(first, known.first), max(last, known.last))])
-        found = [
-            (numbers, stored)
-            for numbers, stored in known.rows.items()
-            if stored is not None and first <= numbers[0] <= last
-        ]
-        found.sort()
-        return found
+        return known.between(first, last)
 
     def put(self, key: bytes, first: int, second: int, value: bytes | None, timestamp: int) -> bool:
         """Set or delete an entry for readers; False if its segment has expired."""
@@ -183,7 +194,7 @@ class TimedState:
         if first // self._segment < (self.stream_time - self._retention) // self._segment:
             return False
         stored = None if value is None else Stored(value, timestamp)
-        self._of(key).rows[first, second] = stored
+        self._of(key).set((first, second), stored)
         if self._times is not None:
             self._times[first, key, second] = stored
         return True
@@ -234,7 +245,8 @@ class TimedState:
             for data, stored in entries:
                 _, one, two = self.split(data)
                 # What this slice wrote is newer than what was stored before it.
-                known.rows.setdefault((one, two), as_stored(stored))
+                if (one, two) not in known.rows:
+                    known.set((one, two), as_stored(stored))
             known.first, known.last = min(known.first, first), max(known.last, last)
 
     def _of(self, key: bytes) -> _KeyRows:

@@ -31,13 +31,20 @@ class Step:
         self.name = name
         self.shared = shared
         self.children: list[Callable[[Record], None]] = []
+        # Most steps have one child: `connect` lets them call it without a detour.
+        self.forward: Callable[[Record], None] = self._forward_to_all
+
+    def connect(self, children: list[Callable[[Record], None]]) -> None:
+        """Name the children, each of which is run to its end before the next."""
+        self.children = children
+        if len(children) == 1:
+            self.forward = children[0]
 
     def process(self, record: Record) -> None:
         """Take a record."""
         raise NotImplementedError
 
-    def forward(self, record: Record) -> None:
-        """Hand a record to every child, each to its end before the next."""
+    def _forward_to_all(self, record: Record) -> None:
         for child in self.children:
             child(record)
 

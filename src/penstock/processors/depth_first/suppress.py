@@ -93,28 +93,23 @@ def _read_sized(data: bytes, at: int) -> tuple[bytes | None, int]:
 
 
 class Buffer:
-    """The waiting changes by time and key; those that no slice needs yet stay in the store."""
+    """The waiting changes by time and key, read from the store when they are first asked for."""
 
-    def __init__(self, shared: Shared, state: KeyValueState, *, store: str) -> None:
-        self._shared = shared
+    def __init__(self, state: KeyValueState) -> None:
         self._state = state
-        self._store = store
         self._entries: dict[bytes, Buffered | None] = {}
         self._order: list[tuple[int, bytes]] = []
+        self._stored: set[bytes] = set()
         self._dirty: dict[bytes, None] = {}
-        self.count = shared.recall(f"{store}:count", 0)
-        self.size = shared.recall(f"{store}:bytes", 0)
+        self.count = 0
+        self.size = 0
         self._loaded = False
 
     def get(self, key: bytes) -> Buffered | None:
         """What waits under a key."""
-        if key not in self._entries:
-            stored = self._state.get(key)
-            found = None if stored is None else read_buffered(stored.value)
-            self._entries[key] = found
-            if found is not None and not self._loaded:
-                insort(self._order, (found.time, key))
-        return self._entries[key]
+        if not self._loaded:
+            self._load()
+        return self._entries.get(key)
 
     def put(self, key: bytes, entry: Buffered) -> None:
         """Let a change wait, or replace the one that does: it keeps its place."""
@@ -151,22 +146,26 @@ class Buffer:
         self.size -= entry.size(key)
 
     def finish(self) -> None:
-        """Write what changed, and leave what the next slice needs."""
+        """Write what changed; what came and went within the slice was never stored."""
         for key in self._dirty:
             entry = self._entries[key]
+            if entry is None and key not in self._stored:
+                continue
             value = None if entry is None else entry.serialize()
             timestamp = 0 if entry is None else entry.context.timestamp
             self._state.put(key, value, timestamp)
             self._state.log(key, value, timestamp)
-        self._shared.keep(f"{self._store}:count", self.count)
-        self._shared.keep(f"{self._store}:bytes", self.size)
 
     def _load(self) -> None:
+        """Read the whole buffer: its limits are for all that waits."""
         for key, stored in self._state.range(None, None):
-            if key not in self._entries:
-                found = read_buffered(stored.value)
-                self._entries[key] = found
-                insort(self._order, (found.time, key))
+            found = read_buffered(stored.value)
+            self._entries[key] = found
+            self._stored.add(key)
+            self._order.append((found.time, key))
+            self.count += 1
+            self.size += found.size(key)
+        self._order.sort()
         self._loaded = True
 
 
@@ -179,8 +178,8 @@ class Suppress(Step):
         super().__init__(node.name, shared)
         self._node = node
         self._parent = parent
-        self._buffer = Buffer(shared, state, store=node.store)
-        self._stream_time = shared.recall(f"{node.name}:time", -1)
+        self._buffer = Buffer(state)
+        self._stream_time = shared.recall(f"{node.store}:time", -1)
 
     def process(self, record: Record) -> None:
         self._stream_time = max(self._stream_time, record.timestamp)
@@ -203,7 +202,7 @@ class Suppress(Step):
     def finish(self) -> None:
         """Leave what the next slice needs."""
         self._buffer.finish()
-        self.shared.keep(f"{self.name}:time", self._stream_time)
+        self.shared.keep(f"{self._node.store}:time", self._stream_time)
 
     def _put(self, record: Record) -> None:
         shared, node = self.shared, self._node

@@ -33,6 +33,8 @@ class TableStore:
         self._shared = step.shared
         self.key_serde: Serde[Any] = spec.key_serde
         self.value_serde: Serde[Any] = spec.value_serde
+        self._key_bytes = spec.key_serde.serialize
+        self._read_value = spec.value_serde.deserialize
         self.state = state
         self._sends_old = sends_old
         caches = spec.caching and cache_bytes > 0
@@ -40,9 +42,10 @@ class TableStore:
 
     def key(self, key: Any) -> bytes:
         """A key's bytes."""
-        data = self._shared.encode(self._step.name, self.key_serde, key, "key")
-        assert data is not None
-        return data
+        try:
+            return self._key_bytes(key)
+        except (TypeError, ValueError, OverflowError, AttributeError) as error:
+            raise self._shared.refused(self._step.name, self.key_serde, "key", error) from error
 
     def get(self, key: Any) -> Value | None:
         """The present row of a key."""
@@ -91,7 +94,7 @@ class TableStore:
     def _value(self, stored: Stored | None) -> Value | None:
         if stored is None:
             return None
-        return Value(self.value_serde.deserialize(stored.value), stored.timestamp)
+        return Value(self._read_value(stored.value), stored.timestamp)
 
 
 def _at(context: Context, record: Record) -> Context:

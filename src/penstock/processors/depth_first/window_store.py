@@ -8,6 +8,7 @@ from penstock.processors.depth_first.cache import Held, RecordCache
 from penstock.processors.depth_first.record import Context, Record
 from penstock.processors.depth_first.state import Stored, TimedState
 from penstock.processors.depth_first.steps import Step, Value
+from penstock.processors.record_cache import SEGMENT_BYTES
 from penstock.serdes import Change, Serde, Windowed
 from penstock.serdes.windowed import window_end
 from penstock.topology import StoreSpec
@@ -48,13 +49,16 @@ class WindowStore:
         self._sends_old = sends_old
         self._forwards = forwards
         caches = spec.caching and cache_bytes > 0
-        self._cache = RecordCache(cache_bytes, self._let_through) if caches else None
+        self._cache = None
+        if caches:
+            self._cache = RecordCache(cache_bytes, self._let_through, more_key_bytes=SEGMENT_BYTES)
 
     def key(self, key: Any) -> bytes:
         """A key's bytes."""
-        data = self._shared.encode(self._step.name, self._key_serde, key, "key")
-        assert data is not None
-        return data
+        try:
+            return self._key_serde.serialize(key)
+        except (TypeError, ValueError, OverflowError, AttributeError) as error:
+            raise self._shared.refused(self._step.name, self._key_serde, "key", error) from error
 
     def get(self, key: bytes, window: Window) -> Value | None:
         """A window's present value."""

@@ -21,17 +21,29 @@ class Fold(NamedTuple):
     merger: Callable[[Any, Any, Any], Any] | None
 
 
+def window_memory(store: str, number: int) -> str:
+    """The name under which a step leaves its times; several may share one store."""
+    return f"{store}:{number}"
+
+
 class WindowStep(Step):
-    """What all windowed aggregations share: stream time, lateness, results at the close."""
+    """What all windowed aggregations share: stream time, lateness, results at the close.
+
+    `memory` is the name under which a step finds again what it left: its store's, which stays when
+    the program changes, as a generated step's name does not.
+    """
 
     store: WindowStore
 
-    def __init__(self, name: str, shared: Shared, fold: Fold, *, emits_at_close: bool) -> None:
+    def __init__(
+        self, name: str, shared: Shared, fold: Fold, *, at_close: bool, memory: str
+    ) -> None:
         super().__init__(name, shared)
+        self._memory = memory
         self.fold = fold
-        self._emits_at_close = emits_at_close
-        self.stream_time = shared.recall(f"{name}:time", -1)
-        self._last_close = shared.recall(f"{name}:closed", -1)
+        self._emits_at_close = at_close
+        self.stream_time = shared.recall(f"{memory}:stream-time", -1)
+        self._last_close = shared.recall(f"{memory}:closed", -1)
         self.latest = -1
         """The latest time in this slice's records: no close in it can be later."""
 
@@ -45,8 +57,8 @@ class WindowStep(Step):
 
     def finish(self) -> None:
         """Leave what the next slice needs."""
-        self.shared.keep(f"{self.name}:time", self.stream_time)
-        self.shared.keep(f"{self.name}:closed", self._last_close)
+        self.shared.keep(f"{self._memory}:stream-time", self.stream_time)
+        self.shared.keep(f"{self._memory}:closed", self._last_close)
         self.store.finish()
 
     def update(self, record: Record, key: bytes, window: Window, before: Value | None) -> None:
@@ -90,9 +102,16 @@ class TimeWindowAggregate(WindowStep):
     """Windows of one size, tumbling or hopping."""
 
     def __init__(
-        self, name: str, shared: Shared, fold: Fold, windows: TimeWindows, *, emits_at_close: bool
+        self,
+        name: str,
+        shared: Shared,
+        fold: Fold,
+        windows: TimeWindows,
+        *,
+        at_close: bool,
+        memory: str,
     ) -> None:
-        super().__init__(name, shared, fold, emits_at_close=emits_at_close)
+        super().__init__(name, shared, fold, at_close=at_close, memory=memory)
         self._windows = windows
 
     def process(self, record: Record) -> None:
@@ -138,9 +157,10 @@ class SlidingWindowAggregate(WindowStep):
         fold: Fold,
         windows: SlidingWindows,
         *,
-        emits_at_close: bool,
+        at_close: bool,
+        memory: str,
     ) -> None:
-        super().__init__(name, shared, fold, emits_at_close=emits_at_close)
+        super().__init__(name, shared, fold, at_close=at_close, memory=memory)
         self._difference = windows.difference_ms
         self._grace = windows.grace_ms
         self._close_time = 0
@@ -212,14 +232,14 @@ class SlidingWindowAggregate(WindowStep):
                 self._update(record, key, window, value)
         if right is None and first is not None and first[1].timestamp > time:
             right = first[1]
+        if time + 1 not in starts:
+            self._begin_own(record, key, right)
         if first is None:
             self._update(record, key, Window(0, self._difference), None)
         else:
             if previous is not None and previous + 1 not in starts:
                 self._update(record, key, self._window(previous + 1), None)
             self._update(record, key, *first)
-        if time + 1 not in starts:
-            self._begin_own(record, key, right)
 
     def _begin_after(self, record: Record, key: bytes, previous: int, starts: set[int]) -> None:
         """Make the window that the record before begins, if this one is the first in it."""
@@ -260,9 +280,10 @@ class SessionAggregate(WindowStep):
         fold: Fold,
         windows: SessionWindows,
         *,
-        emits_at_close: bool,
+        at_close: bool,
+        memory: str,
     ) -> None:
-        super().__init__(name, shared, fold, emits_at_close=emits_at_close)
+        super().__init__(name, shared, fold, at_close=at_close, memory=memory)
         self._windows = windows
 
     def process(self, record: Record) -> None:

@@ -1,0 +1,41 @@
+"""Keys, values and times of results, in words."""
+
+from __future__ import annotations
+
+import dataclasses
+from datetime import UTC, datetime
+from typing import Any
+
+from penstock.examples.watching import Result
+from penstock.serdes import Windowed
+
+
+def result_line(result: Result) -> str:
+    """A result in a line.
+
+    >>> result_line(Result("rates", Windowed("ann", 0, 60_000), 72, 59_000))
+    '00:00:59  rates: ann [00:00:00 to 00:01:00] = 72'
+    """
+    what = f"{shown_key(result.key)} = {_shown(result.value)}"
+    return f"{_clock(result.timestamp)}  {result.topic}: {what}"
+
+
+def shown_key(key: Any) -> str:
+    """A key in a few characters, with its window if it has one."""
+    if isinstance(key, Windowed):
+        return f"{_shown(key.key)} [{_clock(key.start)} to {_clock(key.end)}]"
+    return _shown(key)
+
+
+def _shown(value: Any) -> str:
+    if value is None:
+        return "(deleted)"
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        return " ".join(f"{name}={part}" for name, part in dataclasses.asdict(value).items())
+    if isinstance(value, list):
+        return ", ".join(f"({_shown(each)})" for each in value)
+    return str(value)
+
+
+def _clock(timestamp_ms: int) -> str:
+    return f"{datetime.fromtimestamp(timestamp_ms / 1000, UTC):%H:%M:%S}"

@@ -1,0 +1,38 @@
+"""What `logging=` says of a store: whether it has a changelog, and the settings of that topic."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from penstock.errors import TopologyError
+
+Logging = bool | Mapping[str, str]
+"""True or False; or settings of the changelog topic, by Kafka's names, for a store that has one."""
+
+
+def is_logged(logging: Logging) -> bool:
+    """Whether a store has a changelog; settings, even none, ask for one.
+
+    >>> is_logged({}), is_logged(False)
+    (True, False)
+    """
+    return logging is not False
+
+
+def changelog_config(logging: Logging, store: str) -> dict[str, str]:
+    """The settings of a store's changelog that differ from the usual ones.
+
+    >>> changelog_config({"segment.bytes": "536870912"}, "counts")
+    {'segment.bytes': '536870912'}
+
+    Raises `TopologyError` for a setting that is not text: Kafka knows no other kind.
+    """
+    if isinstance(logging, bool):
+        return {}
+    for name, setting in logging.items():
+        if not isinstance(setting, str):
+            raise TopologyError(
+                f"The changelog of store {store!r} is to have {name}={setting!r}, which is no text",
+                hint=f'Write logging={{"{name}": "{setting}"}}',
+            )
+    return dict(logging)

@@ -1,0 +1,177 @@
+"""A topology as data: what of it is durable, to be compared with what a later program says.
+
+No functions and no step names are in it: a step may change freely, what it left in Kafka may not.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+
+from penstock.errors import TopologyError
+from penstock.serdes import Serde
+from penstock.serdes.decoders import decoder
+from penstock.topology.graph import SubTopology, Topology, full_topic
+from penstock.topology.naming import changelog_topic
+from penstock.topology.nodes import StoreSpec
+
+VERSION = 1
+
+
+class StoreFacts(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A store: what its bytes mean, and which topic can rebuild it."""
+
+    name: str
+    kind: str
+    key: str
+    value: str
+    window_ms: int | None = None
+    retention_ms: int | None = None
+    changelog: str | None = None
+    """The changelog's full name; None without one."""
+
+
+class RepartitionFacts(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """An internal topic that a sub-topology reads."""
+
+    topic: str
+    key: str
+    value: str
+
+
+class SubTopologyFacts(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A sub-topology under its durable name; `partitions` is known once it has run."""
+
+    name: str
+    sources: tuple[str, ...] = ()
+    repartitions: tuple[RepartitionFacts, ...] = ()
+    stores: tuple[StoreFacts, ...] = ()
+    partitions: int | None = None
+
+
+class TopologyManifest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What of a topology is durable.
+
+    >>> manifest = TopologyManifest(application_id="monitoring")
+    >>> TopologyManifest.decode(manifest.encode()) == manifest
+    True
+    """
+
+    application_id: str
+    sub_topologies: tuple[SubTopologyFacts, ...] = ()
+    global_tables: dict[str, str] = {}
+    """The topic of each global table, by its store's name."""
+    retired: tuple[str, ...] = ()
+    """Stores that an allowed change left behind: their changelogs stopped then."""
+    version: int = VERSION
+
+    @property
+    def stores(self) -> dict[str, tuple[SubTopologyFacts, StoreFacts]]:
+        """Every store by its name, with its sub-topology."""
+        return {store.name: (sub, store) for sub in self.sub_topologies for store in sub.stores}
+
+    @property
+    def repartitions(self) -> dict[str, tuple[SubTopologyFacts, RepartitionFacts]]:
+        """Every repartition topic by its full name, with the sub-topology that reads it."""
+        return {each.topic: (sub, each) for sub in self.sub_topologies for each in sub.repartitions}
+
+    @property
+    def sources(self) -> dict[str, SubTopologyFacts]:
+        """Every source topic, with the sub-topology that reads it."""
+        return {topic: sub for sub in self.sub_topologies for topic in sub.sources}
+
+    def encode(self) -> bytes:
+        """The manifest as JSON."""
+        return msgspec.json.encode(self)
+
+    @classmethod
+    def decode(cls, data: bytes, *, where: Mapping[str, object] | None = None) -> TopologyManifest:
+        """The manifest of this JSON; `TopologyError` if it is none.
+
+        The version is read first: a later one may hold fields that must not be guessed.
+        """
+        try:
+            version = decoder(_Versioned).decode(data).version
+            if version == VERSION:
+                return decoder(cls).decode(data)
+        except msgspec.DecodeError as error:
+            raise TopologyError(
+                f"This is no description of a topology: {error}",
+                where=where,
+                hint="`penstock topology describe --json` writes one",
+            ) from error
+        raise TopologyError(
+            f"The topology's description has version {version}, and this Penstock reads {VERSION}",
+            where=where,
+            hint="Run the version of Penstock that wrote it, or a later one",
+        )
+
+
+class _Versioned(msgspec.Struct):
+    version: int
+
+
+def manifest_of(
+    topology: Topology, application_id: str, widths: Mapping[str, int] | None = None
+) -> TopologyManifest:
+    """What of a topology is durable; `widths` are the partitions of its sub-topologies by name."""
+    widths = widths or {}
+    return TopologyManifest(
+        application_id=application_id,
+        sub_topologies=tuple(
+            _sub_topology(sub, application_id, widths.get(sub.name))
+            for sub in topology.sub_topologies
+        ),
+        global_tables={
+            store.name: sub.sources[0].topics[0]
+            for sub in topology.global_tables
+            for store in sub.stores
+        },
+    )
+
+
+def serde_name(serde: Serde[Any]) -> str:
+    """A serde's name with those of its parts: what must stay, for bytes to keep their meaning.
+
+    >>> from penstock.serdes import ListSerde, serde_of
+    >>> serde_name(ListSerde(serde_of(str)))
+    'list<string>'
+    """
+    parts = [serde_name(value) for value in vars(serde).values() if isinstance(value, Serde)]
+    return f"{serde.name}<{', '.join(parts)}>" if parts else serde.name
+
+
+def _sub_topology(sub: SubTopology, application_id: str, width: int | None) -> SubTopologyFacts:
+    internal = [source for source in sub.sources if source.repartition]
+    return SubTopologyFacts(
+        name=sub.name,
+        sources=tuple(
+            sorted(topic for each in sub.sources if not each.repartition for topic in each.topics)
+        ),
+        repartitions=tuple(
+            RepartitionFacts(
+                topic=full_topic(source, topic, application_id),
+                key=serde_name(source.key_serde),
+                value=serde_name(source.value_serde),
+            )
+            for source in internal
+            for topic in source.topics
+        ),
+        stores=tuple(_store(store, application_id) for store in sub.stores),
+        partitions=width,
+    )
+
+
+def _store(store: StoreSpec, application_id: str) -> StoreFacts:
+    return StoreFacts(
+        name=store.name,
+        kind=store.kind,
+        key=serde_name(store.key_serde),
+        value=serde_name(store.value_serde),
+        # The entries of a join of streams lie at their own times, whatever its window is.
+        window_ms=None if store.duplicates else store.window_ms,
+        retention_ms=store.retention_ms,
+        changelog=changelog_topic(application_id, store.name) if store.logging else None,
+    )

@@ -1,0 +1,155 @@
+"""The examples through Spark and Kafka, one after the other, against the test driver."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter, defaultdict
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from penstock.changelog.topic_admin import TopicAdmin
+from penstock.cli import main
+from penstock.config import Config
+from penstock.examples.catalogue import Example, find_example
+from penstock.examples.data import InputRecord
+from penstock.examples.running import ExampleRun, Listeners
+from penstock.examples.topic_configs import CHANGELOG
+from penstock.examples.watching import Result
+from penstock.testing import TopologyTestDriver
+from tests.harness import Scene
+
+pytestmark = pytest.mark.usefixtures("spark")
+
+MINUTE_MS = 60_000
+
+
+@dataclass
+class Played:
+    """What went into a run of an example, and what came out."""
+
+    sent: list[tuple[InputRecord, int]] = field(default_factory=list)
+    results: list[Result] = field(default_factory=list)
+
+    def by_key(self, topic: str) -> dict[Any, list[Any]]:
+        return by_key((each.key, each.value) for each in self.results if each.topic == topic)
+
+
+def play(name: str, kafka: str, directory: Path, *, records: int) -> tuple[Example, Played]:
+    """Run an example on its first records, with every update of every key."""
+    example = find_example(name)
+    played = Played()
+    run = ExampleRun(
+        example,
+        kafka,
+        directory / example.name,
+        records=records,
+        listeners=Listeners(
+            on_sent=lambda record, timestamp: played.sent.append((record, timestamp)),
+            on_result=played.results.append,
+        ),
+        options={"statestore_cache_max_bytes": 0},
+    )
+    summary = run.run()
+    assert summary.settled
+    assert (records, summary.sent) == (len(played.sent),) * 2
+    assert summary.results == len(played.results)
+    return example, played
+
+
+def driven(example: Example, played: Played, topic: str) -> dict[Any, list[Any]]:
+    """What the test driver writes to a topic for the same records."""
+    driver = TopologyTestDriver(example.application())
+    topics = {
+        each.name: driver.input_topic(each.name, key=each.key, value=each.value)
+        for each in example.inputs.values()
+    }
+    for record, timestamp in played.sent:
+        topics[record.topic].pipe(record.key, record.value, timestamp=timestamp)
+    output = example.outputs[topic]
+    return by_key(driver.output_topic(topic, key=output.key, value=output.value).read_pairs())
+
+
+def by_key(pairs: Iterable[tuple[Any, Any]]) -> dict[Any, list[Any]]:
+    found: dict[Any, list[Any]] = defaultdict(list)
+    for key, value in pairs:
+        found[key].append(value)
+    return dict(found)
+
+
+def check_patients(played: Played) -> None:
+    """Partitions have clocks of their own, so more or fewer minutes are closed than in one."""
+    beats: Counter[tuple[Any, int]] = Counter()
+    readings: dict[tuple[Any, int], float] = {}
+    latest: dict[Any, int] = defaultdict(int)
+    for record, timestamp in played.sent:
+        minute = (record.key, timestamp // MINUTE_MS * MINUTE_MS)
+        if record.topic == "pulse-events":
+            beats[minute] += 1
+            latest[record.key] = max(latest[record.key], timestamp)
+        else:
+            readings[minute] = record.value
+    found = played.by_key("heart-rates")
+    rates = {(minute.key, minute.start): rates for minute, rates in found.items()}
+    assert rates == {minute: [beats[minute]] for minute in rates}
+    assert rates.keys() >= {
+        minute for minute in beats if minute[1] + MINUTE_MS + 5_000 <= latest[minute[0]]
+    }
+    expected = Counter(
+        (patient, rate, readings[patient, start])
+        for (patient, start), [rate] in rates.items()
+        if rate >= 100 and readings[patient, start] >= 100.4
+    )
+    alerts = [each for each in played.results if each.topic == "alerts"]
+    assert Counter((a.key, a.value.heart_rate, a.value.temperature) for a in alerts) == expected
+    assert {alert.key for alert in alerts} == {"patient-02", "patient-07"}
+
+
+def test_examples_do_on_kafka_and_spark_what_they_do_in_the_driver(
+    kafka: str, tmp_path: Path
+) -> None:
+    # 90 seconds of data: the first minute closes, the second one does not.
+    _, monitored = play("patient-monitoring", kafka, tmp_path, records=1130)
+    check_patients(monitored)
+
+    counted, totals = play("topic-configs", kafka, tmp_path, records=30)
+    assert totals.by_key("beat-totals") == driven(counted, totals, "beat-totals")
+    changelog = "topic-configs-beat-counts-changelog"
+    settings = TopicAdmin(Config(bootstrap_servers=kafka)).describe([changelog])[changelog].config
+    assert {name: settings[name] for name in CHANGELOG} == CHANGELOG
+
+    reduced, patients = play("tombstone", kafka, tmp_path, records=30)
+    assert patients.by_key("patients-in-house") == driven(reduced, patients, "patients-in-house")
+    logged = Scene(kafka, tmp_path).read("tombstone-patients-changelog")
+    assert by_key((row.key, row.value) for row in logged) == {
+        key.encode(): [value and value.encode() for value in values]
+        for key, values in patients.by_key("patients-in-house").items()
+    }
+
+    words, text = play("word-count", kafka, tmp_path, records=30)
+    assert text.by_key("word-totals") == driven(words, text, "word-totals")
+
+
+def test_test_data_goes_to_any_kafka(kafka: str, capsys: pytest.CaptureFixture[str]) -> None:
+    arguments = ["--bootstrap-servers", kafka, "--rate", "2000", "--records", "50", "--json"]
+    with pytest.raises(SystemExit) as ended:
+        main(["produce-test-data", "leaderboard", *arguments])
+    assert ended.value.code == 0
+    answer = json.loads(capsys.readouterr().out)
+    assert answer == {
+        "ok": True,
+        "data": {
+            "example": "leaderboard",
+            "sent": 50,
+            "created": ["games", "leaderboards", "scores"],
+        },
+    }
+    scene = Scene(kafka, Path())
+    example = find_example("leaderboard")
+    assert len(scene.read("games")) == 3
+    scores = [example.inputs["scores"].value.deserialize(r.value) for r in scene.read("scores")]
+    expected = [record.value for record, _ in zip(example.test_data(), range(50), strict=False)][3:]
+    assert sorted(scores, key=repr) == sorted(expected, key=repr)

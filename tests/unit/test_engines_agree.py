@@ -1,0 +1,130 @@
+"""A column at a time or record by record: the two ways of computing a slice give the same."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import penstock as ps
+from penstock.processors import Limits, RecordRun, SliceRun, runs_in_columns
+from penstock.testing.stores import DriverState
+from penstock.topology import SubTopology
+from tests.unit.depth_first import Row
+from tests.unit.slices import changes, outputs, records
+
+
+def _ms(count: int) -> timedelta:
+    return timedelta(milliseconds=count)
+
+
+def _longest(old: str, new: str | None) -> str | None:
+    return None if new == "x" else max(old, new or "")
+
+
+def _text(key: str, value: str | None, aggregate: str) -> str:
+    return f"{aggregate}+{key}{value}"
+
+
+def _tumbling(stream: ps.KStream[str, str]) -> None:
+    windows = ps.tumbling(_ms(10), grace=_ms(5))
+    counts = stream.group_by_key().windowed_by(windows).count("counts").to_stream()
+    counts.to("out")
+    counts.map_values(lambda count: count * 2, value=int).to("twice")
+
+
+def _hopping(stream: ps.KStream[str, str]) -> None:
+    windows = ps.hopping(_ms(10), advance=_ms(4), grace=_ms(0))
+    stream.group_by_key().windowed_by(windows).aggregate(
+        lambda: "", _text, "texts", value=str
+    ).to_stream().to("out")
+
+
+def _reduced(stream: ps.KStream[str, str]) -> None:
+    windows = ps.tumbling(_ms(6), grace=_ms(100))
+    table = stream.group_by_key().windowed_by(windows).reduce(_longest, "longest")
+    table.filter(lambda key, value: value > "b").to_stream().to("out")
+
+
+def _suppressed(stream: ps.KStream[str, str]) -> None:
+    windows = ps.tumbling(_ms(10), grace=_ms(5))
+    table = stream.group_by_key().windowed_by(windows).count("counts", caching=False)
+    table.suppress(ps.until_window_closes(), name="final").to_stream().to("out")
+    table.to_stream().to("all")
+
+
+def _delayed(stream: ps.KStream[str, str]) -> None:
+    table = stream.group_by_key().count("counts")
+    table.suppress(ps.until_time_limit(_ms(7), ps.unbounded()), name="calm").to_stream().to("out")
+
+
+PROGRAMS: dict[str, Callable[[ps.KStream[str, str]], None]] = {
+    "tumbling": _tumbling,
+    "hopping": _hopping,
+    "reduced": _reduced,
+    "suppressed": _suppressed,
+    "delayed": _delayed,
+}
+
+ROWS = st.lists(
+    st.tuples(
+        st.sampled_from(["a", "b", "aa", "", None]),
+        st.sampled_from(["a", "b", "c", "x", None]),
+        st.integers(0, 60),
+    ),
+    max_size=40,
+)
+
+
+@dataclass(frozen=True)
+class _Slices:
+    rows: list[tuple[str | None, str | None, int]]
+    size: int
+
+    def __iter__(self) -> Any:
+        for first in range(0, len(self.rows), self.size):
+            yield [
+                Row(
+                    first + number,
+                    time,
+                    None if key is None else key.encode(),
+                    None if value is None else value.encode(),
+                )
+                for number, (key, value, time) in enumerate(self.rows[first : first + self.size])
+            ]
+
+
+def _answers(kind: Any, sub: SubTopology, slices: Iterable[Any], cache: int) -> list[Any]:
+    state = DriverState({spec.name: spec for spec in sub.stores})
+    limits = Limits(
+        cache_max_bytes=cache, partition_counts=dict.fromkeys(sub.output_topics("app"), 4)
+    )
+    metadata: dict[str, str] = {}
+    answers = []
+    for rows in slices:
+        run = kind(sub, application_id="app", state=state, limits=limits, metadata=metadata)
+        run.process(records(rows))
+        result = run.finish()
+        state.apply(result.changes)
+        metadata = dict(result.metadata)
+        metadata.pop("stream-time", None)
+        answers.append((outputs(result), sorted(changes(result), key=repr), result.dropped))
+    return [*answers, {name: state.of(name) for name in limits.partition_counts}, metadata]
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+@given(rows=ROWS, size=st.integers(1, 20), cache=st.sampled_from([0, 250, 10_000]))
+@settings(max_examples=60, deadline=None)
+def test_columns_equal_records(name: str, rows: Any, size: int, cache: int) -> None:
+    builder = ps.StreamsBuilder()
+    PROGRAMS[name](builder.stream("in", key=str, value=str))
+    [sub] = builder.build().sub_topologies
+    assert runs_in_columns(sub)
+    slices = _Slices(rows, size)
+    columns = _answers(SliceRun, sub, slices, cache)
+    assert columns == _answers(RecordRun, sub, slices, cache)
