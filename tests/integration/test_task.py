@@ -13,6 +13,7 @@ import pyarrow as pa
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 
+from penstock.changelog.offset_metadata import OffsetMetadata
 from penstock.changelog.topic_admin import TopicAdmin
 from penstock.changelog.topics import TopicSpec, changelog_topic, commits_topic
 from penstock.config import Config
@@ -97,6 +98,7 @@ class World:
             ],
             stores=[store or self.store_order()],
             commits_partition=1,
+            closes={"counts": "step:closed"},
         )
         environment = TaskEnvironment(
             application_id=self.application,
@@ -117,11 +119,17 @@ class World:
             producer.produce(self.input, b"v", b"k", partition=0)
         assert producer.flush(30) == 0
 
-    def move_group(self, offset: int) -> None:
-        """What a reset tool does."""
+    def move_group(self, offset: int, metadata: OffsetMetadata | None = None) -> None:
+        """What a reset tool does, or a Java application, which says something beside it."""
         consumer = Consumer({"bootstrap.servers": self.kafka, "group.id": self.application})
-        consumer.commit(offsets=[TopicPartition(self.input, 0, offset)], asynchronous=False)
+        at = TopicPartition(self.input, 0, offset, metadata=(metadata or OffsetMetadata()).encode())
+        consumer.commit(offsets=[at], asynchronous=False)
         consumer.close()
+
+    def beside_the_offset(self) -> OffsetMetadata:
+        """What the group's offset of the input says besides itself."""
+        [found] = self.clients.group_offsets([(self.input, 0)]).metadata.values()
+        return found
 
     def close(self) -> None:
         self.state.close()
@@ -135,7 +143,9 @@ def world(kafka: str, tmp_path: Path) -> Iterator[World]:
     world.close()
 
 
-def commit(task: OpenTask, rows: Rows, *, to: int, metadata: dict[str, str]) -> Reply:
+def commit(
+    task: OpenTask, rows: Rows, *, to: int, metadata: dict[str, str], time: int | None = None
+) -> Reply:
     """The task's next commit: these changes of its store, and the input up to `to`."""
     status = task.status()
     [(topic, _)] = status.position.items()
@@ -149,6 +159,7 @@ def commit(task: OpenTask, rows: Rows, *, to: int, metadata: dict[str, str]) -> 
         topics=[],
         rows=len(rows),
         metadata=metadata,
+        times={} if time is None else {topic: {0: time}},
     )
     return task.commit(header, iter([changes(rows)] if rows else []))
 
@@ -313,4 +324,35 @@ def test_who_moves_the_group_moves_time_too(world: World) -> None:
     task = world.take(generation=2)
     status = task.status()
     assert (status.position, status.metadata) == ({world.input: {0: 1}}, {})
+    task.close()
+
+
+def test_a_java_application_would_find_our_times_beside_the_offsets(world: World) -> None:
+    world.produce(3)
+    task = world.take()
+    assert commit(task, [], to=1, metadata={"step:closed": "-1"}).status == "ok"
+    assert world.beside_the_offset() == OffsetMetadata()
+    assert commit(task, [], to=2, metadata={"step:closed": "40"}, time=70).status == "ok"
+    assert world.beside_the_offset() == OffsetMetadata(time=70, kept={"counts": 40})
+    task.close()
+    # The next owner goes on from there; an earlier record does not turn the time back.
+    task = world.take()
+    assert commit(task, [], to=3, metadata={"step:closed": "40"}, time=60).status == "ok"
+    assert world.beside_the_offset() == OffsetMetadata(time=70, kept={"counts": 40})
+    task.close()
+
+
+def test_we_find_a_java_applications_times_beside_its_offsets(world: World) -> None:
+    world.produce(3)
+    # Once without a commit of ours, and once after one.
+    world.move_group(1, OffsetMetadata(time=70, kept={"counts": 40, "not-ours": 1}))
+    task = world.take()
+    assert task.status().position == {world.input: {0: 1}}
+    assert task.status().metadata == {"stream-time": "70", "step:closed": "40"}
+    assert commit(task, [], to=2, metadata={"stream-time": "71"}).status == "ok"
+    task.close()
+    world.move_group(3, OffsetMetadata(time=90, kept={"counts": 80}))
+    world.owners = 0
+    task = world.take(generation=2)
+    assert task.status().metadata == {"stream-time": "90", "step:closed": "80"}
     task.close()

@@ -161,6 +161,19 @@ class TestTaskBook:
         assert (entry.state, entry.n, entry.position) == ("ready", 5, {"a": {1: 9}})
         assert entry.metadata == {"t": "3"}
 
+    def test_timers_are_those_of_sub_topologies_that_have_some(self) -> None:
+        tasks = [TaskId(0, 0), TaskId(1, 0)]
+        book = TaskBook([(task, f"sub-{task}") for task in tasks], generation=1, ticking=[1])
+        for task in tasks:
+            book.serving(task, book.own(task, "i1").epoch, {}, 0, {})
+        ticking = [view.task for view in book.views(now_ms=100) if view.tick]
+        assert ticking == [TaskId(1, 0)]  # It has never run: its `init` has.
+        book.start(tasks[1])
+        said = {"wall-clock-due": "150"}
+        book.finish(tasks[1], {}, 1, due=0.0, bytes_per_record=0.0, metadata=said)
+        due = {now: any(view.tick for view in book.views(now_ms=now)) for now in (149, 150)}
+        assert due == {149: False, 150: True}
+
     def test_a_lost_owner_while_a_job_runs_means_asking_the_next_one(self) -> None:
         task = TaskId(0, 0)
         book = TaskBook([(task, "counts-0")], generation=1)

@@ -180,3 +180,21 @@ def test_neither_spark_nor_rocksdb_is_loaded() -> None:
         "sys.exit(any(name in sys.modules for name in ('pyspark', 'py4j', 'rocksdict')))"
     )
     assert subprocess.run([sys.executable, "-c", program], check=False).returncode == 0
+
+
+def test_a_value_transformer_looks_into_stores_and_sees_deletions() -> None:
+    class Changes(ps.ValueTransformer[str, str, str]):
+        def transform(self, key: str, value: str | None) -> str | None:
+            seen = self.context.store("seen")
+            count = (seen.get(key) or 0) + 1
+            seen.put(key, count)
+            return f"{value} {count}"
+
+    app = ps.Application("transformed")
+    app.add_state_store(ps.key_value_store("seen", key=str, value=int))
+    table = app.table("in", "rows", key=str, value=str)
+    table.transform_values(Changes, stores=["seen"], value=str).to_stream().to("out")
+    driver = TopologyTestDriver(app)
+    driver.input_topic("in", key=str, value=str).pipe_all([("a", "x"), ("a", "y"), ("a", None)])
+    out = driver.output_topic("out", key=str, value=str).read_pairs()
+    assert out == [("a", "x 1"), ("a", "y 2"), ("a", "None 3")]

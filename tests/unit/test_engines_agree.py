@@ -63,12 +63,27 @@ def _delayed(stream: ps.KStream[str, str]) -> None:
     table.suppress(ps.until_time_limit(_ms(7), ps.unbounded()), name="calm").to_stream().to("out")
 
 
+def _numbers(kind: str) -> Callable[[ps.KStream[str, str]], None]:
+    def program(stream: ps.KStream[str, str]) -> None:
+        numbers = stream.map_values(
+            lambda text: None if text is None else ord(text) - 98, value=int
+        )
+        getattr(numbers.group_by_key(), kind)("numbers").to_stream().to("out")
+
+    return program
+
+
 PROGRAMS: dict[str, Callable[[ps.KStream[str, str]], None]] = {
     "tumbling": _tumbling,
     "hopping": _hopping,
     "reduced": _reduced,
     "suppressed": _suppressed,
     "delayed": _delayed,
+    "sum": _numbers("sum"),
+    "min": _numbers("min"),
+    "max": _numbers("max"),
+    "average": _numbers("average"),
+    "collect": _numbers("collect"),
 }
 
 ROWS = st.lists(

@@ -195,3 +195,13 @@ def _status(arguments: list[str]) -> object:
 def test_a_program_can_be_run_as_a_file(example: Example) -> None:
     loaded = runpy.run_path(str(example.file))
     assert loaded["app"].describe() == example.application().describe()
+
+
+def test_the_two_ways_of_keeping_the_recent_ones_agree() -> None:
+    example = find_example("recent")
+    records = list(islice(example.test_data(), 300))
+    driver = driven(example, records)
+    by_dsl = pairs(example, driver, "recent-totals")
+    assert by_dsl == pairs(example, driver, "recent-totals-by-hand")
+    assert dict(driver.store("recent")) == dict(driver.store("recent-by-hand"))
+    assert len(driver.store("recent")) == 10 < len({record.key for record in records})

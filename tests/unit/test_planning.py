@@ -18,13 +18,14 @@ LIMITS = PlanLimits(records_max=400, bytes_max=1_000_000, jobs_max=2)
 FAR_BEHIND = 10_000
 
 
-def view(partition: int, *, due: float, alone: bool = False) -> TaskView:
+def view(partition: int, *, due: float, alone: bool = False, tick: bool = False) -> TaskView:
     return TaskView(
         task=TaskId(0, partition),
         position={"in": {partition: 0}},
         due=due,
         bytes_per_record=1.0,
         alone=alone,
+        tick=tick,
     )
 
 
@@ -75,3 +76,18 @@ def test_tasks_wait_for_a_small_job_to_share_the_next_one() -> None:
 def test_tasks_do_not_wait_for_a_large_job_or_one_that_hangs() -> None:
     assert joining(running(SMALL_RECORDS, started=9.9), now=10.0) == set()
     assert joining(running(5, started=10.0 - JOIN_SECONDS), now=10.0) == set()
+
+
+def test_a_task_whose_timer_is_due_is_run_without_records() -> None:
+    views = [view(0, due=1, tick=True), view(1, due=1), view(2, due=11, tick=True)]
+    [batch] = plan(views, ends(0, 0, 0), now=10.0, running_jobs=0, limits=LIMITS)
+    assert [(piece.task.partition, piece.ranges) for piece in batch.slices] == [(0, ())]
+    assert batch.records == 0
+
+
+def test_a_tick_shares_the_job_of_tasks_with_records_and_has_none_of_its_own_beside_it() -> None:
+    views = [view(0, due=1, tick=True), view(1, due=2, tick=True)]
+    [batch] = plan(views, ends(0, 5), now=10.0, running_jobs=0, limits=LIMITS)
+    # The task with records runs its timers with them.
+    assert [len(piece.ranges) for piece in batch.slices] == [0, 1]
+    assert batch.records == 5

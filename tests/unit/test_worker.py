@@ -70,7 +70,7 @@ class Run:
     def finish(self, *, more: Collection[tuple[str, int]] = ()) -> SliceResult:
         self.more = more
         self.seen = Run.look(self.state)
-        ends = {where: end for where, end in Run.ends.items() if where[1] == self.rows[0][1]}
+        ends = {k: end for k, end in Run.ends.items() if self.rows and k[1] == self.rows[0][1]}
         return SliceResult(
             changes=Changes(()).result(),
             outputs=Outputs((), 0).result(),
@@ -175,6 +175,26 @@ def test_rows_of_one_topic_need_not_name_it(location: str, instance: Instance) -
     found = outcomes(order(location, {"a": 3, "b": 0}), batch(rows, with_topic=False))
     assert [run.rows for run in Run.made] == [rows[:2], rows[2:]]
     assert found["0_1"].position == {"a": {1: 3}, "b": {1: 0}}
+
+
+def test_a_task_without_records_is_run_and_committed_when_a_row_says_so(
+    location: str, instance: Instance
+) -> None:
+    ordered = order(location, {})
+    assert (ordered.topics, ordered.ticks) == ((), (0, 1))
+    found = outcomes(ordered, batch([("a", 0, -1), ("a", 1, -1)], with_topic=False))
+    assert [run.rows for run in Run.made] == [[], []]
+    assert {task: (each.status, each.records) for task, each in found.items()} == {
+        "0_0": ("committed", 0),
+        "0_1": ("committed", 0),
+    }
+    assert sorted((each.task, each.rows) for each in instance.commits) == [("0_0", 0), ("0_1", 0)]
+
+
+def test_records_of_other_tasks_may_come_with_it(location: str) -> None:
+    rows = [("a", 0, 0), ("b", 0, 0), ("a", 1, -1)]
+    outcomes(order(location, {"a": 3, "b": 9}), batch(rows, with_topic=True))
+    assert sorted(run.rows for run in Run.made) == [[], rows[:2]]
 
 
 def test_an_input_that_a_shuffle_disordered_is_put_in_order() -> None:

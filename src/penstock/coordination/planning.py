@@ -6,6 +6,7 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 
 from penstock.coordination.ids import Position, Range, TaskId
+from penstock.processors import WALL_CLOCK_DUE
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -19,6 +20,8 @@ class TaskView:
     bytes_per_record: float
     alone: bool
     """Its last job failed: it gets a job of its own, so that it holds up nobody."""
+    tick: bool = False
+    """A timer of its processors is due: it is run even if it has no records."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -32,7 +35,7 @@ class PlanLimits:
 
 @dataclass(frozen=True, kw_only=True)
 class Slice:
-    """The ranges of one task that are processed and committed together."""
+    """The ranges of one task that are processed and committed together; a tick has none."""
 
     task: TaskId
     ranges: tuple[Range, ...]
@@ -81,6 +84,19 @@ def joining(running: Iterable[tuple[Batch, float]], *, now: float) -> set[int]:
     }
 
 
+def tick_is_due(metadata: Mapping[str, str], *, now_ms: int) -> bool:
+    """Whether a task with users' processors is to be run though it may have no records.
+
+    One that was never run is: `init` has not scheduled anything yet. After that, each run says when
+    the next is due.
+
+    >>> tick_is_due({}, now_ms=5), tick_is_due({"wall-clock-due": "6"}, now_ms=5)
+    (True, False)
+    """
+    due = metadata.get(WALL_CLOCK_DUE)
+    return due is None or int(due) <= now_ms
+
+
 def plan(
     tasks: Iterable[TaskView],
     ends: Ends,
@@ -125,7 +141,7 @@ def _far_behind(limits: PlanLimits) -> int:
 
 
 def _next_slice(view: TaskView, ends: Ends, limits: PlanLimits) -> Slice | None:
-    """As much as is there, shared evenly between the inputs up to the limits."""
+    """As much as is there, shared evenly between the inputs up to the limits; else a tick."""
     by_bytes = int(limits.bytes_max / max(view.bytes_per_record, 1.0))
     available = [
         Range(topic, partition, start, ends.get((topic, partition), start))
@@ -134,7 +150,7 @@ def _next_slice(view: TaskView, ends: Ends, limits: PlanLimits) -> Slice | None:
     ]
     available = [each for each in available if each.end > each.start]
     if not available:
-        return None
+        return Slice(task=view.task, ranges=()) if view.tick else None
     share = max(1, min(limits.records_max, by_bytes) // len(available))
     ranges = tuple(each._replace(end=min(each.end, each.start + share)) for each in available)
     more = frozenset(

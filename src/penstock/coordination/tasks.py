@@ -10,12 +10,12 @@ happened.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
 from penstock.coordination.ids import Epoch, Position, TaskId
-from penstock.coordination.planning import TaskView
+from penstock.coordination.planning import TaskView, tick_is_due
 
 State = Literal["unowned", "taking", "ready", "running"]
 
@@ -43,11 +43,18 @@ class Entry:
 
 
 class TaskBook:
-    """All tasks of the application."""
+    """All tasks of the application; those of `ticking` sub-topologies have timers."""
 
-    def __init__(self, tasks: Iterable[tuple[TaskId, str]], *, generation: int) -> None:
+    def __init__(
+        self,
+        tasks: Iterable[tuple[TaskId, str]],
+        *,
+        generation: int,
+        ticking: Collection[int] = (),
+    ) -> None:
         self.entries = {task: Entry(task, name) for task, name in tasks}
         self._generation = generation
+        self._ticking = frozenset(ticking)
         self._owners = 0
 
     def own(self, task: TaskId, owner: str) -> Entry:
@@ -129,8 +136,8 @@ class TaskBook:
         """The entries in that state."""
         return [entry for entry in self.entries.values() if entry.state == state]
 
-    def views(self) -> list[TaskView]:
-        """What the planner may plan."""
+    def views(self, *, now_ms: int = 0) -> list[TaskView]:
+        """What the planner may plan, when the wall clock says `now_ms`."""
         return [
             TaskView(
                 task=entry.task,
@@ -138,6 +145,8 @@ class TaskBook:
                 due=entry.due,
                 bytes_per_record=entry.bytes_per_record,
                 alone=entry.alone,
+                tick=entry.task.sub_topology in self._ticking
+                and tick_is_due(entry.metadata, now_ms=now_ms),
             )
             for entry in self.in_state("ready")
         ]

@@ -34,6 +34,7 @@ from penstock.instance.protocol import CommitHeader, StatusReply, TaskStatus, er
 from penstock.pipeline.jobs import JobLabel, Jobs, pickle_sub_topology
 from penstock.pipeline.orders import Address, BatchOrder, Outcome, SliceOrder
 from penstock.processors import Limits, needed_columns
+from penstock.topology import ProcessNode, SubTopology
 
 _log = logging.getLogger("penstock.driver")
 
@@ -78,8 +79,12 @@ class Driver:
         self._listener = listener
         layouts = parts.prepared.layout.tasks
         generation = parts.lease.record.generation
-        self._book = TaskBook([(t.task, t.name) for t in layouts], generation=generation)
         self._subs = {t.task.sub_topology: t.sub_topology for t in layouts}
+        self._book = TaskBook(
+            [(t.task, t.name) for t in layouts],
+            generation=generation,
+            ticking=[number for number, sub in self._subs.items() if _has_processors(sub)],
+        )
         self._pickled = {number: pickle_sub_topology(sub) for number, sub in self._subs.items()}
         config = parts.prepared.config
         self._limits = PlanLimits(
@@ -228,7 +233,8 @@ class Driver:
         if not self._parts.warm_up.done():
             return
         self._parts.warm_up.result()
-        views = self._book.views()
+        now_ms = _wall_clock_ms()
+        views = self._book.views(now_ms=now_ms)
         if not any(view.due <= now for view in views):
             return
         try:
@@ -245,7 +251,7 @@ class Driver:
             self._notice(f"Records of task {jump.task} are gone from the log; it skips {gaps}")
             self._commit_nothing(Slice(task=jump.task, ranges=jump.ranges))
         batches = plan(
-            self._book.views() if jumps else views,
+            self._book.views(now_ms=now_ms) if jumps else views,
             ends,
             now=now,
             running_jobs=len(self._running),
@@ -325,7 +331,7 @@ class Driver:
             ),
             token=self._parts.coordinator.token,
             timeout_seconds=config.session_timeout.total_seconds() * 0.8,
-            now_ms=time.time_ns() // 1_000_000,
+            now_ms=_wall_clock_ms(),
         )
 
     # What came back.
@@ -445,6 +451,14 @@ class Driver:
     def _notice(self, text: str) -> None:
         _log.warning("%s", text)
         self._listener(Notice(text=text))
+
+
+def _has_processors(sub: SubTopology) -> bool:
+    return any(isinstance(node, ProcessNode) for node in sub.nodes)
+
+
+def _wall_clock_ms() -> int:
+    return time.time_ns() // 1_000_000
 
 
 def _reason(error: BaseException | None) -> str:

@@ -20,7 +20,7 @@ from penstock.driver.driver import Driver, DriverParts
 from penstock.driver.events import Listener
 from penstock.driver.inputs import InputLogs
 from penstock.driver.lease import DriverLease
-from penstock.driver.setup import prepare
+from penstock.driver.setup import Prepared, prepare
 from penstock.driver.watch import InputWatch
 from penstock.errors import AnotherDriverError, InstanceError
 from penstock.instance.protocol import Settings
@@ -89,7 +89,7 @@ def _open_driver(order: OpeningOrder, stack: contextlib.ExitStack) -> Driver:
     _go_on(order)
     names = [task.name for task in prepared.layout.tasks]
     commits = lease.name_tasks(names, prepared.manifest.encode())
-    coordinator = _start_instances(order, opening, stack)
+    coordinator = _start_instances(order, prepared, opening, stack)
     session = opening.result()
     _go_on(order)
     jobs = Jobs(session.spark, config, application_id)
@@ -128,7 +128,10 @@ def _close_spark(opening: Future[Session]) -> None:
 
 
 def _start_instances(
-    order: OpeningOrder, opening: Future[Session], stack: contextlib.ExitStack
+    order: OpeningOrder,
+    prepared: Prepared,
+    opening: Future[Session],
+    stack: contextlib.ExitStack,
 ) -> Coordinator:
     """Children on one machine; on a cluster one per executor, through a job that visits them."""
     on_one_machine = order.config.master.startswith("local[") or order.config.master == "local"
@@ -136,7 +139,12 @@ def _start_instances(
     if session is not None:
         on_one_machine = session.on_one_machine
     host = "" if on_one_machine or session is None else session.driver_host
-    settings = Settings.of(order.application_id, order.config, listen_host=host)
+    settings = Settings.of(
+        order.application_id,
+        order.config,
+        listen_host=host,
+        global_tables=list(prepared.global_tables),
+    )
     coordinator = Coordinator(settings, token=order.token)
     stack.callback(coordinator.close, _CLOSE_SECONDS)
     if session is not None and not on_one_machine:

@@ -21,8 +21,9 @@ from penstock.coordination.ids import Epoch, TaskId
 from penstock.coordination.layout import Layout, TaskLayout, commits_partitions, lay_out
 from penstock.driver.last_run import LastRun, read_last_run, refuse_change
 from penstock.errors import PartitionCountError
-from penstock.instance.protocol import InputOrder, StoreOrder, TakeOrder
-from penstock.topology import StoreSpec, Topology, naming
+from penstock.instance.protocol import GlobalOrder, InputOrder, StoreOrder, TakeOrder
+from penstock.processors import closed_key, window_memory
+from penstock.topology import StoreSpec, Topology, WindowAggregateNode, naming
 from penstock.topology.manifest import TopologyManifest, manifest_of
 from penstock.topology.succession import keep_names, succeed
 
@@ -42,6 +43,7 @@ class Prepared:
     last_run: LastRun
     manifest: TopologyManifest
     """What the next run compares itself with."""
+    global_tables: tuple[GlobalOrder, ...] = ()
 
     @property
     def tasks(self) -> dict[TaskId, TaskLayout]:
@@ -71,6 +73,11 @@ class Prepared:
             inputs=[self._input(topic, partition) for topic, partition in layout.inputs],
             stores=[self._store(store) for store in layout.sub_topology.stores],
             commits_partition=commits_partition,
+            closes={
+                node.store: closed_key(window_memory(node.store, 0))
+                for node in layout.sub_topology.nodes
+                if isinstance(node, WindowAggregateNode) and node.emit == "close"
+            },
         )
 
     def _input(self, topic: str, partition: int) -> InputOrder:
@@ -123,7 +130,8 @@ def prepare(
         for sub in topology.sub_topologies
         for topic in sub.input_topics(application_id) + sub.output_topics(application_id)
     }
-    external = admin.require(touched - internal)
+    tables = _global_tables(topology)
+    external = admin.require((touched - internal) | {table.topic for table in tables})
     partitions = {name: topic.partitions for name, topic in external.items()}
     layout = lay_out(topology, application_id, partitions)
     manifest = manifest_of(topology, application_id, layout.widths)
@@ -164,6 +172,18 @@ def prepare(
         topics={**external, **own},
         last_run=last_run,
         manifest=succeed(last_run.topology, manifest),
+        global_tables=tables,
+    )
+
+
+def _global_tables(topology: Topology) -> tuple[GlobalOrder, ...]:
+    """What every instance holds whole: no task reads it, so it is in no layout."""
+    return tuple(
+        GlobalOrder(store=store.name, topic=topic, persistent=store.persistent)
+        for sub in topology.global_tables
+        for store in sub.stores
+        for source in sub.sources
+        for topic in source.topics
     )
 
 

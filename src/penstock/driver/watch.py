@@ -50,8 +50,13 @@ class InputWatch:
 
     def _check_topics(self) -> None:
         names = {topic for topic, _ in self._prepared.inputs}
-        found = self._admin.require(names)
+        # Instances see for themselves that a global table's topic has changed, and rebuild it; all
+        # that they cannot do without is the topic.
+        tables = {table.topic for table in self._prepared.global_tables}
+        found = self._admin.require(names | tables)
         for name, topic in found.items():
+            if name not in names:
+                continue
             known = self._prepared.topics[name]
             if topic.partitions != known.partitions:
                 raise PartitionCountError(

@@ -15,6 +15,7 @@ from penstock.examples import (
     data,
     leaderboard,
     patient_monitoring,
+    recent,
     tombstone,
     topic_configs,
     word_count,
@@ -85,6 +86,7 @@ EXAMPLES = {
     for example in (
         Example(program=patient_monitoring, test_data=data.patients, time_scale=20),
         Example(program=topic_configs, test_data=data.beats),
+        Example(program=recent, test_data=data.patient_events),
         Example(program=tombstone, test_data=data.patient_events),
         Example(program=word_count, test_data=data.lines),
         Example(program=leaderboard, test_data=data.scores),

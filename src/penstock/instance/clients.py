@@ -2,14 +2,25 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from confluent_kafka import Consumer, KafkaException, TopicPartition
 
 from penstock.changelog.clients import LogClients
+from penstock.changelog.offset_metadata import OffsetMetadata
 from penstock.config import Config
 from penstock.coordination.ids import Position
 from penstock.errors import KafkaError
+
+
+@dataclass(frozen=True, kw_only=True)
+class GroupOffsets:
+    """What a group has committed: offsets, and what was written beside them."""
+
+    position: Position
+    metadata: Mapping[tuple[str, int], OffsetMetadata]
+    """By topic and partition."""
 
 
 @dataclass(frozen=True)
@@ -47,18 +58,20 @@ class SharedClients:
         """The log's end, open transactions included."""
         return self._watermarks(self.raw, topic, partition)[1]
 
-    def group_offsets(self, inputs: list[tuple[str, int]]) -> Position:
+    def group_offsets(self, inputs: list[tuple[str, int]]) -> GroupOffsets:
         """The group's committed offsets, stable ones only, where there are any."""
         wanted = [TopicPartition(topic, partition) for topic, partition in inputs]
         try:
             answer = self.group.committed(wanted, timeout=self.timeout_seconds)
         except KafkaException as error:
             raise KafkaError(f"The group's offsets cannot be read: {error}") from error
-        result: dict[str, dict[int, int]] = {}
+        position: dict[str, dict[int, int]] = {}
+        metadata: dict[tuple[str, int], OffsetMetadata] = {}
         for each in answer:
             if each.offset >= 0:
-                result.setdefault(each.topic, {})[each.partition] = each.offset
-        return result
+                position.setdefault(each.topic, {})[each.partition] = each.offset
+                metadata[each.topic, each.partition] = OffsetMetadata.decode(each.metadata)
+        return GroupOffsets(position=position, metadata=metadata)
 
     def close(self) -> None:
         """Let the connections go."""

@@ -7,8 +7,10 @@ from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 
 import pyarrow as pa
+from msgspec import structs
 
 from penstock.instance import protocol
+from penstock.instance.global_tables import GlobalTables
 from penstock.instance.protocol import (
     CommitHeader,
     Message,
@@ -17,6 +19,8 @@ from penstock.instance.protocol import (
     Reply,
     StatusReply,
     TakeOrder,
+    TaskStatus,
+    fault_of,
 )
 from penstock.instance.server import Handler
 from penstock.instance.task import OpenTask, TaskEnvironment
@@ -28,8 +32,9 @@ _TAKES_AT_ONCE = 16
 class Holder:
     """Takes, serves and releases tasks."""
 
-    def __init__(self, environment: TaskEnvironment) -> None:
+    def __init__(self, environment: TaskEnvironment, tables: GlobalTables) -> None:
         self._environment = environment
+        self._tables = tables
         self._tasks: dict[str, OpenTask] = {}
         self._lock = threading.Lock()
         self._pool = ThreadPoolExecutor(max_workers=_TAKES_AT_ONCE, thread_name_prefix="take")
@@ -44,6 +49,8 @@ class Holder:
         task = self._tasks.get(header.task)
         if task is None:
             return iter([Reply(status="gone", reason="not held here")])
+        if header.store in self._tables:
+            return self._tables.read(header, questions)
         return task.read(header, questions)
 
     def commit(self, header: CommitHeader, batches: Iterator[pa.RecordBatch]) -> Reply:
@@ -59,6 +66,7 @@ class Holder:
         """Make all stores durable."""
         for task in list(self._tasks.values()):
             task.flush()
+        self._tables.flush()
 
     def close(self) -> None:
         """Close all tasks, at the same time: each flushes a store."""
@@ -92,7 +100,19 @@ class Holder:
         return self._status(b"")
 
     def _status(self, body: bytes) -> Message:
-        return StatusReply(tasks=[task.status() for task in list(self._tasks.values())])
+        tasks = list(self._tasks.values())
+        notes = self._tables.new_notes() if tasks else []
+        if notes:
+            # They have no status of their own; whoever asks for one task's gets all.
+            tasks[0].tell(notes)
+        return StatusReply(tasks=[self._with_tables(task.status()) for task in tasks])
+
+    def _with_tables(self, status: TaskStatus) -> TaskStatus:
+        """A task cannot go on when a global table cannot."""
+        fault = self._tables.fault
+        if fault is None or status.state != "running":
+            return status
+        return structs.replace(status, state="failed", fault=fault_of(fault))
 
 
 def _replace(held: OpenTask | None, task: OpenTask) -> None:

@@ -29,6 +29,7 @@ from penstock.errors import (
 from penstock.instance import protocol
 from penstock.instance.client import Client
 from penstock.instance.clients import SharedClients
+from penstock.instance.global_tables import GlobalTables
 from penstock.instance.holder import Holder
 from penstock.instance.protocol import (
     Beat,
@@ -103,15 +104,16 @@ def _serve(
     lease = Lease(config.session_timeout.total_seconds())
     with _open_directory(config.state_dir, settings.application_id, options.slot) as directory:
         clients = SharedClients(config, settings.application_id)
-        holder = Holder(
-            TaskEnvironment(
-                application_id=settings.application_id,
-                config=config,
-                directory=directory,
-                clients=clients,
-                lease_holds=lease.holds,
-            )
+        tables = GlobalTables(settings.global_tables, directory, clients.logs)
+        environment = TaskEnvironment(
+            application_id=settings.application_id,
+            config=config,
+            directory=directory,
+            clients=clients,
+            lease_holds=lease.holds,
+            await_global_tables=tables.wait,
         )
+        holder = Holder(environment, tables)
         with tempfile.TemporaryDirectory(prefix="penstock-") as sockets:
             servers = _listen(holder, stop, settings, options, Path(sockets))
             try:
@@ -120,6 +122,7 @@ def _serve(
                 return _beat(options, coordinator, lease, stop, holder, config.heartbeat_interval)
             finally:
                 holder.close()
+                tables.close()
                 for server in servers:
                     server.shutdown()
                 clients.close()

@@ -97,6 +97,14 @@ class StoreOrder(Message, frozen=True):
         return " ".join(words)
 
 
+class GlobalOrder(Message, frozen=True):
+    """A global table: the store in which every instance holds all of a topic."""
+
+    store: str
+    topic: str
+    persistent: bool = True
+
+
 class InputOrder(Message, frozen=True):
     """An input partition of a task, and where to start when there is no position yet."""
 
@@ -117,6 +125,9 @@ class TakeOrder(Message, frozen=True):
     inputs: list[InputOrder]
     stores: list[StoreOrder]
     commits_partition: int
+    closes: dict[str, str] = {}
+    """For stores of windows that are given out when they close: the name in the metadata of up to
+    when that was done. Kafka Streams calls it by the store's name."""
 
 
 class ReleaseOrder(Message, frozen=True):
@@ -197,9 +208,17 @@ class Settings(Message, frozen=True):
     transaction_timeout: timedelta
     listen_host: str = ""
     """Listen on TCP at this address too; empty on one host."""
+    global_tables: list[GlobalOrder] = []
 
     @classmethod
-    def of(cls, application_id: str, config: Config, *, listen_host: str) -> Settings:
+    def of(
+        cls,
+        application_id: str,
+        config: Config,
+        *,
+        listen_host: str,
+        global_tables: list[GlobalOrder],
+    ) -> Settings:
         """The part of a config that instances need."""
         names = ("bootstrap_servers", "processing_guarantee", "session_timeout")
         more = ("heartbeat_interval", "transaction_timeout")
@@ -208,6 +227,7 @@ class Settings(Message, frozen=True):
             state_dir=str(config.state_dir),
             kafka=dict(config.kafka),
             listen_host=listen_host,
+            global_tables=global_tables,
             **{name: getattr(config, name) for name in names + more},
         )
 
@@ -252,6 +272,8 @@ class CommitHeader(Message, frozen=True):
     rows: int
     """How many rows follow: a stream that ends earlier was cut off, and looks like any other."""
     metadata: dict[str, str] = {}
+    times: Positions = {}
+    """The latest timestamp among the slice's records of each input partition."""
 
 
 class Reply(Message, frozen=True):

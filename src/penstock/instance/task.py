@@ -15,6 +15,7 @@ import pyarrow as pa
 from msgspec import structs
 
 from penstock.changelog.commit_record import CommitRecord, InputTopic
+from penstock.changelog.offset_metadata import UNKNOWN_TIME, OffsetMetadata
 from penstock.changelog.reading import read_last
 from penstock.changelog.topics import commits_name
 from penstock.config import Config
@@ -30,7 +31,7 @@ from penstock.errors import (
     TopicMismatchError,
 )
 from penstock.instance.answers import answers
-from penstock.instance.clients import SharedClients
+from penstock.instance.clients import GroupOffsets, SharedClients
 from penstock.instance.protocol import (
     CHANGE,
     CommitHeader,
@@ -45,10 +46,15 @@ from penstock.instance.protocol import (
 from penstock.instance.state import TaskStores
 from penstock.instance.writer import WriteAbortedError, Writer, WriteUnknownError
 from penstock.observability.crash_points import crash_point
+from penstock.processors import STREAM_TIME
 from penstock.stores.contract import Change
 from penstock.stores.directory import StateDirectory
 
 _log = logging.getLogger("penstock.instance")
+
+
+def no_global_tables(stop: Callable[[], bool]) -> None:
+    """What an application without global tables waits for."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -60,6 +66,12 @@ class TaskEnvironment:
     directory: StateDirectory
     clients: SharedClients
     lease_holds: Callable[[], bool]
+    await_global_tables: Callable[[Callable[[], bool]], None] = no_global_tables
+    """Waits until they hold what their topics hold now, or until its argument says to stop."""
+
+
+Times = dict[tuple[str, int], int]
+"""The latest timestamp read of each input partition, for whoever takes over."""
 
 
 @dataclass
@@ -71,6 +83,7 @@ class _Standing:
     record: CommitRecord | None = None
     group_is_stale: bool = False
     metadata: dict[str, str] = field(default_factory=dict)
+    times: Times = field(default_factory=dict)
 
 
 class OpenTask:
@@ -119,6 +132,7 @@ class OpenTask:
         self._state = "restoring"
         self._stores.open(self._standing.record)
         self._notes += self._stores.restore(self._stopping.is_set)
+        self._environment.await_global_tables(self._stopping.is_set)
         crash_point("restore.before_running")
         if self._stopping.is_set():
             return
@@ -142,7 +156,7 @@ class OpenTask:
         standing = settle(
             recorded=record.position if record else None,
             previous=record.previous if record else None,
-            group=group,
+            group=group.position,
             resets=self._resets(),
             first_taking=order.first_taking,
             exactly_once=environment.config.exactly_once,
@@ -161,8 +175,36 @@ class OpenTask:
             position=standing.position,
             record=record,
             group_is_stale=standing.group_is_stale,
-            metadata=record.metadata if record and known else {},
+            metadata=record.metadata if record and known else self._metadata_of(group),
+            times={input_: each.time for input_, each in group.metadata.items()},
         )
+
+    def _metadata_of(self, group: GroupOffsets) -> dict[str, str]:
+        """What the group's last owner wrote beside its offsets, in our operators' words."""
+        result: dict[str, str] = {}
+        time = max((each.time for each in group.metadata.values()), default=UNKNOWN_TIME)
+        if time != UNKNOWN_TIME:
+            result[STREAM_TIME] = str(time)
+        for each in group.metadata.values():
+            for store, closed in each.kept.items():
+                name = self.order.closes.get(store)
+                if name is not None:
+                    result[name] = str(max(closed, int(result.get(name, closed))))
+        return result
+
+    def _offset_metadata(
+        self, header: CommitHeader, times: Times
+    ) -> dict[tuple[str, int], OffsetMetadata]:
+        """What is written beside the group's offsets, as Kafka Streams would."""
+        closed = {store: header.metadata.get(name) for store, name in self.order.closes.items()}
+        kept = {s: int(at) for s, at in closed.items() if at is not None and int(at) >= 0}
+        return {
+            (topic, partition): OffsetMetadata(
+                time=times.get((topic, partition), UNKNOWN_TIME), kept=kept
+            )
+            for topic, partitions in header.end.items()
+            for partition in partitions
+        }
 
     def _resets(self) -> Positions:
         result: Positions = {}
@@ -258,7 +300,9 @@ class OpenTask:
                 for store in changes
                 if self._stores.order(store).logged
             }
-            writer.commit(header.end, {})
+            times = _later(self._standing.times, header.times)
+            beside = self._offset_metadata(header, times)
+            writer.commit(header.end, {where: each.encode() for where, each in beside.items()})
         except WriteAbortedError as error:
             return self._aborted(writer, str(error))
         except (WriteUnknownError, FencedError) as error:
@@ -281,7 +325,9 @@ class OpenTask:
         except PenstockError as error:
             self._fail(error)
             return Reply(status="lost", reason=str(error))
-        self._standing = _Standing(record.n, record.position, record, metadata=record.metadata)
+        self._standing = _Standing(
+            record.n, record.position, record, metadata=record.metadata, times=times
+        )
         self._applying = False
         crash_point("commit.after_store_before_reply")
         # d. The answer.
@@ -388,6 +434,10 @@ class OpenTask:
                 self._writer = None
             self._stores.close()
 
+    def tell(self, notes: list[str]) -> None:
+        """Have something told with the task's next status."""
+        self._notes += notes
+
     def status(self) -> TaskStatus:
         """Where the task stands."""
         standing = self._standing
@@ -431,6 +481,15 @@ class OpenTask:
             transactional_id=f"{environment.application_id}-{self.order.name}",
             group=environment.clients.group,
         )
+
+
+def _later(times: Times, read: Positions) -> Times:
+    """The times after more records were read."""
+    result = dict(times)
+    for topic, partitions in read.items():
+        for partition, time in partitions.items():
+            result[topic, partition] = max(time, result.get((topic, partition), UNKNOWN_TIME))
+    return result
 
 
 def _done(standing: _Standing) -> Reply:

@@ -141,7 +141,7 @@ class Writer:
         if not self._transactional:
             return
         offsets = [
-            TopicPartition(topic, partition, offset, metadata=metadata.get((topic, partition), ""))
+            _offset(topic, partition, offset, metadata.get((topic, partition), ""))
             for topic, partitions in end.items()
             for partition, offset in partitions.items()
         ]
@@ -186,6 +186,13 @@ class Writer:
 
     def _unknown(self, reason: str) -> WriteUnknownError:
         return WriteUnknownError(reason, where={"transactional id": self._id})
+
+
+def _offset(topic: str, partition: int, offset: int, metadata: str) -> TopicPartition:
+    # An empty string would be written as a byte 0.
+    if not metadata:
+        return TopicPartition(topic, partition, offset)
+    return TopicPartition(topic, partition, offset, metadata=metadata)
 
 
 def _header_lists(headers: pa.ListArray) -> Iterable[list[tuple[str, bytes]] | None]:

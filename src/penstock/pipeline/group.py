@@ -1,8 +1,9 @@
-"""Leaving a consumer group for good, which only the Java client can do for a static member."""
+"""Leaving a consumer group for good, and in order: both take the Java client."""
 
 from __future__ import annotations
 
 import logging
+from typing import Any
 
 from py4j.protocol import Py4JError  # type: ignore[import-untyped]
 
@@ -20,6 +21,9 @@ def leave_group(session: Session, config: Config, *, group: str, member: str) ->
 
     Closing its consumer does not: the place would be kept for the session timeout. A failure costs
     no more than that, and is logged.
+
+    What lies beside the group's offsets is mended then: the Python client ends it with a byte 0,
+    for which Kafka Streams would not read it (and would warn, and go on).
     """
     use_added_jars(session.spark)
     jvm = session.spark.sparkContext._jvm  # noqa: SLF001 - Python has no call for it
@@ -36,7 +40,29 @@ def leave_group(session: Session, config: Config, *, group: str, member: str) ->
             options = admins.RemoveMembersFromConsumerGroupOptions(members)
             asked = admin.removeMembersFromConsumerGroup(group, options).all()
             asked.get(_LEAVE_SECONDS, jvm.java.util.concurrent.TimeUnit.SECONDS)
+            _mend_metadata(jvm, admin, group)
         finally:
             admin.close(jvm.java.time.Duration.ofSeconds(1))
     except Py4JError as error:
         _log.info("The group %s keeps the driver's place for a while: %s", group, error)
+
+
+def _mend_metadata(jvm: Any, admin: Any, group: str) -> None:
+    """Write metadata again without the byte 0 at their end.
+
+    The broker refuses it once the group has a new member: the offsets are that one's then.
+    """
+    seconds = jvm.java.util.concurrent.TimeUnit.SECONDS
+    asked = admin.listConsumerGroupOffsets(group).partitionsToOffsetAndMetadata()
+    mended = jvm.java.util.HashMap()
+    for entry in asked.get(_LEAVE_SECONDS, seconds).entrySet():
+        found = entry.getValue()
+        metadata = found.metadata()
+        if metadata.endswith("\0"):
+            whole = metadata.removesuffix("\0")
+            again = jvm.org.apache.kafka.clients.consumer.OffsetAndMetadata(
+                found.offset(), found.leaderEpoch(), whole
+            )
+            mended.put(entry.getKey(), again)
+    if not mended.isEmpty():
+        admin.alterConsumerGroupOffsets(group, mended).all().get(_LEAVE_SECONDS, seconds)

@@ -20,7 +20,7 @@ from penstock.instance.protocol import decode
 from penstock.pipeline.kafka_options import java_properties
 from penstock.pipeline.orders import BatchOrder, Outcome
 from penstock.pipeline.session import use_added_jars
-from penstock.pipeline.worker import OUTCOME, SPARK_OUTCOME, run_batch
+from penstock.pipeline.worker import OUTCOME, SPARK_OUTCOME, TICK_OFFSET, run_batch
 from penstock.processors import ColumnNeeds
 from penstock.topology import SubTopology
 
@@ -72,9 +72,9 @@ class Jobs:
         context = self._spark.sparkContext
         context.setJobGroup(label.group, label.description, interruptOnCancel=False)
         context.setLocalProperty("spark.scheduler.pool", label.pool)
-        frame = self._read(order, needs)
+        frame = self._rows(order, needs)
         # All inputs of a task must meet in one worker; with one topic there is one input a task.
-        one_task, one_topic = len(order.slices) == 1, len(order.topics) == 1
+        one_task, one_topic = len(order.slices) == 1, len(order.topics) <= 1
         if one_task and one_topic:
             pass
         elif one_task or records < SMALL_BATCH_RECORDS:
@@ -87,6 +87,30 @@ class Jobs:
     def cancel(self, group: str) -> None:
         """Stop the jobs of a group where they are; nothing uncommitted becomes visible."""
         self._spark.sparkContext.cancelJobGroup(group)
+
+    def _rows(self, order: BatchOrder, needs: ColumnNeeds) -> DataFrame:
+        """The records of all ranges, and a row for each task that has none."""
+        if not order.ticks:
+            return self._read(order, needs)
+        ticks = self._ticks(order, needs)
+        return self._read(order, needs).union(ticks) if order.topics else ticks
+
+    def _ticks(self, order: BatchOrder, needs: ColumnNeeds) -> DataFrame:
+        """Rows in the shape of records, with an offset that none has."""
+        partitions = ", ".join(str(partition) for partition in order.ticks)
+        columns = [
+            f"array({partitions})[CAST(id AS INT)] AS partition",
+            f"CAST({TICK_OFFSET} AS BIGINT) AS offset",
+            "CAST(0 AS BIGINT) AS timestamp",
+            "CAST(NULL AS BINARY) AS key",
+            "CAST(NULL AS BINARY) AS value",
+        ]
+        if needs.headers:
+            columns.append("CAST(NULL AS ARRAY<STRUCT<key: STRING, value: BINARY>>) AS headers")
+        if len(order.topics) > 1:
+            columns.append("0 AS topic")
+        frame = self._spark.range(0, len(order.ticks), 1, numPartitions=1)
+        return frame.selectExpr(*columns)
 
     def _read(self, order: BatchOrder, needs: ColumnNeeds) -> DataFrame:
         starts: dict[str, dict[str, int]] = {}

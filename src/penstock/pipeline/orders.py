@@ -68,6 +68,11 @@ class BatchOrder:
         """The topics that are read. Of several, a row says by its number which it is from."""
         return tuple(sorted({r.topic for each in self.slices.values() for r in each.ranges}))
 
+    @property
+    def ticks(self) -> tuple[int, ...]:
+        """The partitions of the tasks that have no records and are run all the same."""
+        return tuple(number for number, each in self.slices.items() if not each.ranges)
+
 
 class Outcome(Message, frozen=True):
     """What became of one task's slice."""

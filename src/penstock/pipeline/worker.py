@@ -30,9 +30,12 @@ from penstock.observability.crash_points import crash_point
 from penstock.pipeline.orders import Address, BatchOrder, Outcome, SliceOrder
 from penstock.processors import Entry, Records, SliceResult, start_slice
 from penstock.topology import SubTopology
+from penstock.topology.graph import full_topic
 
 OUTCOME = pa.schema([("outcome", pa.binary())])
 SPARK_OUTCOME = "outcome binary"
+TICK_OFFSET = -1
+"""Of a row that is no record, and says that its task is to be run without any."""
 
 _clients = ClientCache()
 
@@ -50,6 +53,17 @@ def _sub_topology(pickled: bytes) -> SubTopology:
     loaded = cloudpickle.loads(pickled)
     assert isinstance(loaded, SubTopology)
     return loaded
+
+
+@lru_cache(maxsize=16)
+def _topics_on_kafkas_clock(pickled: bytes, application_id: str) -> frozenset[str]:
+    """The topics whose records have the time that Kafka has for them."""
+    return frozenset(
+        full_topic(source, topic, application_id)
+        for source in _sub_topology(pickled).sources
+        if source.timestamp is None
+        for topic in source.topics
+    )
 
 
 def run_batch(order: BatchOrder, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -74,8 +88,10 @@ class _BatchRun:
 
     def feed(self, batch: pa.RecordBatch) -> None:
         """Rows of one or several tasks; those of one input follow each other."""
-        for topic, partition, rows in _by_input(batch, self._order.topics):
-            self._work(partition).feed(topic, rows)
+        for topic, partition, rows in _by_input(batch, self._order.topics or ("",)):
+            work = self._work(partition)
+            if rows.column("offset")[0].as_py() != TICK_OFFSET:
+                work.feed(topic, rows)
 
     def finish(self) -> list[Outcome]:
         """Wait for all commits."""
@@ -87,7 +103,7 @@ class _BatchRun:
     def _work(self, partition: int) -> _SliceWork:
         """The task of that partition; its rows of another topic may come after other tasks'."""
         if partition not in self._open:
-            if len(self._order.topics) == 1:
+            if len(self._order.topics) <= 1:
                 self._close_works()
             self._open[partition] = _SliceWork(self._order, self._order.slices[partition])
             crash_point("batch.after_receive")
@@ -107,6 +123,7 @@ class _SliceWork:
         self._waiting: dict[tuple[str, int], list[pa.RecordBatch]] = {}
         self._records = 0
         self._bytes = 0
+        self._times: Positions = {}
         self._ended: Outcome | None = None
         # A user's processor runs its `init` here, and may raise.
         self._guarded(self._start)
@@ -129,6 +146,7 @@ class _SliceWork:
         self._records += rows.num_rows
         self._bytes += rows.nbytes
         if len(self._order.topics) == 1:
+            self._note_time(topic, rows)
             self._guarded(lambda: self._run.process(_as_records(topic, rows)))
         else:
             # Nothing can be processed before each input's first record is known.
@@ -206,6 +224,9 @@ class _SliceWork:
         return answers
 
     def _commit(self, result: SliceResult) -> None:
+        for (topic, partition), batches in self._waiting.items():
+            for rows in batches:
+                self._note_time(topic, _before(rows, result.ends.get((topic, partition))))
         header = CommitHeader(
             task=self._slice.task,
             epoch=self._slice.epoch,
@@ -216,6 +237,7 @@ class _SliceWork:
             topics=_targets(result.outputs, "topic"),
             rows=result.changes.num_rows + result.outputs.num_rows,
             metadata=dict(result.metadata),
+            times=self._times,
         )
         reply = self._client().commit(header, commit_rows(result))
         if reply.status not in ("ok", "done"):
@@ -233,6 +255,16 @@ class _SliceWork:
             outputs=result.outputs.num_rows,
             dropped=dict(result.dropped),
         )
+
+    def _note_time(self, topic: str, rows: pa.RecordBatch) -> None:
+        """Keep the latest timestamp of an input, for a Java application that may take over."""
+        order = self._order
+        known_clock = topic in _topics_on_kafkas_clock(order.sub_topology, order.application_id)
+        if rows.num_rows and known_clock:
+            latest = int(rows.column("timestamp").to_numpy().max())
+            partition = rows.column("partition")[0].as_py()
+            known = self._times.setdefault(topic, {})
+            known[partition] = max(latest, known.get(partition, latest))
 
     def _left(self, ends: Mapping[tuple[str, int], int]) -> int:
         """How many of the rows that came are left for the next slice."""
@@ -321,6 +353,13 @@ def in_order(batches: list[pa.RecordBatch]) -> list[pa.RecordBatch]:
         pa.Table.from_batches(batches).sort_by("offset").combine_chunks().to_batches()
     )
     return ordered
+
+
+def _before(rows: pa.RecordBatch, end: int | None) -> pa.RecordBatch:
+    """The rows below an offset, if there is one."""
+    if end is None:
+        return rows
+    return rows.filter(pa.array(rows.column("offset").to_numpy() < end))
 
 
 def stopped_at(end: Positions, ends: Mapping[tuple[str, int], int]) -> Positions:

@@ -12,17 +12,23 @@ from penstock.processors.needs import ColumnNeeds, needed_columns
 from penstock.processors.partitioner import partitions_of
 from penstock.processors.records import (
     HEADERS_TYPE,
+    STREAM_TIME,
+    WALL_CLOCK_DUE,
     Entry,
     Limits,
     Records,
     ScanReader,
     SliceResult,
     StateReader,
+    closed_key,
+    window_memory,
 )
 from penstock.processors.slice_run import SliceRun
 
 __all__ = [
     "HEADERS_TYPE",
+    "STREAM_TIME",
+    "WALL_CLOCK_DUE",
     "ColumnNeeds",
     "Entry",
     "Limits",
@@ -33,8 +39,10 @@ __all__ = [
     "SliceResult",
     "SliceRun",
     "StateReader",
+    "closed_key",
     "needed_columns",
     "partitions_of",
     "runs_in_columns",
     "start_slice",
+    "window_memory",
 ]

@@ -17,6 +17,7 @@ from penstock.processors.folds import (
     Fold,
     FunctionFold,
     LatestFold,
+    NumberFold,
     split_stored,
 )
 from penstock.processors.full_cache import FullCache, sizes_are_even
@@ -31,7 +32,9 @@ from penstock.processors.record_cache import (
     EvictingCache,
 )
 from penstock.processors.records import HEADERS_TYPE, Int64s, StateReader
+from penstock.serdes import LongSerde
 from penstock.topology import AggregateNode, StoreSpec, WindowAggregateNode
+from penstock.topology.builtins import Builtin
 
 
 @dataclass(frozen=True)
@@ -294,6 +297,10 @@ def _fold(node: AggregateNode, store: StoreSpec) -> Fold:
         return CountFold()
     if node.kind == "latest":
         return LatestFold(node, store.value_serde)
+    # Values of windows may be null, which numbers cannot say.
+    numbers = isinstance(store.value_serde, LongSerde) and not isinstance(node, WindowAggregateNode)
+    if numbers and isinstance(node.aggregator, Builtin):
+        return NumberFold(node, node.aggregator)
     return FunctionFold(node, store.value_serde)
 
 

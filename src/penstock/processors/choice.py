@@ -103,7 +103,8 @@ def runs_in_columns(sub_topology: SubTopology) -> bool:
     stores = [store for node in sub_topology.nodes for store in node.stores]
     # Streams that are grouped together share a store, which only records in order can.
     shared = len(stores) != len(set(stores))
-    return not shared and all(_is_in_columns(node) for node in sub_topology.nodes)
+    limited = any(store.max_entries is not None for store in sub_topology.stores)
+    return not shared and not limited and all(_is_in_columns(node) for node in sub_topology.nodes)
 
 
 def _is_in_columns(node: Node) -> bool:

@@ -35,6 +35,22 @@ OUTPUTS_SCHEMA = pa.schema(
 )
 
 
+STREAM_TIME = "stream-time"
+"""In a slice's metadata: the latest time that the task has seen."""
+WALL_CLOCK_DUE = "wall-clock-due"
+"""In a slice's metadata: when the first punctuator is due by the wall clock, in milliseconds."""
+
+
+def window_memory(store: str, number: int) -> str:
+    """The name under which a step leaves its times; several may share one store."""
+    return f"{store}:{number}"
+
+
+def closed_key(memory: str) -> str:
+    """In a slice's metadata: up to when a step has given out the windows that closed."""
+    return f"{memory}:closed"
+
+
 Entry = tuple[bytes, bytes]
 """A key as in the changelog, and the stored bytes: 8 bytes of big-endian timestamp, the value."""
 

@@ -40,6 +40,19 @@ def positions_within(groups: Groups) -> Int64s:
     return result
 
 
+def running_sum(groups: Groups, numbers: Int64s, start: Int64s) -> Int64s:
+    """For each row the sum of its slot's numbers so far, from `start` on."""
+    if not len(numbers):
+        return numbers
+    totals = np.cumsum(numbers[groups.rows])
+    first = np.flatnonzero(groups.first)
+    before = np.concatenate([[0], totals[first[1:] - 1]]) if len(first) > 1 else np.array([0])
+    segment = np.cumsum(groups.first) - 1
+    result = np.empty_like(numbers)
+    result[groups.rows] = totals - before[segment] + start[groups.rows]
+    return result
+
+
 def running_max(groups: Groups, numbers: Int64s, start: Int64s, restart: Bools | None) -> Int64s:
     """For each row the largest number of its slot so far, from `start` on.
 

@@ -14,8 +14,7 @@ from penstock.processors.aggregate import AggregateRun
 from penstock.processors.batch import Batch, Column
 from penstock.processors.binary_columns import big_endian, with_tail, without_tail
 from penstock.processors.calls import encode
-from penstock.processors.depth_first.windows import window_memory
-from penstock.processors.records import Int64s
+from penstock.processors.records import Int64s, window_memory
 from penstock.serdes import Serde, Windowed, WindowedSerde
 from penstock.serdes.windowed import split_window_key, window_end, window_key
 from penstock.topology import StoreSpec, TimeWindows, WindowAggregateNode

@@ -7,6 +7,7 @@
         .lock
         .checkpoint
         pulse-counts/                 a store
+      global/                         global tables, laid out as a task is
 
 Names become paths here and nowhere else, and no name leads out of the directory.
 """
@@ -47,6 +48,7 @@ from penstock.topology.naming import check_name
 LOCK_FILE = ".lock"
 METADATA_FILE = "process-metadata"
 CHECKPOINT_FILE = ".checkpoint"
+GLOBAL_DIRECTORY = "global"
 _TASK = re.compile(r"[0-9]{1,9}_[0-9]{1,9}")
 _LOCK_RETRY_SECONDS = 0.1
 
@@ -202,12 +204,19 @@ class StateDirectory:
         """Make a task's directory if need be, and lock it."""
         if not _TASK.fullmatch(task):
             raise StateDirectoryError(f"{task!r} is not a task's name", hint="One is like 0_3")
-        path = _inside(self.path, task)
+        return self._lock_directory(task, wait)
+
+    def lock_global(self) -> TaskDirectory:
+        """Make the directory of global tables if need be, and lock it."""
+        return self._lock_directory(GLOBAL_DIRECTORY, timedelta(0))
+
+    def _lock_directory(self, name: str, wait: timedelta) -> TaskDirectory:
+        path = _inside(self.path, name)
         try:
             path.mkdir(mode=0o700, exist_ok=True)
         except OSError as error:
             raise directory_error(error, path) from error
-        return TaskDirectory(task, path, FileLock.acquire(path / LOCK_FILE, wait=wait))
+        return TaskDirectory(name, path, FileLock.acquire(path / LOCK_FILE, wait=wait))
 
     def close(self) -> None:
         """Let go of the directory. Unlock its tasks first."""

@@ -41,6 +41,7 @@ class Aggregation:
     subtractor: Callable[..., Any] | None = None
     merger: Callable[[Any, Any, Any], Any] | None = None
     retention: timedelta | None = None
+    max_entries: int | None = None
 
 
 class Grouping:
@@ -94,7 +95,8 @@ class Grouping:
                 value_serde=needed(spec.value, "value", where),
                 logging=is_logged(spec.logging),
                 changelog_config=changelog_config(spec.logging, store),
-                caching=spec.caching,
+                caching=spec.caching and spec.max_entries is None,
+                max_entries=spec.max_entries,
             )
         )
         source = self.source(store)

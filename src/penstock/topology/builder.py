@@ -164,6 +164,7 @@ class StreamsBuilder:
                 logging=is_logged(store.logging),
                 changelog_config=changelog_config(store.logging, store.name),
                 caching=False,
+                max_entries=store.max_entries,
                 persistent=store.persistent,
                 retention_ms=retention,
                 window_ms=None if store.window is None else int(store.window / millisecond),

@@ -254,7 +254,8 @@ class Draft:
     def _sub_topology(self, number: int, nodes: list[Node]) -> SubTopology:
         sources = tuple(node for node in nodes if isinstance(node, SourceNode))
         names = dict.fromkeys(store for node in nodes for store in node.stores)
-        stores = tuple(self._stores[name] for name in names)
+        held = [self._stores[name] for name in names]
+        stores = (*held, *(spec.recency for spec in held if spec.recency is not None))
         name = stores[0].name if stores else f"from-{sources[0].topics[0]}"
         members = {node.name for node in nodes}
         return SubTopology(

@@ -3,10 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeVar, Unpack
 
 from penstock.serdes import Serde, serde_of
 from penstock.topology.aggregation import Aggregation, Grouping, aggregate_serde, table_of
+from penstock.topology.builtins import (
+    Builtin,
+    Mean,
+    StoreOptions,
+    add_to_mean,
+    collected,
+    mean_value,
+    no_mean,
+)
 from penstock.topology.changelogs import Logging
 from penstock.topology.cogrouped import CogroupedKStream
 from penstock.topology.flow import Flow
@@ -28,11 +37,17 @@ class KGroupedStream(Generic[K, V]):
         self.grouping = Grouping(flow, name)
 
     def count(
-        self, name: str | None = None, *, caching: bool = True, logging: Logging = True
+        self,
+        name: str | None = None,
+        *,
+        caching: bool = True,
+        logging: Logging = True,
+        max_entries: int | None = None,
     ) -> KTable[K, int]:
         """Count the records of each key in the store `name`.
 
-        Records without a key or a value are not counted.
+        Records without a key or a value are not counted. With `max_entries` the store forgets the
+        key that was not used for longest when there is one too many, and has no cache.
         """
         return table_of(
             self.grouping.aggregate(
@@ -43,6 +58,7 @@ class KGroupedStream(Generic[K, V]):
                     store=name,
                     caching=caching,
                     logging=logging,
+                    max_entries=max_entries,
                 )
             )
         )
@@ -54,6 +70,7 @@ class KGroupedStream(Generic[K, V]):
         *,
         caching: bool = True,
         logging: Logging = True,
+        max_entries: int | None = None,
     ) -> KTable[K, V]:
         """Combine each key's values by `reducer(aggregate, value)`; the first value starts.
 
@@ -68,6 +85,7 @@ class KGroupedStream(Generic[K, V]):
                     store=name,
                     caching=caching,
                     logging=logging,
+                    max_entries=max_entries,
                     aggregator=reducer,
                 )
             )
@@ -82,6 +100,7 @@ class KGroupedStream(Generic[K, V]):
         value: type[V2] | Serde[V2] | None = None,
         caching: bool = True,
         logging: Logging = True,
+        max_entries: int | None = None,
     ) -> KTable[K, V2]:
         """Fold each key's values by `aggregator(key, value, aggregate)`, from `initializer()`.
 
@@ -96,11 +115,40 @@ class KGroupedStream(Generic[K, V]):
                     store=name,
                     caching=caching,
                     logging=logging,
+                    max_entries=max_entries,
                     initializer=initializer,
                     aggregator=aggregator,
                 )
             )
         )
+
+    def sum(self, name: str | None = None, **options: Unpack[StoreOptions]) -> KTable[K, V]:
+        """Add up the numbers of each key.
+
+        >>> from penstock.topology import StreamsBuilder
+        >>> sales = StreamsBuilder().stream("sales", key=str, value=int)
+        >>> sales.group_by_key().sum("turnover").to_stream().to("turnover")
+        """
+        return self.reduce(Builtin("sum"), name, **options)
+
+    def min(self, name: str | None = None, **options: Unpack[StoreOptions]) -> KTable[K, V]:
+        """Keep the smallest value of each key."""
+        return self.reduce(Builtin("min"), name, **options)
+
+    def max(self, name: str | None = None, **options: Unpack[StoreOptions]) -> KTable[K, V]:
+        """Keep the largest value of each key."""
+        return self.reduce(Builtin("max"), name, **options)
+
+    def average(self, name: str | None = None, **options: Unpack[StoreOptions]) -> KTable[K, float]:
+        """The average of each key's numbers; the store holds their sum and number."""
+        means = self.aggregate(no_mean, add_to_mean, name, value=Mean, **options)
+        return means.map_values(mean_value, value=float)
+
+    def collect(
+        self, name: str | None = None, **options: Unpack[StoreOptions]
+    ) -> KTable[K, list[V]]:
+        """All values of each key in a list, oldest first; it grows with every record."""
+        return self.aggregate(list, collected, name, value=list, **options)
 
     def cogroup(self, aggregator: Callable[[K, V, V2], V2 | None]) -> CogroupedKStream[K, V2]:
         """Begin one aggregate of several grouped streams; `aggregator(key, value, aggregate)`.

@@ -24,10 +24,12 @@ from penstock.topology.nodes import (
     TableMapValuesNode,
     TableMergeNode,
     TableSelectNode,
+    TableTransformValuesNode,
 )
 
 Nodes = Mapping[str, Node]
 _ALWAYS = TableSelectNode | SubscribeNode | SuppressNode
+_ROW_BY_ROW = TableFilterNode | TableMapValuesNode | TableTransformValuesNode
 
 
 def settled(nodes: Nodes) -> dict[str, Node]:
@@ -98,7 +100,7 @@ def _is_forced(node: Node, nodes: Nodes) -> bool:
             return True
         if isinstance(child, TableJoinNode) and (child.here_outer or wants_old(child, nodes)):
             return True
-        passes = isinstance(child, TableFilterNode | TableMapValuesNode) and child.store is None
+        passes = isinstance(child, _ROW_BY_ROW) and child.store is None
         if passes and _is_forced(child, nodes):
             return True
     return False
@@ -115,7 +117,7 @@ def _uses_old(node: Node, nodes: Nodes) -> bool:
     if isinstance(node, TableJoinNode) and node.here_outer:
         # Else the deletion of a row that the other table lacks would not be told.
         return True
-    passes = TableMapValuesNode | TableJoinNode | TableMergeNode
+    passes = TableMapValuesNode | TableTransformValuesNode | TableJoinNode | TableMergeNode
     return isinstance(node, passes) and wants_old(node, nodes)
 
 
@@ -130,7 +132,7 @@ def can_send_old(node: Node, nodes: Nodes) -> bool:
         return True
     if isinstance(node, LatestNode):
         return False
-    if isinstance(node, TableFilterNode | TableMapValuesNode):
+    if isinstance(node, _ROW_BY_ROW):
         return can_send_old(nodes[node.parent], nodes)
     return True
 

@@ -6,8 +6,8 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from penstock.serdes import Serde
-from penstock.topology.processor import Processor
+from penstock.serdes import BytesSerde, Serde
+from penstock.topology.processor import Processor, ValueTransformer
 from penstock.topology.suppression import BufferLimits
 from penstock.topology.windows import JoinWindows, Windows
 
@@ -193,6 +193,22 @@ class TableMapValuesNode(MaterializableNode):
 
     parent: str = ""
     mapper: Callable[[Any], Any]
+
+
+@dataclass(frozen=True, kw_only=True)
+class TableTransformValuesNode(MaterializableNode):
+    """Replaces a table's value by what a transformer, made by `supplier()`, says; of deletions too.
+
+    `connected` names the stores that it looks into.
+    """
+
+    parent: str
+    supplier: Callable[[], ValueTransformer[Any, Any, Any]]
+    connected: tuple[str, ...]
+
+    @property
+    def stores(self) -> tuple[str, ...]:
+        return (*super().stores, *self.connected)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -406,9 +422,28 @@ class StoreSpec:
     retention_ms: int | None = None
     window_ms: int | None = None
     duplicates: bool = False
+    max_entries: int | None = None
+    """Of a store that forgets the keys which were not used for longest: how many it keeps."""
     is_global: bool = False
     """Whether every instance holds all of it, filled from its topic."""
     time_index: TimeIndex | None = None
+
+    @property
+    def recency(self) -> StoreSpec | None:
+        """Beside a store of limited size, one that knows when each key was last used.
+
+        It has no changelog: as in Kafka Streams a restored store has forgotten that.
+        """
+        if self.max_entries is None:
+            return None
+        return StoreSpec(
+            name=f"{self.name}-recency",
+            key_serde=BytesSerde(),
+            value_serde=BytesSerde(),
+            logging=False,
+            caching=False,
+            persistent=False,
+        )
 
     @property
     def alive_ms(self) -> int:

@@ -141,6 +141,26 @@ class Processor(Generic[K, V, K2, V2]):
         """Let go of what is not a store."""
 
 
+class ValueTransformer(Generic[K, V, V2]):
+    """Makes a table's values of others, with stores to look into; as short-lived as a processor.
+
+    Unlike `map_values` it is shown deletions too: a value that is None.
+    """
+
+    context: ProcessorContext
+
+    def init(self, context: ProcessorContext) -> None:
+        """Get ready: look up stores."""
+        self.context = context
+
+    def transform(self, key: K, value: V | None) -> V2 | None:
+        """The new value of a row; None deletes it."""
+        raise NotImplementedError
+
+    def close(self) -> None:
+        """Let go of what is not a store."""
+
+
 class KeyValueStore(Protocol[K, V]):
     """A key-value store as a processor sees it."""
 
@@ -203,6 +223,18 @@ class StoreBuilder:
     logging: Logging = True
     retention: timedelta | None = None
     window: timedelta | None = None
+    max_entries: int | None = None
+
+
+def lru_store(
+    name: str, *, key: Any, value: Any, max_entries: int, logging: Logging = True
+) -> StoreBuilder:
+    """A key-value store that forgets the key which was not used for longest, when it is full.
+
+    >>> lru_store("recent", key=str, value=int, max_entries=10).max_entries
+    10
+    """
+    return StoreBuilder(name, key, value, logging=logging, max_entries=max_entries)
 
 
 def key_value_store(

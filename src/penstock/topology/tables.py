@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
@@ -25,8 +25,10 @@ from penstock.topology.nodes import (
     TableFilterNode,
     TableMapValuesNode,
     TableSelectNode,
+    TableTransformValuesNode,
     ToStreamNode,
 )
+from penstock.topology.processor import ValueTransformer
 from penstock.topology.suppression import Suppression
 from penstock.topology.windows import SessionWindows
 
@@ -84,6 +86,29 @@ class KTable(Generic[K, V]):
         serde = chosen_serde(value, returned_type(mapper), f"map_values (step {step})", "value")
         node = TableMapValuesNode(name=step, parent=self.flow.step, mapper=mapper, store=store)
         return KTable(self._materialized(self.flow.then(node, value=serde), store))
+
+    def transform_values(
+        self,
+        supplier: Callable[[], ValueTransformer[K, V, V2]],
+        store: str | None = None,
+        *,
+        stores: Sequence[str] = (),
+        value: type[V2] | Serde[V2] | None = None,
+        name: str | None = None,
+    ) -> KTable[K, V2]:
+        """Replace each value by what a transformer says, which may look into `stores`."""
+        step = self.flow.draft.step_name(name, "KTABLE-TRANSFORMVALUES-")
+        connected = tuple(self.flow.draft.check_store(each) for each in stores)
+        serde = chosen_serde(value, None, f"transform_values (step {step})", "value")
+        node = TableTransformValuesNode(
+            name=step,
+            parent=self.flow.step,
+            supplier=supplier,
+            connected=connected,
+            store=store,
+        )
+        reads = (*self.flow.reads, *connected)
+        return KTable(self._materialized(self.flow.then(node, value=serde, reads=reads), store))
 
     def group_by(
         self,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeVar, Unpack
 
 from penstock.serdes import Serde, Windowed, serde_of
 from penstock.topology.aggregation import (
@@ -16,11 +16,22 @@ from penstock.topology.aggregation import (
     window_store,
     windowed_serde,
 )
+from penstock.topology.builtins import (
+    Builtin,
+    Mean,
+    WindowOptions,
+    add_to_mean,
+    collected,
+    mean_value,
+    merge_lists,
+    merge_means,
+    no_mean,
+)
 from penstock.topology.changelogs import Logging
 from penstock.topology.draft import needed
 from penstock.topology.flow import Flow
 from penstock.topology.nodes import Emit, WindowAggregateNode
-from penstock.topology.windows import Windows
+from penstock.topology.windows import SessionWindows, Windows
 
 if TYPE_CHECKING:
     from penstock.topology.tables import KTable
@@ -117,6 +128,39 @@ class WindowedKStream(Generic[K, V]):
                 merger=merger,
             )
         )
+
+    def sum(
+        self, name: str | None = None, **options: Unpack[WindowOptions]
+    ) -> KTable[Windowed[K], V]:
+        """Add up the numbers of each key and window."""
+        return self.reduce(Builtin("sum"), name, **options)
+
+    def min(
+        self, name: str | None = None, **options: Unpack[WindowOptions]
+    ) -> KTable[Windowed[K], V]:
+        """Keep the smallest value of each key and window."""
+        return self.reduce(Builtin("min"), name, **options)
+
+    def max(
+        self, name: str | None = None, **options: Unpack[WindowOptions]
+    ) -> KTable[Windowed[K], V]:
+        """Keep the largest value of each key and window."""
+        return self.reduce(Builtin("max"), name, **options)
+
+    def average(
+        self, name: str | None = None, **options: Unpack[WindowOptions]
+    ) -> KTable[Windowed[K], float]:
+        """The average of the numbers of each key and window."""
+        merger = merge_means if isinstance(self._windows, SessionWindows) else None
+        means = self.aggregate(no_mean, add_to_mean, name, merger=merger, value=Mean, **options)
+        return means.map_values(mean_value, value=float)
+
+    def collect(
+        self, name: str | None = None, **options: Unpack[WindowOptions]
+    ) -> KTable[Windowed[K], list[V]]:
+        """All values of each key and window in a list, oldest first."""
+        merger = merge_lists if isinstance(self._windows, SessionWindows) else None
+        return self.aggregate(list, collected, name, merger=merger, value=list, **options)
 
     def _aggregate(self, spec: Aggregation) -> KTable[Any, Any]:
         grouping, windows, emit = self._grouping, self._windows, self._emit

@@ -24,7 +24,9 @@ from penstock.processors.depth_first.joins import (
     TableMerge,
     Unmatched,
 )
+from penstock.processors.depth_first.lru import LruState
 from penstock.processors.depth_first.process import (
+    HostedTransformer,
     Process,
     UserKeyValueStore,
     UserSessionStore,
@@ -63,6 +65,7 @@ from penstock.processors.depth_first.tables import (
     TableSelect,
     TableStore,
     TableTransform,
+    TableTransformValues,
     Unstored,
 )
 from penstock.processors.depth_first.window_store import WindowStore
@@ -72,9 +75,8 @@ from penstock.processors.depth_first.windows import (
     SlidingWindowAggregate,
     TimeWindowAggregate,
     WindowStep,
-    window_memory,
 )
-from penstock.processors.records import Handler, Limits, ScanReader
+from penstock.processors.records import Handler, Limits, ScanReader, window_memory
 from penstock.topology import (
     AggregateNode,
     AnswerRowNode,
@@ -114,6 +116,7 @@ from penstock.topology import (
     TableMapValuesNode,
     TableMergeNode,
     TableSelectNode,
+    TableTransformValuesNode,
     ToStreamNode,
     WindowAggregateNode,
 )
@@ -259,6 +262,8 @@ class Builder:
                 return self._transform(node, node.parent, lambda _, value: mapper(value))
             case LatestNode():
                 return Unstored(node.name, self._shared)
+            case TableTransformValuesNode():
+                return self._transform_values(node)
             case TableSelectNode():
                 return TableSelect(node.name, self._shared, node.mapper)
             case SuppressNode():
@@ -404,6 +409,29 @@ class Builder:
             step.attach(self._table_store(step, node, node.store))
         return step
 
+    def _transform_values(self, node: TableTransformValuesNode) -> Step:
+        transformer = node.supplier()
+        # It lives as a processor does, and has the same context; only records pass it by.
+        self._process(
+            ProcessNode(
+                name=node.name,
+                reads=node.connected,
+                supplier=lambda: HostedTransformer(transformer),
+                fixed_key=True,
+            )
+        )
+        step = TableTransformValues(
+            node.name,
+            self._shared,
+            transformer.transform,
+            parent=self._view(node.parent),
+            sends_old=self._sends_old(node),
+            skips_nothing=False,
+        )
+        if node.store is not None:
+            step.attach(self._table_store(step, node, node.store))
+        return step
+
     def _window_aggregate(self, node: WindowAggregateNode) -> Step:
         name, shared, fold = node.name, self._shared, _fold(node)
         users = [each.name for each in self._sub.nodes if node.store in each.stores]
@@ -460,8 +488,17 @@ class Builder:
     def _key_value(self, name: str) -> KeyValueState:
         state = self.states.get(name)
         if state is None:
-            state = self.states[name] = KeyValueState(name, self._reader, self._rows)
+            state = self.states[name] = self._new_key_value(name)
         assert isinstance(state, KeyValueState)
+        return state
+
+    def _new_key_value(self, name: str) -> KeyValueState:
+        spec = next((each for each in self._sub.stores if each.name == name), None)
+        if spec is None or spec.recency is None:
+            return KeyValueState(name, self._reader, self._rows)
+        recency = KeyValueState(spec.recency.name, self._reader, self._rows)
+        state = LruState(spec, self._reader, self._rows, recency)
+        self.finishers.append(state.finish)
         return state
 
     def _windows(self, name: str) -> WindowState:

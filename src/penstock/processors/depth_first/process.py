@@ -14,12 +14,16 @@ from penstock.serdes import Serde
 from penstock.topology import ProcessNode, StoreSpec
 from penstock.topology.processor import (
     Processor,
+    ProcessorContext,
     PunctuationType,
     RecordMetadata,
+    ValueTransformer,
 )
 from penstock.topology.processor import Record as UserRecord
 
 _MILLISECOND = timedelta(milliseconds=1)
+NEVER = 2**62
+"""When a punctuator is due that was cancelled; after every time that there is."""
 
 
 class Punctuator:
@@ -41,16 +45,18 @@ class Punctuator:
         # Stream time counts from 0, so that the first record brings the first call; the wall clock
         # counts from the moment of scheduling.
         first = 0 if kind == "stream_time" else step.shared.now_ms + interval_ms
-        self.due = step.shared.recall(name, first)
-        self._cancelled = False
+        known = step.shared.recall(name, first)
+        # One that `init` schedules in every slice stays cancelled; one that a record schedules is
+        # another one than that which was cancelled.
+        self.due = first if known == NEVER and not step.is_starting else known
 
     def cancel(self) -> None:
         """Call no more."""
-        self._cancelled = True
+        self.due = NEVER
 
     def punctuate(self, now: int) -> bool:
         """Call the action if it is due; True if it was called."""
-        if self._cancelled or now < self.due:
+        if now < self.due:
             return False
         missed = (now - self.due) // self._interval
         self.due += (missed + 1) * self._interval
@@ -83,11 +89,14 @@ class Process(Step):
         self.named_children: dict[str, Callable[[Record], None]] = {}
         self.punctuators: list[Punctuator] = []
         self._current: Record | None = None
+        self.is_starting = False
         self._processor: Processor[Any, Any, Any, Any] = self.call(node.supplier)
 
     def start(self) -> None:
         """Run the processor's `init`, once all steps are connected."""
+        self.is_starting = True
         self.call(self._processor.init, UserContext(self))
+        self.is_starting = False
 
     def process(self, record: Record) -> None:
         before, self._current = self._current, record
@@ -171,6 +180,19 @@ class Process(Step):
 
     def commit(self) -> None:
         """Every slice is committed anyway."""
+
+
+class HostedTransformer(Processor[Any, Any, Any, Any]):
+    """A value transformer in a processor's place: it begins and ends as one."""
+
+    def __init__(self, transformer: ValueTransformer[Any, Any, Any]) -> None:
+        self._transformer = transformer
+
+    def init(self, context: ProcessorContext) -> None:
+        self._transformer.init(context)
+
+    def close(self) -> None:
+        self._transformer.close()
 
 
 class UserContext:

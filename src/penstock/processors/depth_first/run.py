@@ -14,7 +14,7 @@ from penstock.processors.batch import Batch
 from penstock.processors.depth_first.building import Builder
 from penstock.processors.depth_first.dead_letters import DeadLetterTopic
 from penstock.processors.depth_first.prefetch import prefetch
-from penstock.processors.depth_first.process import Punctuator
+from penstock.processors.depth_first.process import NEVER, Punctuator
 from penstock.processors.depth_first.record import Context, DeadLetter, Headers, Record, Shared
 from penstock.processors.depth_first.state import Row
 from penstock.processors.depth_first.steps import Step
@@ -22,6 +22,8 @@ from penstock.processors.partitioner import partitions_of
 from penstock.processors.records import (
     CHANGES_SCHEMA,
     OUTPUTS_SCHEMA,
+    STREAM_TIME,
+    WALL_CLOCK_DUE,
     Limits,
     Records,
     ScanReader,
@@ -35,7 +37,6 @@ from penstock.topology.graph import full_topic
 
 Input = tuple[str, int]
 _Output = tuple[str, bytes | None, bytes | None, int, Headers, bytes | None, int]
-STREAM_TIME = "stream-time"
 BY_KEY, BY_PRODUCER = -2, -1
 """Partitions that are still to be computed: here from the key, or by whoever writes the record."""
 
@@ -169,6 +170,10 @@ class RecordRun:
         for step in self._builder.processes:
             _punctuate([p for p in step.punctuators if p.kind != "stream_time"], shared.now_ms)
         shared.keep(STREAM_TIME, shared.stream_time)
+        if self._builder.processes:
+            punctuators = [each for step in self._builder.processes for each in step.punctuators]
+            on_clock = [each.due for each in punctuators if each.kind != "stream_time"]
+            shared.keep(WALL_CLOCK_DUE, min(on_clock, default=NEVER))
 
     def _sink(self, node: Node, application_id: str) -> Step | None:
         if not isinstance(node, SinkNode):

@@ -288,6 +288,13 @@ class TableTransform(Step):
         return None if value is None else self.call(self._compute, key, value)
 
 
+class TableTransformValues(TableTransform):
+    """As `TableTransform`, and a deletion is shown to the user's code like any other row."""
+
+    def _apply(self, key: Any, value: Any) -> Any:
+        return self.call(self._compute, key, value)
+
+
 class TableSelect(Step):
     """Turns rows into rows of another key; what a row was goes before what it is."""
 

@@ -9,6 +9,7 @@ from penstock.processors.depth_first.record import Record, Shared
 from penstock.processors.depth_first.state import FAR
 from penstock.processors.depth_first.steps import Step, Value
 from penstock.processors.depth_first.window_store import Window, WindowStore
+from penstock.processors.records import closed_key
 from penstock.serdes import Change, Windowed
 from penstock.topology import SessionWindows, SlidingWindows, TimeWindows
 
@@ -19,11 +20,6 @@ class Fold(NamedTuple):
     initializer: Callable[[], Any]
     aggregator: Callable[[Any, Any, Any], Any]
     merger: Callable[[Any, Any, Any], Any] | None
-
-
-def window_memory(store: str, number: int) -> str:
-    """The name under which a step leaves its times; several may share one store."""
-    return f"{store}:{number}"
 
 
 class WindowStep(Step):
@@ -43,7 +39,7 @@ class WindowStep(Step):
         self.fold = fold
         self._emits_at_close = at_close
         self.stream_time = shared.recall(f"{memory}:stream-time", -1)
-        self._last_close = shared.recall(f"{memory}:closed", -1)
+        self._last_close = shared.recall(closed_key(memory), -1)
         self.latest = -1
         """The latest time in this slice's records: no close in it can be later."""
 
@@ -58,7 +54,7 @@ class WindowStep(Step):
     def finish(self) -> None:
         """Leave what the next slice needs."""
         self.shared.keep(f"{self._memory}:stream-time", self.stream_time)
-        self.shared.keep(f"{self._memory}:closed", self._last_close)
+        self.shared.keep(closed_key(self._memory), self._last_close)
         self.store.finish()
 
     def update(self, record: Record, key: bytes, window: Window, before: Value | None) -> None:

@@ -1,0 +1,340 @@
+"""Global tables: all of a topic on every instance, kept up to date by a consumer of its own.
+
+A table is followed in a thread: opened, brought to its topic's end, and kept there. Whatever makes
+its store and its topic no longer belong together, the topic made anew, records gone before they
+were read, a damaged store, ends in the same way: the store is wiped, the table is read from the
+topic's start, and someone is told.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from datetime import timedelta
+
+import pyarrow as pa
+from confluent_kafka import Consumer, IsolationLevel, TopicPartition
+from confluent_kafka.admin import OffsetSpec  # type: ignore[attr-defined]
+
+from penstock.changelog.clients import LogClients
+from penstock.changelog.reading import LogRange, log_offsets
+from penstock.changelog.restore import TOMBSTONE_RETENTION, wall_clock_ms
+from penstock.changelog.topic_admin import TopicAdmin
+from penstock.changelog.topics import ExistingTopic
+from penstock.changelog.whole_topic import read_messages, starts
+from penstock.errors import (
+    InstanceError,
+    KafkaError,
+    PenstockError,
+    StateForeignError,
+    StoreDamagedError,
+    TaskNotHereError,
+)
+from penstock.instance.answers import answers
+from penstock.instance.protocol import GlobalOrder, ReadHeader, Reply
+from penstock.stores.contract import StoreIdentity
+from penstock.stores.directory import GLOBAL_DIRECTORY, StateDirectory, TaskDirectory
+from penstock.stores.memory import MemoryStore
+from penstock.stores.rocksdb import RocksDBStore
+from penstock.stores.whole_topic import WholeTopicStore
+
+_log = logging.getLogger("penstock.instance")
+
+BATCH_RECORDS = 5_000
+WATCH_SECONDS = 5.0
+"""How often a topic is asked whether it is still the same."""
+_POLL_SECONDS = 0.05
+_RETRY_SECONDS = 0.5
+_WAIT_SECONDS = 0.02
+_AGE_MAX_MS = 0.9 * TOMBSTONE_RETENTION / timedelta(milliseconds=1)
+
+
+class GlobalTables:
+    """All global tables of an instance; they follow their topics from the start."""
+
+    def __init__(
+        self, orders: Sequence[GlobalOrder], directory: StateDirectory, logs: LogClients
+    ) -> None:
+        self._directory = directory.lock_global() if orders else None
+        self._tables: dict[str, GlobalTable] = {}
+        for order in orders:
+            assert self._directory is not None
+            table = GlobalTable(order, directory.application_id, self._directory, logs)
+            self._tables[order.store] = table
+        for table in self._tables.values():
+            table.start()
+
+    def __contains__(self, store: object) -> bool:
+        return store in self._tables
+
+    @property
+    def fault(self) -> PenstockError | None:
+        """Why one of them cannot go on."""
+        faults = (table.fault for table in self._tables.values())
+        return next((fault for fault in faults if fault is not None), None)
+
+    def wait(self, stop: Callable[[], bool]) -> None:
+        """Wait until each holds what its topic holds now. Raises what keeps one from it."""
+        for table in self._tables.values():
+            table.wait(stop)
+
+    def read(self, header: ReadHeader, questions: pa.Table) -> Iterator[pa.RecordBatch | Reply]:
+        """What a table answers, as of now: it has no part in any task's commits."""
+        try:
+            store = self._tables[header.store].store()
+            yield from answers(store, header.question, questions)
+        except (TaskNotHereError, StoreDamagedError) as error:
+            yield Reply(status="lost", reason=str(error))
+            return
+        yield Reply(status="ok", n=header.n)
+
+    def new_notes(self) -> list[str]:
+        """What happened to them since this was last asked."""
+        return [note for table in self._tables.values() for note in table.new_notes()]
+
+    def flush(self) -> None:
+        """Make what was read durable, and export how far that is."""
+        offsets: dict[tuple[str, int], int] = {}
+        for table in self._tables.values():
+            offsets |= table.flush()
+        if self._directory is not None and offsets:
+            self._directory.write_checkpoint(offsets)
+
+    def close(self) -> None:
+        """Stop following, and close the stores."""
+        if self._directory is None:
+            return
+        for table in self._tables.values():
+            table.stop()
+        with contextlib.suppress(PenstockError):
+            self.flush()
+        for table in self._tables.values():
+            table.close()
+        self._directory.unlock()
+
+
+class GlobalTable:
+    """One topic in one store. A thread of its own writes; any thread may read."""
+
+    def __init__(
+        self, order: GlobalOrder, application_id: str, directory: TaskDirectory, logs: LogClients
+    ) -> None:
+        self.fault: PenstockError | None = None
+        self._order = order
+        self._application_id = application_id
+        self._directory = directory
+        self._logs = logs
+        self._admin = TopicAdmin(logs.config, admin=logs.admin)
+        self._store: WholeTopicStore | None = None
+        self._complete = False
+        self._positions: dict[int, int] = {}
+        self._notes: list[str] = []
+        self._lock = threading.Lock()
+        self._stopping = threading.Event()
+        self._thread = threading.Thread(target=self._run, name=f"global-{order.store}", daemon=True)
+
+    def start(self) -> None:
+        """Begin to follow the topic."""
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Follow no more; returns when the thread has ended."""
+        self._stopping.set()
+        self._thread.join()
+
+    def close(self) -> None:
+        """Close the store; to be called after `stop`."""
+        store, self._store = self._store, None
+        if store is not None:
+            with contextlib.suppress(PenstockError):
+                store.close()
+
+    def store(self) -> WholeTopicStore:
+        """The store, once it held all of the topic. Raises `TaskNotHereError`."""
+        store = self._store
+        if store is None or not self._complete:
+            where = {"store": self._order.store, "topic": self._order.topic}
+            raise TaskNotHereError("The global table is being read from its topic", where=where)
+        return store
+
+    def new_notes(self) -> list[str]:
+        """What happened since this was last asked."""
+        with self._lock:
+            notes, self._notes = self._notes, []
+        return notes
+
+    def wait(self, stop: Callable[[], bool]) -> None:
+        """Wait until the store holds what the topic holds now. Raises what keeps it from that."""
+        ends: dict[int, int] | None = None
+        while not stop() and not self._stopping.is_set():
+            if self.fault is not None:
+                raise self.fault
+            if ends is None and self._positions:
+                ends = self._ends(list(self._positions))
+            if ends is not None and self._complete and self._reached(ends):
+                return
+            time.sleep(_WAIT_SECONDS)
+
+    def flush(self) -> dict[tuple[str, int], int]:
+        """Make what was read durable; the last offset of each partition that surely is."""
+        store = self._store
+        if store is None or not self._complete:
+            return {}
+        try:
+            store.set_caught_up_at(wall_clock_ms())
+            positions = store.positions()
+            store.flush()
+        except TaskNotHereError:
+            return {}  # It is being wiped.
+        if not self._order.persistent:
+            return {}
+        return {(self._order.topic, p): at - 1 for p, at in positions.items() if at > 0}
+
+    # The thread.
+
+    def _run(self) -> None:
+        while not self._stopping.is_set():
+            try:
+                self._follow()
+            except StoreDamagedError as error:
+                self._wipe(error.summary)
+            except KafkaError as error:
+                # It may come back, and until then nothing new can be processed either.
+                _log.warning("Global table %s: %s", self._order.store, error)
+                self._stopping.wait(_RETRY_SECONDS)
+            except PenstockError as error:
+                self.fault = error
+                return
+            except Exception as error:  # noqa: BLE001 - nobody waits for this thread
+                _log.exception("Global table %s cannot be followed", self._order.store)
+                self.fault = InstanceError(f"{type(error).__name__}: {error}")
+                return
+
+    def _follow(self) -> None:
+        """Open the store, bring it to the topic's end and keep it there, while both stay."""
+        topic = self._describe()
+        store = self._open(topic)
+        ranges = self._ranges(topic)
+        begin = starts(store.positions(), ranges)
+        if begin is None:
+            self._wipe(f"{topic.name} no longer holds what the table needs next")
+            return
+        if _is_old(store):
+            self._wipe(f"it was away for so long that {topic.name} may have forgotten deletions")
+            return
+        if store.caught_up_at() is None:
+            # A store that is cut off on its way was never complete; its age counts from here.
+            store.set_caught_up_at(wall_clock_ms())
+        self._positions = dict(begin)
+        ends = {partition: log.end for partition, log in ranges.items()}
+        consumer = self._logs.consumer()
+        try:
+            consumer.assign([TopicPartition(topic.name, p, at) for p, at in begin.items()])
+            self._keep_up(consumer, store, topic, ends)
+        finally:
+            consumer.close()
+
+    def _keep_up(
+        self, consumer: Consumer, store: WholeTopicStore, topic: ExistingTopic, ends: dict[int, int]
+    ) -> None:
+        watch_due = time.monotonic() + WATCH_SECONDS
+        while not self._stopping.is_set():
+            if not self._complete and self._reached(ends):
+                store.set_caught_up_at(wall_clock_ms())
+                self._complete = True
+            read = read_messages(consumer.consume(BATCH_RECORDS, _POLL_SECONDS))
+            if read.lost:
+                self._wipe(f"{topic.name} no longer holds what the table needs next")
+                return
+            if read.changes:
+                store.apply_read(read.changes, read.positions)
+            self._positions = {**self._positions, **read.positions}
+            if time.monotonic() > watch_due:
+                now = self._describe()
+                if (now.id, now.partitions) != (topic.id, topic.partitions):
+                    # A client that knows the topic learns of new partitions minutes later.
+                    self._logs = LogClients(self._logs.config, self._logs.application_id)
+                    return
+                watch_due = time.monotonic() + WATCH_SECONDS
+
+    def _describe(self) -> ExistingTopic:
+        return self._admin.require([self._order.topic])[self._order.topic]
+
+    def _ranges(self, topic: ExistingTopic) -> dict[int, LogRange]:
+        partitions = [(topic.name, p) for p in range(topic.partitions)]
+        earliest = OffsetSpec.earliest()  # type: ignore[no-untyped-call]
+        firsts = log_offsets(self._logs, partitions, earliest, IsolationLevel.READ_COMMITTED)
+        ends = self._ends(list(range(topic.partitions)))
+        return {p: LogRange(firsts[topic.name, p], ends[p]) for p in ends}
+
+    def _ends(self, partitions: list[int]) -> dict[int, int]:
+        topic = self._order.topic
+        latest = OffsetSpec.latest()  # type: ignore[no-untyped-call]
+        wanted = [(topic, p) for p in partitions]
+        found = log_offsets(self._logs, wanted, latest, IsolationLevel.READ_COMMITTED)
+        return {p: found[topic, p] for p in partitions}
+
+    def _reached(self, ends: dict[int, int]) -> bool:
+        positions = self._positions
+        return all(positions.get(p, -1) >= end for p, end in ends.items())
+
+    def _open(self, topic: ExistingTopic) -> WholeTopicStore:
+        """The store, which is empty if it was another topic's."""
+        if self._store is None:
+            self._store = self._make_store()
+        wanted = self._identity(topic)
+        found = self._store.identity()
+        if found is not None and found.application_id != wanted.application_id:
+            raise StateForeignError(
+                f"The store belongs to the application {found.application_id!r}",
+                where={"store": wanted.store},
+                hint="Set state_dir to another directory",
+            )
+        if found is not None and found != wanted:
+            same = found.changelog_topic == wanted.changelog_topic
+            why = "was deleted and made anew" if same else f"replaces {found.changelog_topic}"
+            self._wipe(f"{topic.name} {why}")
+            self._store = self._make_store()
+        self._store.set_identity(wanted)
+        return self._store
+
+    def _make_store(self) -> WholeTopicStore:
+        name = self._order.store
+        if not self._order.persistent:
+            return WholeTopicStore(MemoryStore(name))
+        try:
+            return WholeTopicStore(RocksDBStore(name, self._directory.store_path(name)))
+        except StoreDamagedError as error:
+            self._wipe(error.summary)
+            return WholeTopicStore(RocksDBStore(name, self._directory.store_path(name)))
+
+    def _wipe(self, why: str) -> None:
+        """Start afresh, and have it told."""
+        self._complete, self._positions = False, {}
+        self.close()
+        self._directory.wipe_store(self._order.store)
+        with self._lock:
+            self._notes.append(
+                f"Global table {self._order.store}: {why}. It is read again from the topic's start"
+            )
+
+    def _identity(self, topic: ExistingTopic) -> StoreIdentity:
+        return StoreIdentity(
+            application_id=self._application_id,
+            task=GLOBAL_DIRECTORY,
+            store=self._order.store,
+            changelog_topic=topic.name,
+            changelog_topic_id=topic.id,
+            layout="whole topic",
+        )
+
+
+def _is_old(store: WholeTopicStore) -> bool:
+    """Whether deletions that the store has not seen may be gone from the topic."""
+    caught_up_at = store.caught_up_at()
+    if caught_up_at is None or not store.positions():
+        return False
+    return wall_clock_ms() - caught_up_at > _AGE_MAX_MS

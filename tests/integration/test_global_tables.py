@@ -1,0 +1,216 @@
+"""Global tables: all of a topic on every instance, from the start and from then on."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from confluent_kafka import TopicPartition
+from confluent_kafka.admin import NewPartitions
+
+import penstock as ps
+from penstock.changelog.clients import LogClients
+from penstock.config import Config
+from penstock.errors import TaskNotHereError, TopicMissingError
+from penstock.instance import global_tables, protocol
+from penstock.instance.global_tables import GlobalTables
+from penstock.instance.protocol import GlobalOrder, ReadHeader, Reply
+from penstock.stores.directory import StateDirectory
+from tests.harness import Scene, wait_until
+from tests.in_process import Run, instances_here, start_fails
+
+
+@pytest.fixture
+def scene(kafka: str, tmp_path: Path) -> Scene:
+    return Scene(kafka, tmp_path, partitions=2).create_topics()
+
+
+@contextlib.contextmanager
+def following(scene: Scene, *, persistent: bool = True) -> Iterator[GlobalTables]:
+    """The tables of one instance over the scene's source topic, once they hold all of it."""
+    logs = LogClients(Config(bootstrap_servers=scene.bootstrap), scene.application_id)
+    order = GlobalOrder(store="teams", topic=scene.source, persistent=persistent)
+    with StateDirectory.open(scene.state_dir, scene.application_id) as directory:
+        tables = GlobalTables([order], directory, logs)
+        try:
+            tables.wait(lambda: False)
+            yield tables
+        finally:
+            tables.close()
+
+
+def rows(tables: GlobalTables) -> dict[bytes, bytes]:
+    """Everything in the table, through a read as a worker does it; values without their times."""
+    header = ReadHeader(task="0_0", epoch=(1, 1), n=7, store="teams", question="range")
+    question = pa.table([[None], [None]], schema=protocol.QUESTIONS["range"])
+    *batches, reply = tables.read(header, question)
+    assert isinstance(reply, Reply)
+    if reply.status == "lost":
+        raise TaskNotHereError(reply.reason)
+    found: dict[bytes, bytes] = {}
+    for batch in batches:
+        assert isinstance(batch, pa.RecordBatch)
+        keys, values = batch.column("key").to_pylist(), batch.column("value").to_pylist()
+        found |= {key: value[8:] for key, value in zip(keys, values, strict=True)}
+    return found
+
+
+def purge(scene: Scene) -> None:
+    """Have the topic forget everything that it holds."""
+    admin = scene.admin
+    before = [TopicPartition(scene.source, p, -1) for p in range(scene.partitions)]
+    for future in admin.delete_records(before).values():
+        future.result()
+
+
+def numbered(count: int, value: bytes = b"v") -> list[tuple[bytes, bytes | None]]:
+    return [(b"%d" % number, value) for number in range(count)]
+
+
+@pytest.mark.parametrize("persistent", [True, False])
+def test_a_table_is_its_topic_now_and_later(scene: Scene, persistent: bool) -> None:
+    scene.produce([*numbered(100, b"old"), *numbered(50), (b"7", None), (None, b"no key")])
+    expected = {b"%d" % n: b"v" if n < 50 else b"old" for n in range(100) if n != 7}
+    with following(scene, persistent=persistent) as tables:
+        assert rows(tables) == expected
+        [row] = [row for row in scene.read(scene.source) if row.key == b"99"]
+        header = ReadHeader(task="0_0", epoch=(1, 1), n=1, store="teams")
+        keys = pa.table([[b"99", b"none"]], schema=protocol.QUESTIONS["get"])
+        [values, reply] = tables.read(header, keys)
+        assert isinstance(values, pa.RecordBatch)
+        assert values.column(0).to_pylist() == [row.timestamp.to_bytes(8, "big") + b"old", None]
+        assert reply == Reply(status="ok", n=1)
+
+        scene.produce([(b"99", None), (b"new", b"v")])
+        del expected[b"99"]
+        expected[b"new"] = b"v"
+        wait_until(lambda: rows(tables) == expected, what="the table followed")
+    with following(scene, persistent=persistent) as tables:
+        assert rows(tables) == expected
+        assert tables.new_notes() == []
+
+
+def test_a_restart_reads_only_what_came_meanwhile(scene: Scene) -> None:
+    scene.produce(numbered(100))
+    with following(scene) as tables:
+        assert len(rows(tables)) == 100
+    checkpoint = scene.state_dir / scene.application_id / "global" / ".checkpoint"
+    assert sum(int(line.split()[2]) + 1 for line in checkpoint.read_text().splitlines()[2:]) == 100
+    # What the store holds is no longer needed, and cannot be had.
+    purge(scene)
+    scene.produce([(b"3", None), (b"new", b"v")])
+    with following(scene) as tables:
+        assert len(rows(tables)) == 100
+        assert rows(tables).keys() >= {b"new", b"4"}
+        assert tables.new_notes() == []
+
+
+def test_records_that_are_gone_before_they_were_read_are_noticed(scene: Scene) -> None:
+    scene.produce(numbered(10))
+    with following(scene) as tables:
+        assert len(rows(tables)) == 10
+    scene.produce(numbered(10, b"never seen"))
+    purge(scene)
+    scene.produce([(b"new", b"v")])
+    with following(scene) as tables:
+        assert rows(tables) == {b"new": b"v"}
+        [note] = tables.new_notes()
+        assert "no longer holds what the table needs next" in note
+
+
+def recreate(scene: Scene) -> None:
+    admin = scene.admin
+    admin.delete_topics([scene.source])[scene.source].result()
+    wait_until(lambda: scene.source not in admin.list_topics().topics, what="it was deleted")
+    scene.create_topics(scene.source)
+
+
+def test_a_topic_made_anew_is_read_anew(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(global_tables, "WATCH_SECONDS", 0.2)
+    scene.produce(numbered(10))
+    with following(scene) as tables:
+        assert len(rows(tables)) == 10
+    recreate(scene)
+    scene.produce(numbered(20, b"second"))
+    with following(scene) as tables:
+        assert rows(tables) == dict(numbered(20, b"second"))
+        assert ["was deleted and made anew" in note for note in tables.new_notes()] == [True]
+
+        # And so while it is followed.
+        recreate(scene)
+        scene.produce(numbered(3, b"third"))
+
+        def is_third() -> bool:
+            with contextlib.suppress(TaskNotHereError):
+                return rows(tables) == dict(numbered(3, b"third"))
+            return False
+
+        wait_until(is_third, what="the table was read again")
+        assert tables.new_notes()
+
+
+def test_partitions_that_are_added_are_read_too(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(global_tables, "WATCH_SECONDS", 0.2)
+    scene.produce(numbered(10))
+    with following(scene) as tables:
+        admin = scene.admin
+        admin.create_partitions([NewPartitions(scene.source, 6)])[scene.source].result()
+        scene.produce(numbered(100))
+        wait_until(lambda: len(rows(tables)) == 100, what="all partitions were read")
+        assert tables.new_notes() == []
+
+
+def teams(app: ps.Application, source: str, results: str) -> None:
+    """Results are scores with the name of the team that the score's value points to."""
+    table = app.global_table(f"{source}-teams", "teams", key=str, value=str)
+    scores = app.stream(source, key=str, value=str)
+    scores.join(
+        table,
+        lambda score, team: f"{team}:{score}",
+        key_selector=lambda key, score: score.split("-")[0],
+        value=str,
+    ).to(results)
+
+
+@pytest.mark.usefixtures("spark")
+def test_a_stream_is_joined_with_all_of_a_table_on_every_instance(scene: Scene) -> None:
+    names = f"{scene.source}-teams"
+    # Three partitions and two: nothing has to correspond.
+    three = Scene(scene.bootstrap, scene.directory, partitions=3, id=scene.id)
+    three.create_topics(names)
+    total = three.produce([(b"t%d" % n, b"team %d" % n) for n in range(30)], names)
+    assert total == 30
+    scores = [(b"player", b"t%d-%d" % (n, n)) for n in range(30)]
+    scores += [(b"p%d" % n, b"t%d-x" % n) for n in range(30)]
+    expected = sorted(b"team %d:t%d-%s" % (n, n, e) for n in range(30) for e in (b"%d" % n, b"x"))
+    with Run(scene, teams, num_instances=2) as run:
+        count = scene.produce(scores)
+        run.wait_committed(count)
+        assert sorted(row.value or b"" for row in scene.read(scene.results)) == expected
+        assert len(instances_here()) == 2
+
+        # A row that comes later is found by records that come after it, also on an instance that
+        # replaces a lost one.
+        three.produce([(b"late", b"came late")], names)
+        instances_here()[0].kill()
+
+        def is_joined() -> bool:
+            nonlocal count
+            count += scene.produce([(b"p%d" % n, b"late-1") for n in range(4)])
+            run.wait_committed(count)
+            late = [row.value for row in scene.read(scene.results) if b"late" in (row.value or b"")]
+            return b"came late:late-1" in late
+
+        run.wait_for(is_joined, what="the new row was seen")
+
+
+@pytest.mark.usefixtures("spark")
+def test_a_global_table_without_its_topic_is_named_at_the_start(scene: Scene) -> None:
+    error = start_fails(scene, teams)
+    assert isinstance(error, TopicMissingError)
+    assert f"{scene.source}-teams" in str(error)

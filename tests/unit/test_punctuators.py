@@ -1,0 +1,114 @@
+"""Timers of users' processors: when they are due, and what the next slice knows of them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import timedelta
+
+from penstock.processors import WALL_CLOCK_DUE, Limits, RecordRun
+from penstock.testing.stores import DriverState
+from penstock.topology import Processor, ProcessorContext, Record, StreamsBuilder
+from tests.unit.depth_first import Row
+from tests.unit.slices import records
+
+SECOND = timedelta(seconds=1)
+Action = Callable[[ProcessorContext, list[int]], object]
+
+
+class Timed(Processor[bytes, bytes, bytes, bytes]):
+    """Does what it is told to in `init` and for a record."""
+
+    def __init__(self, on_init: Action, on_record: Action, called: list[int]) -> None:
+        self._on_init = on_init
+        self._on_record = on_record
+        self._called = called
+
+    def init(self, context: ProcessorContext) -> None:
+        self.context = context
+        self._on_init(context, self._called)
+
+    def process(self, record: Record[bytes, bytes]) -> None:
+        self._on_record(self.context, self._called)
+
+
+def nothing(context: ProcessorContext, called: list[int]) -> None:
+    """Schedules nothing."""
+
+
+def every_second(context: ProcessorContext, called: list[int]) -> None:
+    context.schedule(SECOND, "wall_clock_time", called.append)
+
+
+def once(context: ProcessorContext, called: list[int]) -> None:
+    def call(now: int) -> None:
+        called.append(now)
+        timer.cancel()
+
+    timer = context.schedule(SECOND, "wall_clock_time", call)
+
+
+def run(
+    now_ms: int,
+    metadata: dict[str, str],
+    *,
+    on_init: Action = nothing,
+    on_record: Action = nothing,
+    count: int = 0,
+) -> tuple[list[int], dict[str, str]]:
+    """A slice of so many records; what was called, and the metadata that it leaves."""
+    called: list[int] = []
+    builder = StreamsBuilder()
+    stream = builder.stream("in", key=bytes, value=bytes)
+    stream.process(lambda: Timed(on_init, on_record, called), key=bytes, value=bytes).to("out")
+    slice_run = RecordRun(
+        builder.build().sub_topologies[0],
+        application_id="app",
+        state=DriverState({}),
+        limits=Limits(cache_max_bytes=0, partition_counts={"out": 1}),
+        metadata=metadata,
+        now_ms=now_ms,
+    )
+    if count:
+        slice_run.process(records([Row(n, 0, b"k", b"v") for n in range(count)]))
+    return called, dict(slice_run.finish().metadata)
+
+
+def test_a_timer_goes_on_from_slice_to_slice_without_records() -> None:
+    called, said = run(5_000, {}, on_init=every_second)
+    assert (called, said[WALL_CLOCK_DUE]) == ([], "6000")
+    called, said = run(5_999, said, on_init=every_second)
+    assert (called, said[WALL_CLOCK_DUE]) == ([], "6000")
+    # One that is late is called once for all that it missed, and keeps its beat.
+    called, said = run(8_100, said, on_init=every_second)
+    assert (called, said[WALL_CLOCK_DUE]) == ([8_100], "9000")
+
+
+def test_the_earliest_of_all_timers_is_told() -> None:
+    def two(context: ProcessorContext, called: list[int]) -> None:
+        context.schedule(3 * SECOND, "wall_clock_time", called.append)
+        every_second(context, called)
+        context.schedule(timedelta(milliseconds=1), "stream_time", called.append)
+
+    assert run(5_000, {}, on_init=two)[1][WALL_CLOCK_DUE] == "6000"
+
+
+def test_without_timers_of_the_clock_nothing_is_ever_due() -> None:
+    _, said = run(5_000, {})
+    assert int(said[WALL_CLOCK_DUE]) > 2**60
+
+
+def test_a_timer_that_was_cancelled_stays_so_though_init_schedules_it_again() -> None:
+    _, said = run(5_000, {}, on_init=once)
+    called, said = run(6_000, said, on_init=once)
+    assert called == [6_000]
+    called, said = run(60_000, said, on_init=once)
+    assert called == []
+    assert int(said[WALL_CLOCK_DUE]) > 2**60
+
+
+def test_a_record_may_schedule_a_new_timer_after_one_was_cancelled() -> None:
+    _, said = run(5_000, {}, on_record=once, count=1)
+    called, said = run(6_000, said, on_record=once, count=1)
+    assert called == [6_000]
+    called, said = run(7_000, said, on_record=once, count=1)
+    assert (called, said[WALL_CLOCK_DUE]) == ([], "8000")
