@@ -26,6 +26,7 @@ from penstock.local.jars import STREAMS, ensure
 
 REPOSITORY = Path(__file__).parent.parent
 BROKER_HEAP_MIB = 1024
+RECORDS_HELP = "measured in row count; the other rows of throughput scale with it"
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -68,7 +69,7 @@ def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m bench", description=__doc__)
     parser.add_argument("row", nargs="?", default="", metavar="ROW", help=", ".join(ROWS))
     parser.add_argument("--rounds", type=int, default=full.rounds)
-    parser.add_argument("--records", type=int, default=full.records, help="measured, row count")
+    parser.add_argument("--records", type=int, default=full.records, help=RECORDS_HELP)
     parser.add_argument("--seconds", type=int, default=full.seconds, help="measured, row latency")
     parser.add_argument("--systems", nargs="+", default=list(full.systems), choices=full.systems)
     parser.add_argument("--quix-processes", type=int, default=full.quix_processes)

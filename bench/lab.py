@@ -18,6 +18,7 @@ from bench import clients
 from bench.load import create_topic, delete_topics
 from bench.machine import busy_share
 from bench.systems import Guarantee, Job, System
+from bench.verify import Content, read_all
 
 QUIET_SHARE = 0.1
 QUIET_WAIT_SECONDS = 10.0
@@ -66,7 +67,16 @@ class Lab:
         return clients.admin(self.bootstrap_servers)
 
     @contextmanager
-    def job(self, system: System, *, input: str, guarantee: Guarantee, row: str) -> Iterator[Job]:
+    def job(
+        self,
+        system: System,
+        *,
+        input: str,
+        guarantee: Guarantee,
+        row: str,
+        topology: str = "count",
+        other: str = "",
+    ) -> Iterator[Job]:
         """A run that shares nothing with any other: own id, own output topic, own state."""
         # The process id keeps runs apart that share a broker given by --bootstrap-servers.
         name = f"bench-{row}-{system.name}-{os.getpid()}-{next(self._numbers):03}".replace("_", "-")
@@ -77,6 +87,8 @@ class Lab:
             output=f"{name}-out",
             guarantee=guarantee,
             state_dir=self.directory / name,
+            topology=topology,
+            other=other,
         )
         create_topic(self.admin(), job.output)
         try:
@@ -84,6 +96,15 @@ class Lab:
         finally:
             delete_topics(self.admin(), self.left_behind(job, system))
             shutil.rmtree(job.state_dir, ignore_errors=True)
+
+    def changelogs(self, job: Job) -> dict[str, Content]:
+        """What a run wrote to its stores' changelogs, by the name of the store."""
+        before, after = f"{job.application_id}-", "-changelog"
+        return {
+            name.removeprefix(before).removesuffix(after): read_all(self.bootstrap_servers, name)
+            for name in self.admin().list_topics(timeout=30).topics
+            if name.startswith(before) and name.endswith(after)
+        }
 
     def left_behind(self, job: Job, system: System) -> list[str]:
         """The topics of a run: its output, and all that bear its application id."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -54,16 +54,18 @@ def first_at(samples: list[Sample], records: int) -> Sample:
 
 
 class CommittedOffsets:
-    """The committed offsets of a group on one topic, over one connection, joining nothing."""
+    """The committed offsets of a group on its topics, over one connection, joining nothing."""
 
-    def __init__(self, bootstrap_servers: str, *, group: str, topic: str) -> None:
+    def __init__(self, bootstrap_servers: str, *, group: str, topics: Iterable[str]) -> None:
         self._consumer = clients.consumer(
             bootstrap_servers,
             group=group,
             # read_committed would wait for a pending transaction instead of answering.
             isolation_level="read_uncommitted",
         )
-        self._partitions = [TopicPartition(topic, number) for number in range(PARTITIONS)]
+        self._partitions = [
+            TopicPartition(topic, number) for topic in topics for number in range(PARTITIONS)
+        ]
 
     def records(self) -> int:
         """The sum over the partitions; nothing committed yet, or no answer in 5 s, is 0."""

@@ -17,7 +17,7 @@ START = "<!-- bench:start -->"
 END = "<!-- bench:end -->"
 LEGEND = (
     "Medians over interleaved rounds; in brackets Penstock's ratio to the peer, and its target. "
-    "`exact`: every count of every run was compared with the input's."
+    "`exact`: every result of every run was compared with what the input must give."
 )
 AGAIN = (
     "To make them again: `make bench`, or one row with `make bench ROW=count`. "

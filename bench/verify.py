@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from hashlib import blake2b
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
@@ -26,8 +27,37 @@ class Content:
     last: dict[bytes, bytes]
 
 
+@dataclass(frozen=True)
+class Fingerprint:
+    """How many records there are, and a checksum of keys and values whatever their order."""
+
+    records: int
+    checksum: int
+
+
+def fingerprint(records: Iterable[tuple[bytes, bytes]]) -> Fingerprint:
+    """The fingerprint of these keys and values."""
+    count = total = 0
+    for key, value in records:
+        count += 1
+        # The key's length keeps apart what would be the same bytes in a row.
+        parts = b"%d:%b%b" % (len(key), key, value)
+        total += int.from_bytes(blake2b(parts, digest_size=8).digest(), "big")
+    return Fingerprint(count, total % (1 << 64))
+
+
 def read_all(bootstrap_servers: str, topic: str) -> Content:
-    """Read a topic from its start to its present end, committed records only."""
+    """The number of a topic's committed records, and the last value of each key."""
+    records = 0
+    last: dict[bytes, bytes] = {}
+    for key, value in committed(bootstrap_servers, topic):
+        records += 1
+        last[key] = value
+    return Content(records, last)
+
+
+def committed(bootstrap_servers: str, topic: str) -> Iterator[tuple[bytes, bytes]]:
+    """Keys and values of a topic from its start to its present end, committed records only."""
     consumer = clients.consumer(
         bootstrap_servers,
         group="bench-verify",
@@ -43,15 +73,15 @@ def read_all(bootstrap_servers: str, topic: str) -> Content:
         if found.error is not None:
             raise BenchError(f"topic {topic} cannot be read: {found.error}")
         consumer.assign([TopicPartition(topic, p, 0) for p in found.partitions])
-        return drain(consumer, topic, open_partitions=set(found.partitions))
+        yield from drain(consumer, topic, open_partitions=set(found.partitions))
     finally:
         consumer.close()
 
 
-def drain(consumer: Consumer, topic: str, *, open_partitions: set[int]) -> Content:
+def drain(
+    consumer: Consumer, topic: str, *, open_partitions: set[int]
+) -> Iterator[tuple[bytes, bytes]]:
     """Consume until every partition has reported its end."""
-    records = 0
-    last: dict[bytes, bytes] = {}
     quiet_since = time.monotonic()
     while open_partitions:
         # A short wait: consume() holds what it has until it is full or the time is over.
@@ -62,19 +92,17 @@ def drain(consumer: Consumer, topic: str, *, open_partitions: set[int]) -> Conte
         for message in messages:
             error = message.error()
             if error is None:
-                records += 1
-                last[message.key() or b""] = message.value() or b""
+                yield message.key() or b"", message.value() or b""
             elif error.code() == PARTITION_EOF:
                 open_partitions.discard(message.partition())
             else:
                 raise KafkaException(error)
-    return Content(records, last)
 
 
 def differences(
     content: Content, expected: dict[bytes, int], *, key: Callable[[bytes], bytes], value: Decode
 ) -> list[str]:
-    """Where the last values differ from the expected counts; empty means exact."""
+    """Where the last values differ from the expected numbers; empty means exact."""
     found = {key(raw): value(last) for raw, last in content.last.items()}
     wrong = [
         f"{name!r}: {found.get(name, 'absent')} instead of {count}"
@@ -94,3 +122,8 @@ def long_value(raw: bytes) -> int:
 
 def same_key(raw: bytes) -> bytes:
     return raw
+
+
+def window_of_changelog_key(raw: bytes) -> bytes:
+    """Key and start of the window, out of a window store's key: a number of 4 bytes follows."""
+    return raw[:-4]

@@ -6,10 +6,14 @@ from collections.abc import Callable
 
 from bench.lab import Lab
 from bench.results import Row
-from bench.rows import count, latency, start
+from bench.rows import count, joins, lambda_reduce, latency, start, windowed_count
 
 ROWS: dict[str, Callable[[Lab], list[Row]]] = {
-    "count": count.run,
+    "count": count.WORKLOAD.run,
+    "windowed_count": windowed_count.WORKLOAD.run,
+    "lambda_reduce": lambda_reduce.WORKLOAD.run,
+    "stream_table_join": joins.WITH_TABLE.run,
+    "stream_stream_join": joins.OF_STREAMS.run,
     "latency": latency.run,
     "start": start.run,
 }

@@ -14,8 +14,9 @@ from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
 
 from bench import clients
 from bench.errors import BenchError
+from bench.inputs import VALUE_BYTES
 from bench.lab import Lab, rotated
-from bench.load import PARTITIONS, VALUE_BYTES, create_topic, delete_topics
+from bench.load import PARTITIONS, create_topic, delete_topics
 from bench.processes import Running, running
 from bench.results import Row
 from bench.systems import COMMIT_INTERVAL_MS, Guarantee, Job, System

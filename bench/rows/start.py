@@ -7,8 +7,9 @@ from collections import defaultdict
 from dataclasses import dataclass
 
 from bench.errors import BenchError
+from bench.inputs import CountInput
 from bench.lab import Lab, rotated
-from bench.load import CountInput, ensure_loaded
+from bench.load import ensure_loaded
 from bench.measure import CommittedOffsets, sample_until
 from bench.processes import running
 from bench.results import Row
@@ -54,7 +55,7 @@ def run_once(lab: Lab, system: System) -> Run:
 
 def measure(lab: Lab, system: System, job: Job) -> float:
     consumer = output_consumer(lab.bootstrap_servers, job.output)
-    offsets = CommittedOffsets(lab.bootstrap_servers, group=job.application_id, topic=job.input)
+    offsets = CommittedOffsets(lab.bootstrap_servers, group=job.application_id, topics=[job.input])
     try:
         # The consumer connects first, so that its own start is not part of the figure.
         consumer.poll(0.5)

@@ -18,7 +18,7 @@ PROGRAMS = Path(__file__).parent.parent / "programs"
 
 @dataclass(frozen=True, kw_only=True)
 class Job:
-    """One run of the count program: what every system is told, and nothing more."""
+    """One run of a program: what every system is told, and nothing more."""
 
     bootstrap_servers: str
     application_id: str
@@ -26,9 +26,12 @@ class Job:
     output: str
     guarantee: Guarantee
     state_dir: Path
+    # Which topology, of a system that has several, and the second topic that it reads, if any.
+    topology: str = "count"
+    other: str = ""
 
     def arguments(self) -> list[str]:
-        """The command line that all three programs understand."""
+        """The command line that all programs understand."""
         options = {
             "bootstrap-servers": self.bootstrap_servers,
             "application-id": self.application_id,
@@ -38,7 +41,15 @@ class Job:
             "commit-interval-ms": str(COMMIT_INTERVAL_MS[self.guarantee]),
             "state-dir": str(self.state_dir),
         }
-        return [part for name, value in options.items() for part in (f"--{name}", value)]
+        return flags(options)
+
+    def choice(self) -> list[str]:
+        """What the programs that know several topologies are told besides."""
+        return flags({"topology": self.topology, "other": self.other})
+
+
+def flags(options: dict[str, str]) -> list[str]:
+    return [part for name, value in options.items() for part in (f"--{name}", value)]
 
 
 @dataclass(frozen=True, kw_only=True)

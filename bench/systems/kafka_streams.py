@@ -22,8 +22,8 @@ def system(jars: list[Path], classes: Path) -> System:
     compile_program(class_path, classes)
 
     def commands(job: Job) -> list[list[str]]:
-        program = [str(find_java().program), *JVM, "-cp", class_path, "KafkaStreamsCount"]
-        return [[*program, *job.arguments(), "--threads", str(THREADS)]]
+        program = [str(find_java().program), *JVM, "-cp", class_path, "KafkaStreamsRows"]
+        return [[*program, *job.arguments(), *job.choice(), "--threads", str(THREADS)]]
 
     return System(
         name="kafka_streams",
@@ -36,7 +36,7 @@ def system(jars: list[Path], classes: Path) -> System:
 
 def compile_program(class_path: str, classes: Path) -> None:
     classes.mkdir(parents=True, exist_ok=True)
-    source = PROGRAMS / "KafkaStreamsCount.java"
+    source = PROGRAMS / "KafkaStreamsRows.java"
     # By its module: many runtimes hold the compiler without having a javac on PATH.
     compiler = [str(find_java().program), "-m", "jdk.compiler/com.sun.tools.javac.Main"]
     done = subprocess.run(

@@ -13,7 +13,8 @@ def system() -> System:
     """The system, in the environment that runs the benchmark."""
 
     def commands(job: Job) -> list[list[str]]:
-        return [[sys.executable, str(PROGRAMS / "penstock_count.py"), *job.arguments()]]
+        program = str(PROGRAMS / "penstock_rows.py")
+        return [[sys.executable, program, *job.arguments(), *job.choice()]]
 
     return System(
         name="penstock",

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from bench.errors import BenchError
+from bench.inputs import CountInput, key_bytes
 from bench.lab import rotated
-from bench.load import CountInput, chunks, key_bytes
 from bench.machine import core_ticks
 from bench.rows.count import input_for
 from bench.rows.latency import Trace, percentile
@@ -27,7 +27,7 @@ def test_the_same_seed_gives_the_same_records() -> None:
 
 def test_the_expected_counts_are_those_of_the_records_that_are_loaded() -> None:
     counted: dict[bytes, int] = {}
-    for chunk in chunks(SMALL):
+    for chunk in SMALL.chunks():
         for message in chunk:
             counted[message["key"]] = counted.get(message["key"], 0) + 1
     assert counted == SMALL.expected()

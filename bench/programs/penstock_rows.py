@@ -1,0 +1,80 @@
+"""The rows' topologies with Penstock, one of them until SIGTERM."""
+
+from __future__ import annotations
+
+import argparse
+from datetime import timedelta
+
+import penstock as ps
+
+ONE_MINUTE = ps.tumbling(timedelta(minutes=1), grace=timedelta(seconds=5))
+TEN_SECONDS = ps.join_window(timedelta(seconds=10), grace=timedelta(seconds=5))
+
+
+def count(app: ps.Application, options: argparse.Namespace) -> None:
+    records = app.stream(options.input, key=bytes, value=bytes)
+    records.group_by_key().count("counts").to_stream().to(options.output)
+
+
+def windowed_count(app: ps.Application, options: argparse.Namespace) -> None:
+    records = app.stream(options.input, key=bytes, value=bytes)
+    counts = records.group_by_key().windowed_by(ONE_MINUTE).count("counts")
+    counts.suppress(ps.until_window_closes(), name="final").to_stream().to(options.output)
+
+
+def lambda_reduce(app: ps.Application, options: argparse.Namespace) -> None:
+    largest = (
+        app.stream(options.input, key=str, value=int)
+        .group_by_key()
+        .reduce(lambda largest, value: value if value > largest else largest, "largest")
+    )
+    largest.to_stream().to(options.output)
+
+
+def stream_table_join(app: ps.Application, options: argparse.Namespace) -> None:
+    rows = app.table(options.other, "rows", key=str, value=str)
+    records = app.stream(options.input, key=str, value=str)
+    records.join(rows, lambda value, row: f"{value}+{row}", value=str).to(options.output)
+
+
+def stream_stream_join(app: ps.Application, options: argparse.Namespace) -> None:
+    right = app.stream(options.other, key=str, value=str)
+    left = app.stream(options.input, key=str, value=str)
+    pairs = left.join(right, lambda a, b: f"{a}+{b}", TEN_SECONDS, value=str, name="pairs")
+    pairs.to(options.output)
+
+
+TOPOLOGIES = {
+    each.__name__: each
+    for each in (count, windowed_count, lambda_reduce, stream_table_join, stream_stream_join)
+}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser()
+    for name in (
+        "bootstrap-servers",
+        "application-id",
+        "input",
+        "output",
+        "guarantee",
+        "state-dir",
+        "topology",
+        "other",
+    ):
+        parser.add_argument(f"--{name}", required=True)
+    parser.add_argument("--commit-interval-ms", type=int, required=True)
+    options = parser.parse_args()
+    app = ps.Application(
+        options.application_id,
+        bootstrap_servers=options.bootstrap_servers,
+        processing_guarantee=options.guarantee,
+        commit_interval=timedelta(milliseconds=options.commit_interval_ms),
+        state_dir=options.state_dir,
+    )
+    TOPOLOGIES[options.topology](app, options)
+    app.run()
+
+
+if __name__ == "__main__":
+    main()
