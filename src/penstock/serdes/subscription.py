@@ -101,7 +101,7 @@ class CombinedKeySerde(Serde[tuple[Any, Any]]):
     name: ClassVar[str] = "combined-key"
 
     def serialize(self, value: tuple[Any, Any]) -> bytes:
-        return self.prefix(value[0]) + self.left.serialize(value[1])
+        return foreign_prefix(self.foreign.serialize(value[0])) + self.left.serialize(value[1])
 
     def deserialize(self, data: bytes) -> tuple[Any, Any]:
         (length,) = _LENGTH.unpack_from(data)
@@ -109,7 +109,7 @@ class CombinedKeySerde(Serde[tuple[Any, Any]]):
         foreign = self.foreign.deserialize(data[_LENGTH.size : end])
         return foreign, self.left.deserialize(data[end:])
 
-    def prefix(self, foreign: Any) -> bytes:
-        """What all keys of one foreign key begin with."""
-        data = self.foreign.serialize(foreign)
-        return _LENGTH.pack(len(data)) + data
+
+def foreign_prefix(foreign: bytes) -> bytes:
+    """What all combined keys of one foreign key begin with."""
+    return _LENGTH.pack(len(foreign)) + foreign

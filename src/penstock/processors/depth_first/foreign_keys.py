@@ -19,6 +19,7 @@ from penstock.serdes.subscription import (
     Response,
     Subscription,
     SubscriptionSerde,
+    foreign_prefix,
 )
 from penstock.topology import (
     AnswerRowNode,
@@ -152,8 +153,8 @@ class AnswerRow(Step):
             self.shared.drop("null_key")
             return
         change: Change = record.value
-        prefix = self._keys.prefix(record.key)
-        for _, stored in list(self._state.range(prefix, _after(prefix))):
+        bounds = subscription_range(self._keys.foreign.serialize(record.key))
+        for _, stored in list(self._state.range(*bounds)):
             subscription = self._values.deserialize(stored.value)
             response = Response(subscription.value_hash, change.new, subscription.partition)
             self.forward(Record(subscription.key, response, record.timestamp, record.headers))
@@ -184,7 +185,8 @@ class Resolve(Step):
         self.forward(record.with_value(result))
 
 
-def _after(prefix: bytes) -> bytes | None:
-    """The first key behind all that begin with the prefix."""
+def subscription_range(foreign: bytes) -> tuple[bytes, bytes | None]:
+    """Between which stored keys all lie that refer to a right row of this key."""
+    prefix = foreign_prefix(foreign)
     stripped = prefix.rstrip(b"\xff")
-    return None if not stripped else stripped[:-1] + bytes((stripped[-1] + 1,))
+    return prefix, stripped[:-1] + bytes((stripped[-1] + 1,)) if stripped else None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -174,6 +175,7 @@ class Unmatched:
         self._values = spec.value_serde
         self._keys = spec.key_serde
         self._state = state
+        self._names: list[bytes] | None = None
 
     def add(self, key: bytes, timestamp: int, side: SideValue) -> None:
         """Let a record wait."""
@@ -193,13 +195,28 @@ class Unmatched:
         self._write(name, None, now)
 
     def waiting(self) -> Iterator[tuple[bytes, Any, SideValue]]:
-        """Every record by time, of one time the right side first: its name, key and value."""
-        for name, stored in list(self._state.range(None, None)):
+        """Every record by time, of one time the right side first: its name, key and value.
+
+        All names are read at the first look of a slice: the looks are many, and most end early.
+        Nothing may be added or removed before the look has ended.
+        """
+        if self._names is None:
+            self._names = [name for name, _ in self._state.range(None, None)]
+        for name in self._names:
+            stored = self._state.get(name)
+            assert stored is not None
             key = self._keys.deserialize(name).key
             for side in self._values.deserialize(stored.value):
                 yield name, key, side
 
     def _write(self, name: bytes, value: bytes | None, timestamp: int) -> None:
+        if self._names is not None:
+            at = bisect_left(self._names, name)
+            known = at < len(self._names) and self._names[at] == name
+            if value is None and known:
+                del self._names[at]
+            elif value is not None and not known:
+                self._names.insert(at, name)
         self._state.put(name, value, timestamp)
         self._state.log(name, value, timestamp)
 
@@ -269,7 +286,7 @@ class StreamJoin(Step):
             return
         times.oldest = NEVER
         open_sides: set[bool] = set()
-        last: bytes | None = None
+        told: dict[bytes, None] = {}
         for name, key, side in unmatched.waiting():
             # As in Kafka Streams this is the time of the entry looked at last, even if an older one
             # still waits: the next look comes no earlier than that.
@@ -283,11 +300,9 @@ class StreamJoin(Step):
             pair = (side.value, None) if side.left else (None, side.value)
             value = self.call(self._joiner, *pair)
             self.forward(Record(key, value, times.oldest, record.headers))
-            if last is not None and last != name:
-                unmatched.remove(last, record.timestamp)
-            last = name
-        if last is not None:
-            unmatched.remove(last, record.timestamp)
+            told[name] = None
+        for name in told:
+            unmatched.remove(name, record.timestamp)
 
     def _lookback(self, left: bool) -> int:
         return self._node.windows.after_ms if left else self._node.windows.before_ms

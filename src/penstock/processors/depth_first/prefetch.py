@@ -2,20 +2,28 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterable, Sequence
 
 import numpy as np
 
 from penstock.processors.batch import Batch
 from penstock.processors.depth_first.building import Builder
+from penstock.processors.depth_first.foreign_keys import subscription_range
+from penstock.processors.depth_first.process import Process
 from penstock.processors.depth_first.state import FAR, KeyValueState, TimedState
 from penstock.processors.depth_first.windows import WindowStep
 from penstock.topology import (
     AggregateNode,
+    AnswerRowNode,
+    FilterNode,
     FlatMapNode,
+    GlobalJoinNode,
     MapNode,
     MaterializableNode,
+    MergeNode,
     Node,
+    PeekNode,
     ProcessNode,
     ReadingNode,
     SelectKeyNode,
@@ -48,6 +56,8 @@ def prefetch(
         times: list[int] = batch.timestamps[rows].tolist()
         for node in _same_key(source, sub_topology):
             _read_for(builder, node, keys, times)
+        for node in _same_record(source, sub_topology):
+            _read_by_record(builder, node, batch)
 
 
 def _same_key(source: SourceNode, sub_topology: SubTopology) -> Iterable[Node]:
@@ -62,6 +72,37 @@ def _same_key(source: SourceNode, sub_topology: SubTopology) -> Iterable[Node]:
         yield node
         if not _changes_key(node):
             waiting += [sub_topology.by_name[child] for child in node.children]
+
+
+def _same_record(source: SourceNode, sub_topology: SubTopology) -> Iterable[Node]:
+    """The steps that see the source's own keys and values."""
+    waiting: list[Node] = [source]
+    while waiting:
+        node = waiting.pop()
+        for child in (sub_topology.by_name[name] for name in node.children):
+            if isinstance(child, GlobalJoinNode | ProcessNode):
+                yield child
+            elif isinstance(child, FilterNode | PeekNode | MergeNode):
+                waiting.append(child)
+
+
+def _read_by_record(builder: Builder, node: Node, batch: Batch) -> None:
+    """Read the keys that a function names for each record. It must have no effect of its own: it is
+    asked again when the record's turn comes, and only then does its exception count.
+    """
+    pairs = zip(batch.keys.objects(), batch.values.objects(), strict=True)
+    wanted: dict[str, list[bytes]] = {}
+    with contextlib.suppress(Exception):
+        if isinstance(node, GlobalJoinNode):
+            selected = (node.selector(key, value) for key, value in pairs)
+            serialize = node.table.key_serde.serialize
+            wanted[node.table.name] = [serialize(key) for key in selected if key is not None]
+        elif isinstance(step := builder.steps[node.name], Process):
+            wanted = step.keys_to_read(pairs)
+    for store, keys in wanted.items():
+        state = builder.states.get(store)
+        if isinstance(state, KeyValueState):
+            state.prefetch(keys)
 
 
 def _changes_key(node: Node) -> bool:
@@ -85,6 +126,10 @@ def _read_for(builder: Builder, node: Node, keys: list[bytes], times: list[int])
                 (key, max(0, time - before), max(0, time + after))
                 for key, time in zip(keys, times, strict=True)
             )
+        case AnswerRowNode():
+            subscriptions = builder.states[node.store]
+            assert isinstance(subscriptions, KeyValueState)
+            subscriptions.prefetch_ranges(map(subscription_range, keys))
         case AggregateNode() | MaterializableNode() | ReadingNode():
             for store in node.stores:
                 held = builder.states.get(store)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from datetime import timedelta
 from typing import Any
 
@@ -110,6 +110,16 @@ class Process(Step):
         self.shared.in_punctuator = True
         self.call(action, now)
         self.shared.in_punctuator = False
+
+    def keys_to_read(self, pairs: Iterable[tuple[Any, Any]]) -> dict[str, list[bytes]]:
+        """The bytes of the keys that the processor says it will read for these records."""
+        wanted: dict[str, list[bytes]] = {}
+        for key, value in pairs:
+            for store, keys in self._processor.keys_to_read(key, value).items():
+                held = self._stores.get(store)
+                if isinstance(held, UserKeyValueStore):
+                    wanted.setdefault(store, []).extend(map(held.key_bytes, keys))
+        return wanted
 
     def finish(self) -> None:
         """Close the processor."""
@@ -238,12 +248,12 @@ class UserKeyValueStore:
 
     def get(self, key: Any) -> Any:
         """The value of a key."""
-        stored = self._state.get(self._key(key))
+        stored = self._state.get(self.key_bytes(key))
         return None if stored is None else self._values.deserialize(stored.value)
 
     def put(self, key: Any, value: Any) -> None:
         """Set a key, or delete it with None."""
-        name = self._key(key)
+        name = self.key_bytes(key)
         data = self._shared.encode(self._spec.name, self._values, value, "value")
         timestamp = self._shared.context.timestamp
         self._state.put(name, data, timestamp)
@@ -264,8 +274,8 @@ class UserKeyValueStore:
 
     def range(self, lower: Any, upper: Any) -> Iterator[tuple[Any, Any]]:
         """The entries from lower to upper, both included."""
-        first = None if lower is None else self._key(lower)
-        last = None if upper is None else self._key(upper) + b"\x00"
+        first = None if lower is None else self.key_bytes(lower)
+        last = None if upper is None else self.key_bytes(upper) + b"\x00"
         return self._entries(first, last)
 
     def all(self) -> Iterator[tuple[Any, Any]]:
@@ -282,7 +292,8 @@ class UserKeyValueStore:
         for key, stored in list(self._state.range(first, last)):
             yield self._keys.deserialize(key), self._values.deserialize(stored.value)
 
-    def _key(self, key: Any) -> bytes:
+    def key_bytes(self, key: Any) -> bytes:
+        """A key's bytes."""
         data = self._shared.encode(self._spec.name, self._keys, key, "key")
         if data is None:
             raise TypeError(f"the store {self._spec.name!r} has no entry without a key")

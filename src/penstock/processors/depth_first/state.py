@@ -48,6 +48,9 @@ class KeyValueState:
         self._rows = rows
         self._known: dict[bytes, Stored | None] = {}
         self._written: set[bytes] = set()
+        self._ranges: dict[
+            tuple[bytes | None, bytes | None], list[tuple[bytes, Stored | None]]
+        ] = {}
 
     def prefetch(self, keys: Iterable[bytes]) -> None:
         """Read many keys at once, so that each `get` is a look into memory."""
@@ -73,10 +76,21 @@ class KeyValueState:
         """Write to the changelog and to the store."""
         self._rows.append((self.store, key, value, timestamp))
 
+    def prefetch_ranges(self, ranges: Iterable[tuple[bytes | None, bytes | None]]) -> None:
+        """Read many ranges at once, so that each `range` of these is a look into memory."""
+        missing = [each for each in dict.fromkeys(ranges) if each not in self._ranges]
+        if missing:
+            found = self._reader.range_many(self.store, missing)
+            for each, entries in zip(missing, found, strict=True):
+                self._ranges[each] = [(key, as_stored(data)) for key, data in entries]
+                for key, data in self._ranges[each]:
+                    # What this slice wrote is newer than what was stored before it.
+                    self._known.setdefault(key, data)
+
     def range(self, lower: bytes | None, upper: bytes | None) -> Iterator[tuple[bytes, Stored]]:
         """The entries with lower <= key < upper, by key."""
-        [base] = self._reader.range_many(self.store, [(lower, upper)])
-        entries = {key: as_stored(data) for key, data in base}
+        self.prefetch_ranges([(lower, upper)])
+        entries = dict(self._ranges[lower, upper])
         entries.update(
             (key, self._known[key])
             for key in self._written
