@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 import penstock as ps
 from penstock.processors import Limits, RecordRun, SliceRun, runs_in_columns
+from penstock.processors.two_inputs import TableJoinRun
 from penstock.testing.stores import DriverState
 from penstock.topology import SubTopology
 from tests.unit.depth_first import Row
@@ -143,3 +144,70 @@ def test_columns_equal_records(name: str, rows: Any, size: int, cache: int) -> N
     slices = _Slices(rows, size)
     columns = _answers(SliceRun, sub, slices, cache)
     assert columns == _answers(RecordRun, sub, slices, cache)
+
+
+def _joined(builder: ps.StreamsBuilder, left: bool) -> None:
+    table = builder.table("table", "rows", key=str, value=str)
+    stream = builder.stream("stream", key=str, value=str).flat_map_values(
+        lambda value: [] if value == "x" else [value, value and value + "2"], value=str
+    )
+    joins = stream.left_join if left else stream.join
+    joined = joins(table, lambda value, row: f"{value}-{row}", value=str)
+    joined.to("out")
+    joined.group_by_key().count("counts").to_stream().to("counted")
+
+
+PIECES = st.lists(
+    st.tuples(
+        st.booleans(),
+        st.sampled_from(["a", "b", "aa", None]),
+        st.sampled_from(["a", "b", "x", None]),
+        st.integers(0, 20),
+    ),
+    max_size=30,
+)
+
+
+def _two(kind: Any, sub: SubTopology, slices: Any, more: Any, cache: int) -> list[Any]:
+    state = DriverState({spec.name: spec for spec in sub.stores})
+    limits = Limits(
+        cache_max_bytes=cache, partition_counts=dict.fromkeys(sub.output_topics("app"), 4)
+    )
+    answers = []
+    for inputs in slices:
+        run = kind(sub, application_id="app", state=state, limits=limits, metadata={})
+        for topic, rows in inputs.items():
+            run.process(records(rows, topic))
+        result = run.finish(more=more)
+        state.apply(result.changes)
+        changed = sorted(changes(result), key=repr)
+        answers.append((outputs(result), changed, result.dropped, result.ends))
+    return answers
+
+
+@given(
+    pieces=PIECES,
+    size=st.integers(1, 15),
+    left=st.booleans(),
+    cache=st.sampled_from([0, 10_000]),
+    more=st.sets(st.sampled_from(["table", "stream"])),
+)
+@settings(max_examples=200, deadline=None)
+def test_a_join_with_a_table_equals_records(
+    pieces: Any, size: int, left: bool, cache: int, more: set[str]
+) -> None:
+    builder = ps.StreamsBuilder()
+    _joined(builder, left)
+    [sub] = builder.build().sub_topologies
+    assert runs_in_columns(sub)
+    slices = []
+    for first in range(0, len(pieces), size):
+        inputs: dict[str, list[Row]] = {}
+        for number, (is_table, key, value, time) in enumerate(pieces[first : first + size]):
+            rows = inputs.setdefault("table" if is_table else "stream", [])
+            encoded = (None if each is None else each.encode() for each in (key, value))
+            rows.append(Row(first + number, time, *encoded))
+        slices.append(inputs)
+    wanted = frozenset((topic, 0) for topic in more)
+    columns = _two(TableJoinRun, sub, slices, wanted, cache)
+    assert columns == _two(RecordRun, sub, slices, wanted, cache)

@@ -8,6 +8,7 @@ from typing import Protocol
 from penstock.processors.depth_first import RecordRun
 from penstock.processors.records import Limits, Records, ScanReader, SliceResult
 from penstock.processors.slice_run import SliceRun
+from penstock.processors.two_inputs import TableJoinRun, joined_table
 from penstock.topology import (
     AggregateNode,
     BranchNode,
@@ -24,6 +25,7 @@ from penstock.topology import (
     SinkNode,
     SourceNode,
     SplitNode,
+    StreamTableJoinNode,
     SubTopology,
     SuppressNode,
     TableFilterNode,
@@ -77,8 +79,9 @@ def start_slice(
     now_ms: int,
 ) -> Run:
     """A run of one slice; `metadata` is what the task's last slice left."""
-    in_columns = runs_in_columns(sub_topology) and not _handles_errors(limits)
-    kind = SliceRun if in_columns else RecordRun
+    kind: type[SliceRun | RecordRun] = RecordRun
+    if not _handles_errors(limits) and runs_in_columns(sub_topology):
+        kind = SliceRun if joined_table(sub_topology) is None else TableJoinRun
     return kind(
         sub_topology,
         application_id=application_id,
@@ -97,10 +100,13 @@ def _handles_errors(limits: Limits) -> bool:
 
 
 def runs_in_columns(sub_topology: SubTopology) -> bool:
-    """Whether every step is one that can be computed a column at a time, over one input."""
-    if sum(len(source.topics) for source in sub_topology.sources) != 1:
+    """Whether every step is one that can be computed a column at a time, over one input or over a
+    stream and the table that it is joined with."""
+    topics = sum(len(source.topics) for source in sub_topology.sources)
+    if topics != 1 and joined_table(sub_topology) is None:
         return False
-    stores = [store for node in sub_topology.nodes for store in node.stores]
+    nodes = [node for node in sub_topology.nodes if not isinstance(node, StreamTableJoinNode)]
+    stores = [store for node in nodes for store in node.stores]
     # Streams that are grouped together share a store, which only records in order can.
     shared = len(stores) != len(set(stores))
     limited = any(store.max_entries is not None for store in sub_topology.stores)
@@ -114,5 +120,7 @@ def _is_in_columns(node: Node) -> bool:
         return isinstance(node.windows, TimeWindows) and node.emit == "update"
     if isinstance(node, SuppressNode):
         return node.buffer.records is None and node.buffer.size_bytes is None
+    if isinstance(node, StreamTableJoinNode):
+        return True
     # A filter or mapping of tables with a store of its own is not.
     return type(node) in _IN_COLUMNS and (type(node) is AggregateNode or not node.stores)

@@ -6,7 +6,6 @@ from collections import Counter
 from collections.abc import Collection, Mapping
 from typing import Any
 
-import numpy as np
 import pyarrow as pa
 
 from penstock.errors import TopicMissingError, TopologyError
@@ -14,8 +13,9 @@ from penstock.processors.aggregate import AggregateRun
 from penstock.processors.batch import Batch
 from penstock.processors.binary_columns import without_tail
 from penstock.processors.calls import encode
+from penstock.processors.inputs import joined
 from penstock.processors.outputs import Changes, Outputs
-from penstock.processors.records import HEADERS_TYPE, Limits, Records, ScanReader, SliceResult
+from penstock.processors.records import Limits, Records, ScanReader, SliceResult
 from penstock.processors.source import read_source
 from penstock.processors.stateless import split, transform
 from penstock.processors.suppress_run import SuppressRun
@@ -30,6 +30,7 @@ from penstock.topology import (
     SinkNode,
     SourceNode,
     SplitNode,
+    StreamTableJoinNode,
     SubTopology,
     SuppressNode,
     WindowAggregateNode,
@@ -151,7 +152,7 @@ class SliceRun:
     def _run_waiting(self) -> None:
         if not self._waiting:
             return
-        records, self._waiting = _joined(self._waiting), []
+        records, self._waiting = joined(self._waiting), []
         source = self._sources[records.topic]
         batch = read_source(
             source,
@@ -178,6 +179,8 @@ class SliceRun:
                 self._run(branch, part)
         elif isinstance(node, TableNode):
             self._forward(node, change_table(node, batch))
+        elif isinstance(node, StreamTableJoinNode):
+            self._forward(node, self._joined_rows(node, batch))
         elif isinstance(node, SuppressNode):
             due = self._suppressions[node.name].process(batch)
             if due is not None:
@@ -185,6 +188,9 @@ class SliceRun:
         else:
             rank = self._rank[node.name]
             self._forward(node, transform(node, batch, self._dropped, rank=rank))
+
+    def _joined_rows(self, node: StreamTableJoinNode, batch: Batch) -> Batch:
+        raise TopologyError(f"The step {node.name} needs a run over two inputs")
 
     def _forward(self, node: Node, batch: Batch) -> None:
         for child in node.children:
@@ -253,28 +259,3 @@ def _can_join(waiting: list[Records], more: Records) -> bool:
     size = sum(each.keys.nbytes + each.values.nbytes for each in (*waiting, more))
     same = (last.topic, last.partition) == (more.topic, more.partition)
     return same and rows <= BATCH_ROWS and size <= BATCH_BYTES
-
-
-def _joined(waiting: list[Records]) -> Records:
-    if len(waiting) == 1:
-        return waiting[0]
-    return Records(
-        topic=waiting[0].topic,
-        partition=waiting[0].partition,
-        offsets=np.concatenate([each.offsets for each in waiting]),
-        timestamps=np.concatenate([each.timestamps for each in waiting]),
-        keys=pa.concat_arrays([each.keys for each in waiting]),
-        values=pa.concat_arrays([each.values for each in waiting]),
-        headers=_joined_headers(waiting),
-    )
-
-
-def _joined_headers(waiting: list[Records]) -> pa.ListArray | None:
-    if all(each.headers is None for each in waiting):
-        return None
-    return pa.concat_arrays(
-        [
-            pa.nulls(len(each.offsets), HEADERS_TYPE) if each.headers is None else each.headers
-            for each in waiting
-        ]
-    )
