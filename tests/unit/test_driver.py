@@ -198,3 +198,19 @@ def test_a_value_transformer_looks_into_stores_and_sees_deletions() -> None:
     driver.input_topic("in", key=str, value=str).pipe_all([("a", "x"), ("a", "y"), ("a", None)])
     out = driver.output_topic("out", key=str, value=str).read_pairs()
     assert out == [("a", "x 1"), ("a", "y 2"), ("a", "None 3")]
+
+
+def test_a_processor_looks_into_a_global_table() -> None:
+    class Named(ps.Processor[str, str, str, str]):
+        def process(self, record: ps.Record[str, str]) -> None:
+            names = self.context.store("names")
+            self.context.forward(record.with_value(names.get(record.value)))
+
+    app = ps.Application("names")
+    app.global_table("names", "names", key=str, value=str)
+    numbers = app.stream("in", key=str, value=str)
+    numbers.process(Named, stores=["names"], key=str, value=str).to("out")
+    driver = TopologyTestDriver(app)
+    driver.input_topic("names", key=str, value=str).pipe("1", "one")
+    driver.input_topic("in", key=str, value=str).pipe("k", "1")
+    assert driver.output_topic("out", key=str, value=str).read_pairs() == [("k", "one")]

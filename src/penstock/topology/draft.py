@@ -102,6 +102,11 @@ class Draft:
             )
         return name
 
+    def global_store(self, name: str) -> StoreSpec | None:
+        """The global table's store of that name, which is nobody's own; None if it is no such."""
+        spec = self._stores[self.check_store(name)]
+        return spec if spec.is_global else None
+
     def store_name(self, name: str | None, prefix: str, *, origin: str, kind: str) -> str:
         """The user's name; else one made of what it counts, or Kafka Streams' number."""
         if name is not None:

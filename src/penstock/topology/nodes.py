@@ -333,6 +333,8 @@ class ProcessNode(ReadingNode):
 
     supplier: Callable[[], Processor[Any, Any, Any, Any]]
     fixed_key: bool
+    global_stores: tuple[StoreSpec, ...] = ()
+    """Global tables that it may look into."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -401,9 +401,16 @@ class KStream(Generic[K, V]):
     def _process(
         self, step: str, supplier: Callable[[], Any], stores: Sequence[str], *, fixed_key: bool
     ) -> Flow:
-        reads = tuple(self.flow.draft.check_store(store) for store in stores)
+        draft = self.flow.draft
+        shared = {store: draft.global_store(store) for store in stores}
         return self.flow.then(
-            ProcessNode(name=step, reads=reads, supplier=supplier, fixed_key=fixed_key)
+            ProcessNode(
+                name=step,
+                reads=tuple(store for store, spec in shared.items() if spec is None),
+                supplier=supplier,
+                fixed_key=fixed_key,
+                global_stores=tuple(spec for spec in shared.values() if spec is not None),
+            )
         )
 
     def _select_key(

@@ -28,6 +28,7 @@ from penstock.processors.depth_first.lru import LruState
 from penstock.processors.depth_first.process import (
     HostedTransformer,
     Process,
+    UserGlobalStore,
     UserKeyValueStore,
     UserSessionStore,
     UserWindowStore,
@@ -310,6 +311,8 @@ class Builder:
 
     def _process(self, node: ProcessNode) -> Step:
         stores = {name: self._user_store(name) for name in node.reads}
+        for spec in node.global_stores:
+            stores[spec.name] = UserGlobalStore(self._shared, spec, self._key_value(spec.name))
         step = Process(
             self._shared,
             node,

@@ -300,6 +300,17 @@ class UserKeyValueStore:
         return data
 
 
+class UserGlobalStore:
+    """A global table's store in a processor's hands: to be looked into, and written by nobody."""
+
+    def __init__(self, shared: Shared, spec: StoreSpec, state: KeyValueState) -> None:
+        self._store = UserKeyValueStore(shared, spec, state)
+
+    def get(self, key: Any) -> Any:
+        """The value of a key."""
+        return self._store.get(key)
+
+
 class UserTimedStore:
     """A window or session store in a processor's hands."""
 
