@@ -214,3 +214,14 @@ def test_a_processor_looks_into_a_global_table() -> None:
     driver.input_topic("names", key=str, value=str).pipe("1", "one")
     driver.input_topic("in", key=str, value=str).pipe("k", "1")
     assert driver.output_topic("out", key=str, value=str).read_pairs() == [("k", "one")]
+
+
+def test_a_stream_joined_with_its_own_count_meets_each_new_count() -> None:
+    app = ps.Application("own-count")
+    words = app.stream("in", key=str, value=str)
+    counts = words.group_by_key().count("counts", caching=False)
+    words.join(counts, lambda word, count: f"{word}{count}", value=str).to("out")
+    driver = TopologyTestDriver(app)
+    driver.input_topic("in", key=str, value=str).pipe_all([("k", "a"), ("k", "b"), ("k", "c")])
+    out = driver.output_topic("out", key=str, value=str).read_pairs()
+    assert out == [("k", "a1"), ("k", "b2"), ("k", "c3")]

@@ -103,7 +103,9 @@ def runs_in_columns(sub_topology: SubTopology) -> bool:
     """Whether every step is one that can be computed a column at a time, over one input or over a
     stream and the table that it is joined with."""
     topics = sum(len(source.topics) for source in sub_topology.sources)
-    if topics != 1 and joined_table(sub_topology) is None:
+    joins = any(isinstance(node, StreamTableJoinNode) for node in sub_topology.nodes)
+    # A stream may also be joined with a table of its own: then each record changes what it meets.
+    if (joins or topics != 1) and joined_table(sub_topology) is None:
         return False
     nodes = [node for node in sub_topology.nodes if not isinstance(node, StreamTableJoinNode)]
     stores = [store for node in nodes for store in node.stores]
