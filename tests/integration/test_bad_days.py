@@ -374,7 +374,7 @@ def overwrite(file: Path, *, at: int) -> None:
 
 def test_one_driver_and_nobody_else_in_its_group(scene: Scene) -> None:
     scene.produce(records(40))
-    beat = timedelta(milliseconds=300)
+    beat = timedelta(seconds=1)
     with group_member(scene, {"client.id": "a-tool"}):
         error = start_fails(scene, heartbeat_interval=beat)
     assert isinstance(error, GroupInUseError)
@@ -427,19 +427,20 @@ def driver_elsewhere(scene: Scene) -> Iterator[None]:
     producer = Producer({"bootstrap.servers": scene.bootstrap})
     stop = threading.Event()
 
-    def beat() -> None:
-        number = 0
+    def beat(number: int) -> None:
+        record = DriverRecord(generation=1, host="far-away", pid=1, process_start=0.0, beat=number)
+        producer.produce(f"{scene.application_id}-commits", record.encode(), b"driver", 0)
+        assert producer.flush(30) == 0
+
+    def beat_on() -> None:
+        number = 1
         while not stop.wait(0.05):
             number += 1
-            record = DriverRecord(
-                generation=1, host="far-away", pid=1, process_start=0.0, beat=number
-            )
-            topic = f"{scene.application_id}-commits"
-            producer.produce(topic, record.encode(), b"driver", 0)
-            producer.flush()
+            beat(number)
 
-    thread = threading.Thread(target=beat)
+    thread = threading.Thread(target=beat_on)
     with group_member(scene, {"group.instance.id": f"{scene.application_id}-driver"}):
+        beat(1)  # As a driver does: its record is there before anybody can look for it.
         thread.start()
         try:
             yield

@@ -60,12 +60,12 @@ def calls(scene: Scene) -> dict[bytes, list[int]]:
 def test_timers_fire_on_every_partition_with_records_or_without(kafka: str, tmp_path: Path) -> None:
     scene = Scene(kafka, tmp_path, partitions=2).create_topics()
     topology = ticking(timedelta(milliseconds=100))
-    wanted = 0
+    wanted = total = 0
     for _ in range(2):
         wanted += 3
         with Run(scene, topology) as run:
             # Some of them while another partition has records.
-            total = scene.produce([(b"one key", b"v")] * 20)
+            total += scene.produce([(b"one key", b"v")] * 20)
             run.wait_for(
                 lambda: all(
                     len(calls(scene).get(b"ticks-%d" % p, ())) >= wanted  # noqa: B023
