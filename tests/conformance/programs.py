@@ -61,6 +61,13 @@ def run(case: Case) -> Answer:
     return answer
 
 
+def application(
+    case: Case, application_id: str = "conformance", **options: Any
+) -> ps.Application:
+    """The case's topology as an application. Raises `UnsupportedError`."""
+    return _Program(case, application_id, **options).app
+
+
 def supported(case: Case) -> bool:
     """Whether Penstock has all that the case needs."""
     try:
@@ -111,8 +118,11 @@ def _contents(driver: TopologyTestDriver, name: str, program: _Program) -> list[
 class _Program:
     """Builds the steps one after the other."""
 
-    def __init__(self, case: Case) -> None:
-        self.app = ps.Application("conformance", statestore_cache_max_bytes=case.cache)
+    def __init__(
+        self, case: Case, application_id: str = "conformance", **options: Any
+    ) -> None:
+        given = {"statestore_cache_max_bytes": case.cache, **options}
+        self.app = ps.Application(application_id, **given)
         self.sinks: dict[str, _Flow] = {}
         self.stores: dict[str, str] = {}  # key_value, window or session
         self._flows: dict[str, _Flow] = {}
