@@ -61,9 +61,7 @@ def run(case: Case) -> Answer:
     return answer
 
 
-def application(
-    case: Case, application_id: str = "conformance", **options: Any
-) -> ps.Application:
+def application(case: Case, application_id: str = "conformance", **options: Any) -> ps.Application:
     """The case's topology as an application. Raises `UnsupportedError`."""
     return _Program(case, application_id, **options).app
 
@@ -118,9 +116,7 @@ def _contents(driver: TopologyTestDriver, name: str, program: _Program) -> list[
 class _Program:
     """Builds the steps one after the other."""
 
-    def __init__(
-        self, case: Case, application_id: str = "conformance", **options: Any
-    ) -> None:
+    def __init__(self, case: Case, application_id: str = "conformance", **options: Any) -> None:
         given = {"statestore_cache_max_bytes": case.cache, **options}
         self.app = ps.Application(application_id, **given)
         self.sinks: dict[str, _Flow] = {}

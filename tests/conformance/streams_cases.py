@@ -21,19 +21,13 @@ Sent = tuple[str, str | None, str | None, int, Headers]
 # Room for nothing, for one or two entries, for some, for most, for all.
 CACHES = (0, 120, 300, 700, CACHE_BYTES)
 NO_EVICTION = (0, CACHE_BYTES)
-EMIT_INTERVAL_MS = 1000
+# Longer than a phase takes, shorter than the way to the next: see Streams.java.
+EMIT_INTERVAL_MS = 10_000_000
+IDLE_MS = 1000
 # Times of different inputs never meet: records with equal times have no promised order.
 _TICK_MS = 4
 _KEYS = ("a", "b", "c", "d", "e", "é", "日本", "")
 _LETTERS = "aabbccdde1x"
-
-
-@dataclass(frozen=True)
-class Phase:
-    """What is written at once; `advance` is how far the wall clock goes on before."""
-
-    records: tuple[Sent, ...]
-    advance: int = 0
 
 
 @dataclass(frozen=True)
@@ -46,8 +40,8 @@ class StreamsCase:
     partitions: int
     emit_interval: int
     steps: tuple[Step, ...]
-    phases: tuple[Phase, ...]
-    idle: int = 0
+    phases: tuple[tuple[Sent, ...], ...]
+    idle: int
 
     @property
     def id(self) -> str:
@@ -70,18 +64,13 @@ class StreamsCase:
             "emit_interval": self.emit_interval,
             "idle": self.idle,
             "steps": list(self.steps),
-            "phases": [
-                {"advance": phase.advance, "records": [list(record) for record in phase.records]}
-                for phase in self.phases
-            ],
+            "phases": [[list(record) for record in phase] for phase in self.phases],
         }
 
     @staticmethod
     def from_json(data: dict[str, Any]) -> StreamsCase:
         """The case that `as_json` wrote."""
-        phases = [
-            Phase(tuple(map(_sent, phase["records"])), phase["advance"]) for phase in data["phases"]
-        ]
+        phases = [tuple(map(_sent, phase)) for phase in data["phases"]]
         names = ("seed", "kind", "cache", "partitions", "emit_interval", "idle")
         given = {name: data[name] for name in names}
         return StreamsCase(**given, steps=tuple(data["steps"]), phases=tuple(phases))
@@ -101,6 +90,7 @@ def make_streams_case(seed: int) -> StreamsCase:
     # Which task's write makes room in a cache that several share is a matter of luck.
     spread = draft.cache in NO_EVICTION and not draft.moves
     partitions = chance.choice([1, 2, 3]) if spread else 1
+    phases = _phases(draft, null_keys=partitions == 1)
     return StreamsCase(
         seed=seed,
         kind=kind,
@@ -108,7 +98,8 @@ def make_streams_case(seed: int) -> StreamsCase:
         partitions=partitions,
         emit_interval=draft.emit_interval,
         steps=tuple(draft.steps),
-        phases=tuple(_phases(draft, null_keys=partitions == 1)),
+        phases=tuple(phases),
+        idle=chance.choice([0, IDLE_MS]),
     )
 
 
@@ -253,13 +244,16 @@ def _unmatched(draft: _Draft) -> None:
 
 
 def _moved(draft: _Draft) -> None:
+    draft.cache = draft.chance.choice(NO_EVICTION)
     first = draft.fold(draft.add("group_by_key", draft.stream()))
-    again = draft.add("group_by", draft.add("to_stream", first), f="length_of_value", name="again")
+    texts = draft.add("map_values", draft.add("to_stream", first), f="text")
+    again = draft.add("group_by", texts, f="length_of_value", name="again")
     draft.moves = True
     draft.end(draft.fold(again))
 
 
 def _table_group(draft: _Draft) -> None:
+    draft.cache = draft.chance.choice(NO_EVICTION)
     grouped = draft.add("group_by", draft.table(), f="first_of_value", name="by-first")
     draft.moves = True
     options = {"f": "add", "g": "subtract", **draft.store()}
@@ -289,7 +283,7 @@ KINDS: dict[str, Callable[[_Draft], None]] = {
 }
 
 
-def _phases(draft: _Draft, *, null_keys: bool) -> list[Phase]:
+def _phases(draft: _Draft, *, null_keys: bool) -> list[tuple[Sent, ...]]:
     chance = draft.chance
     count = chance.choice([1, 2, 3])
     with_headers = chance.random() < 0.25
@@ -297,7 +291,7 @@ def _phases(draft: _Draft, *, null_keys: bool) -> list[Phase]:
     # Each topic has a clock of its own, ahead of the others' or behind.
     clocks = {topic: 20 + chance.choice([0, 0, 5, 15]) for topic in draft.topics}
     phases = []
-    for number in range(count):
+    for _ in range(count):
         records: list[Sent] = []
         for _ in range(chance.randint(20, 40)):
             topic = chance.choice(draft.topics)
@@ -305,15 +299,16 @@ def _phases(draft: _Draft, *, null_keys: bool) -> list[Phase]:
             late = chance.randint(0, 12) if chance.random() < 0.3 else 0
             time = max(0, clocks[topic] - late) * _TICK_MS + draft.topics.index(topic)
             key = None if null_keys and chance.random() < 0.05 else chance.choice(keys)
-            headers = (("h", chance.choice("xyz")),) if with_headers and chance.random() < 0.5 else ()
+            headers = (
+                (("h", chance.choice("xyz")),) if with_headers and chance.random() < 0.5 else ()
+            )
             records.append((topic, key, _value(chance), time, headers))
         for topic in draft.topics:
             clocks[topic] += chance.choice([0, 10, 60])
-        phases.append(Phase(tuple(records), advance=chance.choice([0, 2000]) if number else 0))
+        phases.append(tuple(records))
     if draft.emit_interval:
         # At the end the clock has gone on, and stream time too: whatever waited comes out.
-        closing = _closing(draft, keys, max(clocks.values()) + 100)
-        phases.append(Phase(closing, advance=2 * EMIT_INTERVAL_MS))
+        phases.append(_closing(draft, keys, max(clocks.values()) + 100))
     return phases
 
 

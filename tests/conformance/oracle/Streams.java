@@ -30,6 +30,7 @@ import org.apache.kafka.clients.consumer.OffsetAndMetadata;
 import org.apache.kafka.clients.producer.KafkaProducer;
 import org.apache.kafka.clients.producer.ProducerRecord;
 import org.apache.kafka.common.Metric;
+import org.apache.kafka.common.MetricName;
 import org.apache.kafka.common.TopicPartition;
 import org.apache.kafka.common.header.Header;
 import org.apache.kafka.common.serialization.ByteArrayDeserializer;
@@ -43,22 +44,22 @@ import org.apache.kafka.streams.StreamsConfig;
  * Runs cases through a real KafkaStreams on a real broker: a JSON line in, a JSON line out.
  *
  * <p>Arguments: bootstrap servers, a directory. In: {"id": application id and prefix of its topics, "cache", "idle",
- * "emit_interval", "partitions", "steps", "phases": [{"advance": ms, "records": [[topic, key, value, timestamp,
- * [[name, text], ...]], ...]}, ...]}. Out: {"commits": [{"phase", "committed": {topic: {partition: offset}}, "ends":
- * {topic: {partition: offset}}}, ...], "topics": {topic: [[partition, key, value, timestamp, [headers]], ...]}}, keys
- * and values in hex.
+ * "emit_interval", "partitions", "steps", "phases": [[[topic, key, value, timestamp, [[name, text], ...]], ...], ...]}.
+ * Out: {"commits": [{"phase", "committed": {topic: {partition: offset}}, "ends": {topic: {partition: offset}}}, ...],
+ * "topics": {topic: [[partition, key, value, timestamp, [headers]], ...]}}, keys and values in hex.
  *
- * <p>What makes a run the same every time: the clock of the stream thread stands still while records are processed. It
- * goes on between phases and for a commit, both only when all that can be processed has been. So the only commits are
- * the ones in the answer, and everything that looks at the clock (waiting for inputs, emit intervals) sees given times.
+ * <p>What makes a run the same every time: from one phase to the next the application pauses until all records have come
+ * from the broker, so tasks choose among inputs that are complete (the first phase is there before it starts). The clock
+ * of the stream thread stands nearly still; only at the end of a phase does it jump over the interval of commits. So a
+ * phase is a commit, and one more for each time that its flush fed a repartition topic; and of an emit interval that is
+ * longer than a phase the first attempt in each passes.
  */
 public final class Streams {
   private static final ObjectMapper JSON = new ObjectMapper();
-  private static final long START_MS = 1_000_000_000L;
-  private static final long COMMIT_INTERVAL_MS = 10;
+  // Less than an interval, or the first record would be followed by a commit.
+  private static final long START_MS = 1_000;
+  private static final long COMMIT_INTERVAL_MS = 1_000_000_000L;
   private static final long PATIENCE_MS = 60_000;
-  // How long nothing must happen where a task is expected to wait for an input.
-  private static final long STANDSTILL_MS = 1_500;
 
   private final String bootstrap;
   private final JsonNode test;
@@ -115,21 +116,25 @@ public final class Streams {
     });
     try (streams) {
       int number = 0;
-      for (JsonNode phase : test.get("phases")) {
-        clock.now.addAndGet(phase.get("advance").asLong());
-        write(phase.get("records"));
+      for (JsonNode records : test.get("phases")) {
+        write(records);
         if (number == 0) streams.start();
-        boolean waits = phase.has("waits");
         do {
-          await(failures, "all is processed", () -> waits ? standsStill(streams) : processed(streams) == available());
+          await(failures, "all is there", () -> fetched(streams) == available());
+          streams.resume();
+          await(failures, "all is processed", () -> {
+            clock.now.addAndGet(test.get("idle").asLong() + 1);
+            return processed(streams) == fetched(streams);
+          });
+          streams.pause();
           long done = processed(streams);
           clock.now.addAndGet(COMMIT_INTERVAL_MS + 1);
-          await(failures, "the commit", () -> sum(committed()) >= done);
+          await(failures, "the commit", () -> sum(committed()) == done);
           ObjectNode commit = commits.addObject().put("phase", number);
           commit.set("committed", JSON.valueToTree(byTopic(committed())));
           commit.set("ends", JSON.valueToTree(byTopic(ends(ownTopics()))));
           // A cache that was flushed into a repartition topic has given other tasks something to do.
-        } while (!waits && sum(committed()) != available());
+        } while (sum(committed()) != available());
         number++;
       }
       streams.close(Duration.ofSeconds(30));
@@ -152,7 +157,7 @@ public final class Streams {
     properties.put("statestore.cache.max.bytes", test.get("cache").asText());
     properties.put("max.task.idle.ms", test.get("idle").asText());
     properties.put("commit.interval.ms", Long.toString(COMMIT_INTERVAL_MS));
-    properties.put("repartition.purge.interval.ms", Long.toString(Integer.MAX_VALUE));
+    properties.put("repartition.purge.interval.ms", Long.toString(Long.MAX_VALUE / 2));
     // Their records have times of long ago, and must not be deleted before they are read.
     properties.put("windowstore.changelog.additional.retention.ms", Long.toString(Duration.ofDays(36_500).toMillis()));
     properties.put("metrics.recording.level", "DEBUG");
@@ -190,19 +195,23 @@ public final class Streams {
     }
   }
 
-  private boolean standsStill(KafkaStreams streams) {
-    if (streams.state() != KafkaStreams.State.RUNNING) return false;
-    long before = processed(streams);
-    try { Thread.sleep(STANDSTILL_MS); } catch (InterruptedException stop) { throw new IllegalStateException(stop); }
-    return processed(streams) == before;
-  }
-
   /** How many records all tasks have taken. */
   private static long processed(KafkaStreams streams) {
+    return total(streams, "stream-task-metrics", "process-total", Set.of("thread-id", "task-id"));
+  }
+
+  /** How many records the application has got from the broker. */
+  private static long fetched(KafkaStreams streams) {
+    return total(streams, "consumer-fetch-manager-metrics", "records-consumed-total", Set.of("client-id"));
+  }
+
+  private static long total(KafkaStreams streams, String group, String name, Set<String> tags) {
     double total = 0;
     for (Metric metric : streams.metrics().values()) {
-      boolean wanted = metric.metricName().name().equals("process-total") && metric.metricName().group().equals("stream-task-metrics");
-      if (wanted) total += (Double) metric.metricValue();
+      MetricName found = metric.metricName();
+      boolean wanted = found.group().equals(group) && found.name().equals(name) && found.tags().keySet().equals(tags);
+      // Changelogs are restored by a consumer of their own.
+      if (wanted && !found.tags().getOrDefault("client-id", "").contains("restore")) total += (Double) metric.metricValue();
     }
     return (long) total;
   }
