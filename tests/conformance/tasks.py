@@ -16,7 +16,14 @@ import pyarrow as pa
 
 from penstock.coordination.ids import TaskId
 from penstock.coordination.planning import PlanLimits, Slice, TaskView, plan
-from penstock.processors import HEADERS_TYPE, Limits, Records, partitions_of, start_slice
+from penstock.processors import (
+    HEADERS_TYPE,
+    Limits,
+    Records,
+    changelog_headers,
+    partitions_of,
+    start_slice,
+)
 from penstock.testing.stores import DriverState
 from penstock.topology import SubTopology
 from penstock.topology.naming import changelog_topic
@@ -151,10 +158,10 @@ class Tasks:
             task.position[topic][place] = offset
         task.state.apply(result.changes)
         task.metadata = result.metadata
-        for change in result.changes.to_pylist():
-            changelog = changelog_topic(self._id, change["store"])
-            held = (change["key"], change["value"], change["timestamp"])
-            self._append(changelog, Row(task.id.partition, *held))
+        headers = changelog_headers(task.sub, result.changes).to_pylist()
+        for change, marks in zip(result.changes.to_pylist(), headers, strict=True):
+            change |= {"partition": task.id.partition, "headers": marks}
+            self._append(changelog_topic(self._id, change["store"]), _row(change))
         for output in result.outputs.to_pylist():
             self._append(output["topic"], _row(output))
 
