@@ -1,4 +1,4 @@
-"""Recorded cases through Spark and Kafka, over several partitions: the same stores, the same results.
+"""Recorded cases through Spark and Kafka, over several partitions: the same stores and results.
 
 Goal: how records are spread over partitions, tasks, slices and jobs changes nothing of what Kafka
 Streams answers. Method: a subset of seeds, all in one application, with the cache off. The answer
@@ -33,7 +33,7 @@ from tests.in_process import Run
 
 pytestmark = pytest.mark.usefixtures("spark")
 
-PARTITIONS = 3
+PARTITIONS = 2
 HOUR_MS = 3_600_000
 Results = dict[bytes | None, list[tuple[bytes | None, int]]]
 """By key: each value and its time, in order."""
