@@ -155,6 +155,9 @@ def _joined(builder: ps.StreamsBuilder, left: bool) -> None:
     joined = joins(table, lambda value, row: f"{value}-{row}", value=str)
     joined.to("out")
     joined.group_by_key().count("counts").to_stream().to("counted")
+    # What the cache holds back meets the table as it is at the end.
+    lasts = stream.to_table("lasts").to_stream()
+    lasts.join(table, lambda value, row: f"{value}={row}", value=str).to("late")
 
 
 PIECES = st.lists(
