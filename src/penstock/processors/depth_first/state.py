@@ -39,6 +39,16 @@ def as_stored(data: bytes | None) -> Stored | None:
     return Stored(data[TIME_BYTES:], int.from_bytes(data[:TIME_BYTES], "big", signed=True))
 
 
+def after_prefix(prefix: bytes) -> bytes | None:
+    """The first key behind all that begin with a prefix; None if there can be none.
+
+    >>> after_prefix(b"ab"), after_prefix(b"a\\xff"), after_prefix(b"\\xff")
+    (b'ac', b'b', None)
+    """
+    stripped = prefix.rstrip(b"\xff")
+    return stripped[:-1] + bytes((stripped[-1] + 1,)) if stripped else None
+
+
 class KeyValueState:
     """A key-value store; an absent key that was read once is known to be absent."""
 
