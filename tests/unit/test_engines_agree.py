@@ -16,8 +16,7 @@ from penstock.processors import Limits, RecordRun, SliceRun, runs_in_columns
 from penstock.processors.two_inputs import TableJoinRun
 from penstock.testing.stores import DriverState
 from penstock.topology import SubTopology
-from tests.unit.depth_first import Row
-from tests.unit.slices import changes, outputs, records
+from tests.unit.slices import Row, changes, outputs, records
 
 
 def _ms(count: int) -> timedelta:
