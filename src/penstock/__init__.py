@@ -8,6 +8,8 @@ test checks it.
 
 from penstock.application import Application
 from penstock.config import Config
+from penstock.driver.events import TopicPartition
+from penstock.driver.restore_listeners import RestoreListener
 from penstock.errors import PenstockError
 from penstock.serdes import (
     AvroSerde,
@@ -78,11 +80,13 @@ __all__ = [
     "ProcessorContext",
     "ProtobufSerde",
     "Record",
+    "RestoreListener",
     "SchemaRegistry",
     "Serde",
     "SessionWindowedSerde",
     "ShortSerde",
     "StreamsBuilder",
+    "TopicPartition",
     "Topology",
     "ValueTransformer",
     "Windowed",

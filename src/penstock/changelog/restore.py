@@ -11,7 +11,7 @@ import enum
 import struct
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import timedelta
 
 import confluent_kafka
@@ -48,11 +48,18 @@ class RestoreOutcome(enum.Enum):
 
 @dataclass(frozen=True)
 class RestoreProgress:
-    """How far a restore is; `remaining` counts offsets, of which markers are a part."""
+    """How far a restore is, told at its start and after each batch.
+
+    It reads offsets `start` up to, not including, `until`; `offset` is the last record's that was
+    applied, -1 before the first. `remaining` counts offsets, of which markers are a part.
+    """
 
     restored: int
     remaining: int
     bytes: int
+    start: int
+    until: int
+    offset: int = -1
 
 
 @dataclass(frozen=True)
@@ -142,7 +149,9 @@ def restore(
     if store.offset() is None:
         # A store that is cut off on its way was never complete; its age counts from here.
         store.set_caught_up_at(began_ms)
-    progress = RestoreProgress(restored=0, remaining=max(0, until - start), bytes=0)
+    remaining = max(0, until - start)
+    progress = RestoreProgress(restored=0, remaining=remaining, bytes=0, start=start, until=until)
+    on_progress(progress)
     outcome = RestoreOutcome.COMPLETE
     heard = time.monotonic()
     consumer.assign([TopicPartition(topic, partition, start)])
@@ -220,10 +229,12 @@ def _apply(
         store.apply(batch.changes.items(), offset=batch.last_offset)
         crash_point("restore.mid_batch")
     size = sum(map(len, batch.changes)) + sum(len(v) for v in batch.changes.values() if v)
-    return RestoreProgress(
+    return replace(
+        progress,
         restored=progress.restored + batch.records,
         remaining=max(0, until - (batch.position or 0)),
         bytes=progress.bytes + size,
+        offset=progress.offset if batch.last_offset is None else batch.last_offset,
     )
 
 

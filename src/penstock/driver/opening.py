@@ -17,7 +17,7 @@ from penstock.changelog.topics import commits_name
 from penstock.config import Config
 from penstock.driver.coordinator import Coordinator
 from penstock.driver.driver import Driver, DriverParts
-from penstock.driver.events import Listener
+from penstock.driver.events import Listener, RestoreHearer
 from penstock.driver.inputs import InputLogs
 from penstock.driver.lease import DriverLease
 from penstock.driver.setup import Prepared, prepare
@@ -46,6 +46,7 @@ class OpeningOrder:
     config: Config
     topology: Topology
     listener: Listener
+    hear_restore: RestoreHearer
     token: str
     should_stop: Callable[[], bool]
 
@@ -104,6 +105,7 @@ def _open_driver(order: OpeningOrder, stack: contextlib.ExitStack) -> Driver:
         watch=InputWatch(prepared, admin, inputs),
         cores=session.cores,
         warm_up=warm_up,
+        hear_restore=order.hear_restore,
         visit_executors=_visits(order, session, coordinator, stack),
     )
     driver = Driver(parts, dict(commits), order.listener)

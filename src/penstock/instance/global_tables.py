@@ -12,7 +12,7 @@ import contextlib
 import logging
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import timedelta
 
 import pyarrow as pa
@@ -35,6 +35,7 @@ from penstock.errors import (
 )
 from penstock.instance.answers import answers
 from penstock.instance.protocol import GlobalOrder, ReadHeader, Reply
+from penstock.instance.restores import Restores, TopicRestore
 from penstock.stores.contract import StoreIdentity
 from penstock.stores.directory import GLOBAL_DIRECTORY, StateDirectory, TaskDirectory
 from penstock.stores.memory import MemoryStore
@@ -58,11 +59,14 @@ class GlobalTables:
     def __init__(
         self, orders: Sequence[GlobalOrder], directory: StateDirectory, logs: LogClients
     ) -> None:
+        self.restores = Restores()
         self._directory = directory.lock_global() if orders else None
         self._tables: dict[str, GlobalTable] = {}
         for order in orders:
             assert self._directory is not None
-            table = GlobalTable(order, directory.application_id, self._directory, logs)
+            table = GlobalTable(
+                order, directory.application_id, self._directory, logs, self.restores
+            )
             self._tables[order.store] = table
         for table in self._tables.values():
             table.start()
@@ -122,13 +126,19 @@ class GlobalTable:
     """One topic in one store. A thread of its own writes; any thread may read."""
 
     def __init__(
-        self, order: GlobalOrder, application_id: str, directory: TaskDirectory, logs: LogClients
+        self,
+        order: GlobalOrder,
+        application_id: str,
+        directory: TaskDirectory,
+        logs: LogClients,
+        restores: Restores,
     ) -> None:
         self.fault: PenstockError | None = None
         self._order = order
         self._application_id = application_id
         self._directory = directory
         self._logs = logs
+        self._restores = restores
         self._admin = TopicAdmin(logs.config, admin=logs.admin)
         self._store: WholeTopicStore | None = None
         self._damage: StoreDamagedError | None = None
@@ -240,20 +250,23 @@ class GlobalTable:
         self._positions = dict(begin)
         ends = {partition: log.end for partition, log in ranges.items()}
         consumer = self._logs.consumer()
+        told = TopicRestore(self._restores, self._order.store, topic.name, begin, ends)
         try:
             consumer.assign([TopicPartition(topic.name, p, at) for p, at in begin.items()])
-            self._keep_up(consumer, store, topic, ends)
+            self._keep_up(consumer, store, topic, told)
         finally:
+            told.suspend()
             consumer.close()
 
     def _keep_up(
-        self, consumer: Consumer, store: WholeTopicStore, topic: ExistingTopic, ends: dict[int, int]
+        self, consumer: Consumer, store: WholeTopicStore, topic: ExistingTopic, told: TopicRestore
     ) -> None:
         watch_due = time.monotonic() + WATCH_SECONDS
         while not self._stopping.is_set():
             if self._damage is not None:
                 raise self._damage
-            if not self._complete and self._reached(ends):
+            if not told.is_over and self._reached(told.ends):
+                told.end()
                 store.set_caught_up_at(wall_clock_ms())
                 self._complete = True
             read = read_messages(consumer.consume(BATCH_RECORDS, _POLL_SECONDS))
@@ -262,6 +275,7 @@ class GlobalTable:
                 return
             if read.changes:
                 store.apply_read(read.changes, read.positions)
+                told.read(read)
             self._positions = {**self._positions, **read.positions}
             if time.monotonic() > watch_due:
                 now = self._describe()
@@ -288,7 +302,7 @@ class GlobalTable:
         found = log_offsets(self._logs, wanted, latest, IsolationLevel.READ_COMMITTED)
         return {p: found[topic, p] for p in partitions}
 
-    def _reached(self, ends: dict[int, int]) -> bool:
+    def _reached(self, ends: Mapping[int, int]) -> bool:
         positions = self._positions
         return all(positions.get(p, -1) >= end for p, end in ends.items())
 

@@ -105,7 +105,10 @@ class Holder:
         if notes:
             # They have no status of their own; whoever asks for one task's gets all.
             tasks[0].tell(notes)
-        return StatusReply(tasks=[self._with_tables(task.status()) for task in tasks])
+        return StatusReply(
+            tasks=[self._with_tables(task.status()) for task in tasks],
+            tables=self._tables.restores.latest(),
+        )
 
     def _with_tables(self, status: TaskStatus) -> TaskStatus:
         """A task cannot go on when a global table cannot."""

@@ -48,6 +48,7 @@ ROWS = pa.schema(
 CHANGE, OUTPUT = 0, 1
 
 TaskState = Literal["taking", "restoring", "running", "failed", "closed"]
+RestoreState = Literal["restoring", "ended", "suspended"]
 Positions = dict[str, dict[int, int]]
 
 
@@ -136,6 +137,25 @@ class ReleaseOrder(Message, frozen=True):
     task: str
 
 
+class RestoreStatus(Message, frozen=True):
+    """How far one restore of one store is, since it began.
+
+    It applies the topic's offsets `start` up to, not including, `end`; `offset` is the last one
+    that it applied, -1 before the first.
+    """
+
+    number: int
+    """Which of the restores of its task, or of the instance's global tables: later is higher."""
+    store: str
+    topic: str
+    partition: int
+    start: int
+    end: int
+    offset: int = -1
+    restored: int = 0
+    state: RestoreState = "restoring"
+
+
 class TaskStatus(Message, frozen=True):
     """Where a task stands on its instance."""
 
@@ -148,16 +168,17 @@ class TaskStatus(Message, frozen=True):
     """What the operators said in the last commit."""
     group_is_stale: bool = False
     """The group's offsets are absent or behind the commit record, and are to be written again."""
-    restored: int = 0
-    restore_total: int = 0
+    restores: list[RestoreStatus] = []
+    """The latest restores of the task's stores, in the order in which they began."""
     notes: list[str] = []
     fault: Fault | None = None
 
 
 class StatusReply(Message, frozen=True):
-    """All the tasks of an instance."""
+    """All the tasks of an instance, and how its global tables were read."""
 
     tasks: list[TaskStatus]
+    tables: list[RestoreStatus] = []
 
 
 class Registration(Message, frozen=True):

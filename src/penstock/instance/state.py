@@ -10,7 +10,6 @@ from penstock.changelog.commit_record import ChangelogEnd, CommitRecord
 from penstock.changelog.reading import wait_stable
 from penstock.changelog.restore import (
     RestoreOutcome,
-    RestoreProgress,
     check_identity,
     recreated,
     restore,
@@ -19,6 +18,7 @@ from penstock.coordination.ids import TaskId
 from penstock.errors import PenstockError, StoreDamagedError, TaskNotHereError
 from penstock.instance.clients import SharedClients
 from penstock.instance.protocol import StoreOrder, TakeOrder
+from penstock.instance.restores import Restores
 from penstock.observability.crash_points import crash_point
 from penstock.stores.contract import ByteStore, Change, KeyValueStore, StoreIdentity
 from penstock.stores.directory import StateDirectory, TaskDirectory
@@ -47,7 +47,7 @@ class TaskStores:
         self._now_ms = now_ms
         self._directory: TaskDirectory | None = None
         self._stores: dict[str, KeyValueStore] = {}
-        self._restored: dict[str, RestoreProgress] = {}
+        self.restores = Restores()
 
     def open(self, record: CommitRecord | None) -> None:
         """Lock the task's directory and open its stores."""
@@ -113,12 +113,6 @@ class TaskStores:
         crash_point("commit.mid_store_write")
         store.apply(changes[half:], offset=offset)
 
-    @property
-    def progress(self) -> tuple[int, int]:
-        """Records restored, and how many there are in all."""
-        done = sum(each.restored for each in self._restored.values())
-        return done, done + sum(each.remaining for each in self._restored.values())
-
     def wipe(self, name: str) -> None:
         """Delete a store that cannot be read; the next `restore` makes it anew."""
         assert self._directory is not None
@@ -174,15 +168,18 @@ class TaskStores:
         consumer = self._clients.logs.consumer()
         try:
             for _ in range(2):
-                result = restore(
-                    store,
-                    topic=order.changelog,
-                    partition=self._partition,
-                    consumer=consumer,
-                    until=until,
-                    on_progress=lambda progress: self._note_progress(order.name, progress),
-                    stop=stop,
-                )
+                with self.restores.one(order.name, order.changelog, self._partition) as told:
+                    result = restore(
+                        store,
+                        topic=order.changelog,
+                        partition=self._partition,
+                        consumer=consumer,
+                        until=until,
+                        on_progress=told.move,
+                        stop=stop,
+                    )
+                    if result.outcome is RestoreOutcome.COMPLETE:
+                        told.end()
                 if result.outcome is not RestoreOutcome.TRUNCATED:
                     break
                 notes.append(
@@ -193,9 +190,6 @@ class TaskStores:
         finally:
             consumer.close()
         return notes
-
-    def _note_progress(self, name: str, progress: RestoreProgress) -> None:
-        self._restored[name] = progress
 
     def _open_store(self, order: StoreOrder) -> KeyValueStore:
         assert self._directory is not None
