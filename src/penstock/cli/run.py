@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import sys
 from typing import Annotated
 
 import typer
+from rich.console import Console
 
 from penstock.cli.answers import print_progress
 from penstock.cli.loading import load_application
+from penstock.cli.restore_progress import RestoreProgress
 from penstock.driver.events import Event, StateChanged
 
 
@@ -16,6 +19,8 @@ def run(
 ) -> None:
     app = load_application(application)
     app.on_event(_show)
+    on_terminal = sys.stderr.isatty()
+    RestoreProgress(Console(stderr=True, soft_wrap=not on_terminal, highlight=False)).listen(app)
     app.run()
 
 
