@@ -73,6 +73,11 @@ class Config:
         default_factory=default_state_dir,
         metadata={"kafka": "state.dir", "doc": "Where instances keep their stores."},
     )
+    state_cleanup_delay: timedelta = _option(
+        timedelta(minutes=10),
+        "state.cleanup.delay.ms",
+        "An instance deletes its copy of a task that it has not held for this long.",
+    )
     auto_offset_reset: OffsetReset = _option(
         "earliest", "auto.offset.reset", "Where a task starts that has no position yet."
     )

@@ -44,6 +44,11 @@ class Holder:
         """What the driver can ask for."""
         return {"take": self._take, "release": self._release, "status": self._status}
 
+    def tasks(self) -> list[str]:
+        """The tasks that are held here, or on their way."""
+        with self._lock:
+            return list(self._tasks)
+
     def read(self, header: ReadHeader, questions: pa.Table) -> Iterator[pa.RecordBatch | Reply]:
         """What a task's store answers."""
         task = self._tasks.get(header.task)

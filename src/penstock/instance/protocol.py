@@ -227,6 +227,7 @@ class Settings(Message, frozen=True):
     session_timeout: timedelta
     heartbeat_interval: timedelta
     transaction_timeout: timedelta
+    state_cleanup_delay: timedelta
     listen_host: str = ""
     """Listen on TCP at this address too; empty on one host."""
     global_tables: list[GlobalOrder] = []
@@ -242,7 +243,7 @@ class Settings(Message, frozen=True):
     ) -> Settings:
         """The part of a config that instances need."""
         names = ("bootstrap_servers", "processing_guarantee", "session_timeout")
-        more = ("heartbeat_interval", "transaction_timeout")
+        more = ("heartbeat_interval", "transaction_timeout", "state_cleanup_delay")
         return cls(
             application_id=application_id,
             state_dir=str(config.state_dir),
@@ -262,6 +263,7 @@ class Settings(Message, frozen=True):
             session_timeout=self.session_timeout,
             heartbeat_interval=self.heartbeat_interval,
             transaction_timeout=self.transaction_timeout,
+            state_cleanup_delay=self.state_cleanup_delay,
         )
 
 
