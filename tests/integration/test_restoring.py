@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import json
+import os
 import shutil
+import signal
 import threading
 from collections import Counter, defaultdict
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
@@ -145,4 +149,35 @@ def test_other_tasks_go_on_while_one_restores(
     run.wait_committed(total + 50)
     run.app.stop()
     assert len(heard.ended) == 2
+    assert scene.counts() == scene.expected()
+
+
+def test_the_copy_of_a_task_that_moved_away_is_deleted(scene: Scene) -> None:
+    total = scene.produce((b"k%d" % (i % 40), b"v") for i in range(400))
+
+    def copies() -> dict[str, set[str]]:
+        found: dict[str, set[str]] = defaultdict(set)
+        for store in scene.state_dir.glob(f"*/{scene.application_id}/0_*/counts"):
+            found[store.parent.name].add(store.parts[-4])
+        return found
+
+    with Run(scene, num_instances=2, state_cleanup_delay=timedelta(seconds=1)) as run:
+        run.wait_committed(total)
+        before = copies()
+        locks = [
+            scene.state_dir / f"instance-{number}" / scene.application_id / ".lock"
+            for number in (0, 1)
+        ]
+        run.wait_for(lambda: all(lock.exists() for lock in locks), what="both instances are there")
+        slot = before["0_0"].copy().pop()
+        lock = scene.state_dir / slot / scene.application_id / ".lock"
+        os.kill(json.loads(lock.read_text())["pid"], signal.SIGKILL)
+        # Its tasks go to the other, and a new process takes over its directory.
+        run.wait_for(lambda: "is lost" in " ".join(run.notices), what="the loss was noticed")
+        total += scene.produce((b"k%d" % (i % 40), b"v") for i in range(100))
+        run.wait_committed(total)
+        [other] = {"instance-0", "instance-1"} - {slot}
+        run.wait_for(
+            lambda: copies() == {"0_0": {other}, "0_1": {other}}, what="the old copy was deleted"
+        )
     assert scene.counts() == scene.expected()
