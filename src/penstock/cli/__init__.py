@@ -25,6 +25,7 @@ COMMANDS = {
     "prepare": "Fetch Kafka's and Spark's Java parts, and prepare them for quick starts.",
     "produce-test-data": "Send an example's test data to a Kafka.",
     "run": "Run the application in a Python file.",
+    "state": "Look at the state on this machine's disk, compare it, export it.",
     "topology": "Describe or draw a topology, or compare it with what last ran.",
 }
 

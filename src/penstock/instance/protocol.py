@@ -17,7 +17,7 @@ import pyarrow as pa
 from penstock import errors
 from penstock.config import Config, Guarantee
 from penstock.errors import InstanceError, PenstockError
-from penstock.serdes.decoders import decoder
+from penstock.serdes.decoders import converted, decoder
 from penstock.stores.rocksdb_engine import RocksDBSettings
 from penstock.topology.nodes import StoreKind, TimeIndex
 
@@ -98,6 +98,24 @@ class StoreOrder(Message, frozen=True):
         if self.time_index is not None:
             words.append(f"index={self.time_index}")
         return " ".join(words)
+
+    @classmethod
+    def of_layout(cls, name: str, layout: str, *, retention_ms: int = 0) -> StoreOrder:
+        """A store whose entries lie as the layout says, which does not tell how long they last.
+
+        >>> StoreOrder.of_layout("a", "window segment_ms=60000").segment_ms
+        60000
+        """
+        kind, *words = layout.split()
+        facts = dict(word.split("=", 1) for word in words)
+        fields = {
+            "name": name,
+            "kind": kind,
+            "retention_ms": retention_ms,
+            "segment_ms": int(facts.get("segment_ms", 0)),
+            "time_index": facts.get("index"),
+        }
+        return converted(fields, cls)
 
 
 class GlobalOrder(Message, frozen=True):
