@@ -133,6 +133,15 @@ class Config:
     num_instances: int = _option(
         0, "num.instances", "Instances on one machine; 0 is one per two cores."
     )
+    snapshot_location: str = _option(
+        "",
+        "snapshot.location",
+        "Where instances copy their stores to and get them back from, before they read changelogs: "
+        "`file:///directory`, `s3://bucket/prefix`.",
+    )
+    snapshot_interval: timedelta = _option(
+        timedelta(minutes=10), "snapshot.interval.ms", "How often they are copied there."
+    )
     rocksdb_memory_bytes: int = _option(
         512 * 1024 * 1024,
         "rocksdb.memory.bytes",

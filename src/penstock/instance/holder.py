@@ -68,6 +68,10 @@ class Holder:
             return Reply(status="gone", reason="not held here")
         return task.commit(header, batches)
 
+    def running_tasks(self) -> list[OpenTask]:
+        """The tasks that are served."""
+        return [task for task in list(self._tasks.values()) if task.is_running]
+
     def flush(self) -> None:
         """Make all stores durable."""
         for task in list(self._tasks.values()):

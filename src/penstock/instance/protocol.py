@@ -236,6 +236,18 @@ class Hello(Message, frozen=True):
     instance: str
 
 
+_PLAIN_OPTIONS = (
+    "bootstrap_servers",
+    "processing_guarantee",
+    "session_timeout",
+    "heartbeat_interval",
+    "transaction_timeout",
+    "state_cleanup_delay",
+    "snapshot_location",
+    "snapshot_interval",
+)
+
+
 class Settings(Message, frozen=True):
     """What an instance needs to know of the application."""
 
@@ -248,6 +260,8 @@ class Settings(Message, frozen=True):
     heartbeat_interval: timedelta
     transaction_timeout: timedelta
     state_cleanup_delay: timedelta
+    snapshot_location: str
+    snapshot_interval: timedelta
     rocksdb: RocksDBSettings
     listen_host: str = ""
     """Listen on TCP at this address too; empty on one host."""
@@ -263,8 +277,6 @@ class Settings(Message, frozen=True):
         global_tables: list[GlobalOrder],
     ) -> Settings:
         """The part of a config that instances need."""
-        names = ("bootstrap_servers", "processing_guarantee", "session_timeout")
-        more = ("heartbeat_interval", "transaction_timeout", "state_cleanup_delay")
         return cls(
             application_id=application_id,
             state_dir=str(config.state_dir),
@@ -272,20 +284,15 @@ class Settings(Message, frozen=True):
             listen_host=listen_host,
             global_tables=global_tables,
             rocksdb=RocksDBSettings.of(config),
-            **{name: getattr(config, name) for name in names + more},
+            **{name: getattr(config, name) for name in _PLAIN_OPTIONS},
         )
 
     def config(self) -> Config:
         """The same options as a config; those that instances do not need have their defaults."""
         return Config(
-            bootstrap_servers=self.bootstrap_servers,
             state_dir=Path(self.state_dir),
-            processing_guarantee=self.processing_guarantee,
             kafka=self.kafka,
-            session_timeout=self.session_timeout,
-            heartbeat_interval=self.heartbeat_interval,
-            transaction_timeout=self.transaction_timeout,
-            state_cleanup_delay=self.state_cleanup_delay,
+            **{name: getattr(self, name) for name in _PLAIN_OPTIONS},
             **{f"rocksdb_{name}": value for name, value in asdict(self.rocksdb).items()},
         )
 

@@ -24,7 +24,7 @@ import socket
 import threading
 import time
 import uuid
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterator
 from datetime import timedelta
 from pathlib import Path
 from types import TracebackType
@@ -143,7 +143,18 @@ class TaskDirectory:
 
     def stores(self) -> list[str]:
         """The stores that have a directory here."""
-        return sorted(entry.name for entry in self.path.iterdir() if entry.is_dir())
+        entries = self.path.iterdir()
+        return sorted(e.name for e in entries if e.is_dir() and not e.name.startswith("."))
+
+    @contextlib.contextmanager
+    def scratch(self, store: str) -> Iterator[Path]:
+        """A path beside a store, on the same file system, that is gone afterwards."""
+        path = self.store_path(store).with_name(f".{store}.copy")
+        _remove(path)
+        try:
+            yield path
+        finally:
+            _remove(path)
 
     def read_checkpoint(self) -> dict[tuple[str, int], int]:
         """The offsets in `.checkpoint`, for people; a store's own offset is what counts."""

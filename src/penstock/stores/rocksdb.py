@@ -20,7 +20,15 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 
 import msgspec
-from rocksdict import AccessType, DbClosedError, Rdict, ReadOptions, WriteBatch, WriteOptions
+from rocksdict import (
+    AccessType,
+    Checkpoint,
+    DbClosedError,
+    Rdict,
+    ReadOptions,
+    WriteBatch,
+    WriteOptions,
+)
 
 from penstock.errors import StateLockedError, StoreDamagedError, TaskNotHereError
 from penstock.serdes.decoders import decoder
@@ -187,6 +195,12 @@ class RocksDBStore:
     def flush(self) -> None:
         with self._native():
             self._db.flush()
+
+    def checkpoint(self, path: Path) -> None:
+        # First a flush of its own: that one lets other threads run meanwhile.
+        self.flush()
+        with self._native():
+            Checkpoint(self._db).create_checkpoint(str(path))
 
     def close(self) -> None:
         if self._closed:
