@@ -13,9 +13,10 @@ import pyarrow.parquet as pq
 import pytest
 
 from penstock.cli import main
+from penstock.cli.entries import row_of
 from penstock.instance.protocol import StoreOrder
 from penstock.instance.state import shaped
-from penstock.serdes.windowed import window_key
+from penstock.serdes.windowed import session_key, window_key
 from penstock.stores.contract import Change, StoreIdentity, stored_value
 from penstock.stores.directory import StateDirectory
 from penstock.stores.rocksdb import RocksDBStore
@@ -251,3 +252,10 @@ def test_looking_changes_nothing(states: Path, capsys: pytest.CaptureFixture[str
     assert before == files()
     assert before
     assert names == sorted((states / "clinic" / "0_0" / "counts").iterdir())
+
+
+def test_sessions_have_their_own_ends() -> None:
+    entry = (session_key(b"ann", 1_000, 5_000), long(2))
+    row = row_of(entry, kind="session", spec=None, partition=4)
+    assert (row.key, row.window_start, row.window_end, row.partition) == (b"ann", 1_000, 5_000, 4)
+    assert row.value == (2).to_bytes(8, "big")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import threading
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
@@ -138,10 +139,15 @@ def test_a_slow_listener_holds_nobody_up_and_misses_nothing() -> None:
     entered.wait()
     for offset in range(1, 1001):
         listeners.tell(batch(1, offset))
+        listeners.tell(replace(batch(2, offset), store="sums"))
     goes_on.set()
     listeners.close()
-    # What came while it was busy is one batch.
-    assert heard == [(WHERE, "counts", 0, 1), (WHERE, "counts", 1000, 1000)]
+    # What came while it was busy is one batch of each store.
+    assert heard == [
+        (WHERE, "counts", 0, 1),
+        (WHERE, "counts", 1000, 1000),
+        (WHERE, "sums", 1000, 2000),
+    ]
 
 
 def test_a_listener_that_raises_is_told_of_once(caplog: pytest.LogCaptureFixture) -> None:

@@ -5,8 +5,9 @@ from __future__ import annotations
 import os
 import tempfile
 from collections import Counter
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from collections.abc import Generator, Iterable, Iterator
+from contextlib import closing
+from dataclasses import dataclass, replace
 from itertools import islice
 from pathlib import Path
 from typing import Annotated, Any
@@ -60,14 +61,16 @@ class _Subject:
     def of(
         cls, file: str, application_id: str, state_dir: Path | None, servers: str = ""
     ) -> _Subject:
-        options = {"bootstrap_servers": servers} if servers else {}
-        config, specs = Config.build(options, os.environ), {}
+        options: dict[str, Any] = {"bootstrap_servers": servers} if servers else {}
+        config, specs = Config.build({}, os.environ), {}
+        config = replace(config, **options)
         if file:
             app = load_application(file)
             if application_id not in ("", app.application_id):
                 raise ConfigError(f"{file} is the application {app.application_id!r}")
             application_id = app.application_id
-            config = config if servers else app.config
+            # The program's security settings hold for another address too.
+            config = replace(app.config, **options)
             topology = app.build()
             subs = (*topology.sub_topologies, *topology.global_tables)
             specs = {store.name: store for sub in subs for store in sub.stores}
@@ -147,9 +150,9 @@ def show(
 ) -> None:
     subject = _Subject.of(app, application, state_dir)
     copies = subject.copies(store, partition)
-    with held(copies):
-        wanted = key_bytes(key, subject.specs.get(store)) if key else None
-        rows = list(islice(_rows(subject, _newest(copies), wanted), limit + 1))
+    wanted = key_bytes(key, subject.specs.get(store)) if key else None
+    with held(copies), closing(_rows(subject, _newest(copies), wanted)) as found:
+        rows = list(islice(found, limit + 1))
     more = len(rows) > limit
     lines = [row.line() for row in rows[:limit]] or ["Nothing"]
     lines += [f"More than {limit}; see --limit"] if more else []
@@ -295,7 +298,7 @@ def _newest(copies: list[StoreOnDisk]) -> list[StoreOnDisk]:
 
 def _rows(
     subject: _Subject, stores: Iterable[StoreOnDisk], key: bytes | None, *, strict: bool = False
-) -> Iterator[Row]:
+) -> Generator[Row]:
     for disk in stores:
         spec = subject.specs.get(disk.name)
         with opened(disk, retention_ms=subject.retention_ms(disk.name)) as found:

@@ -6,7 +6,7 @@ import logging
 import threading
 from collections import deque
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from penstock.driver.events import (
     BatchRestored,
@@ -51,6 +51,13 @@ class RestoreListener:
         """The restore stopped before its end; it may start again, here or elsewhere."""
 
 
+@dataclass
+class _WaitingBatch:
+    """A batch that nobody has heard of yet, and that may grow until then."""
+
+    batch: BatchRestored
+
+
 class RestoreListeners:
     """Functions by what they listen to, and what they have not heard yet."""
 
@@ -58,7 +65,8 @@ class RestoreListeners:
         self._functions: dict[type[RestoreEvent], list[Function]] = {}
         self._object: dict[type[RestoreEvent], Function] = {}
         self._failed: set[int] = set()
-        self._waiting: deque[RestoreEvent] = deque()
+        self._waiting: deque[RestoreEvent | _WaitingBatch] = deque()
+        self._last: dict[tuple[str, TopicPartition], RestoreEvent | _WaitingBatch] = {}
         self._changed = threading.Condition()
         self._closing = False
         self._thread: threading.Thread | None = None
@@ -78,15 +86,17 @@ class RestoreListeners:
 
     def tell(self, event: RestoreEvent) -> None:
         """Have the listeners called soon; returns at once."""
+        whose = (event.store, event.partition)
         with self._changed:
-            last = self._waiting[-1] if self._waiting else None
-            if isinstance(event, BatchRestored) and _continues(last, event):
+            last = self._last.get(whose)
+            if isinstance(event, BatchRestored) and isinstance(last, _WaitingBatch):
                 # A slow listener hears of larger batches, and what waits for it stays small.
-                assert isinstance(last, BatchRestored)
-                more = last.num_restored + event.num_restored
-                self._waiting[-1] = replace(event, num_restored=more)
-            else:
-                self._waiting.append(event)
+                more = last.batch.num_restored + event.num_restored
+                last.batch = replace(event, num_restored=more)
+                return
+            waiting = _WaitingBatch(event) if isinstance(event, BatchRestored) else event
+            self._waiting.append(waiting)
+            self._last[whose] = waiting
             self._changed.notify()
 
     def open(self) -> None:
@@ -110,12 +120,19 @@ class RestoreListeners:
                     self._changed.wait()
                 if not self._waiting:
                     return
-                event = self._waiting.popleft()
+                event = self._next()
             functions = list(self._functions.get(type(event), ()))
             if type(event) in self._object:
                 functions.append(self._object[type(event)])
             for function in functions:
                 self._call(function, event)
+
+    def _next(self) -> RestoreEvent:
+        waiting = self._waiting.popleft()
+        event = waiting.batch if isinstance(waiting, _WaitingBatch) else waiting
+        if self._last.get((event.store, event.partition)) is waiting:
+            del self._last[event.store, event.partition]
+        return event
 
     def _call(self, function: Function, event: RestoreEvent) -> None:
         try:
@@ -125,10 +142,3 @@ class RestoreListeners:
             if id(function) not in self._failed:
                 self._failed.add(id(function))
                 _log.exception("A restore listener raised; the restore goes on")
-
-
-def _continues(last: RestoreEvent | None, event: BatchRestored) -> bool:
-    return isinstance(last, BatchRestored) and (last.partition, last.store) == (
-        event.partition,
-        event.store,
-    )
