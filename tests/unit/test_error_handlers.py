@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -116,3 +117,43 @@ def test_timestamps_topics_and_partitions_by_functions() -> None:
     [even] = driver.output_topic("even", key=str, value=int).read_all()
     assert (odd.value, odd.timestamp, even.value, even.timestamp) == (3, 300, 4, 400)
     assert driver.dropped == {"negative_timestamp": 1}
+
+
+def test_a_failing_punctuator_is_handled_as_a_failing_record_is() -> None:
+    class Failing(ps.Processor[str, int, str, int]):
+        def init(self, context: ps.ProcessorContext) -> None:
+            super().init(context)
+            context.schedule(timedelta(seconds=1), "wall_clock_time", self._tick)
+
+        def process(self, record: ps.Record[str, int]) -> None:
+            self.context.forward(record)
+
+        def _tick(self, now_ms: int) -> None:
+            raise KeyError(now_ms)
+
+    def driver(**options: Any) -> TopologyTestDriver:
+        app = ps.Application("timers", **options)
+        app.stream("in", key=str, value=int).process(Failing, key=str, value=int).to("out")
+        return TopologyTestDriver(app)
+
+    with pytest.raises(UserFunctionError, match="KeyError"):
+        driver().advance_wall_clock_time(timedelta(seconds=1))
+    sending = driver(
+        processing_exception_handler="dead_letter", errors_dead_letter_queue_topic_name=DEAD
+    )
+    sending.advance_wall_clock_time(timedelta(seconds=1))
+    [letter] = sending.output_topic(DEAD, key=str, value=int).read_all()
+    assert (letter.key, letter.value, letter.timestamp) == (None, None, 1_000)
+    assert dict(letter.headers)["__streams.errors.exception"] == b"KeyError"
+    assert sending.dropped == {"failed": 1}
+
+
+def test_a_transformer_that_cannot_be_made_is_told_as_the_users_error() -> None:
+    def broken() -> ps.ValueTransformer[str, int, int]:
+        raise RuntimeError("no such file")
+
+    app = ps.Application("transformers")
+    table = app.table("in", "rows", key=str, value=int)
+    table.transform_values(broken, value=int).to_stream().to("out")
+    with pytest.raises(UserFunctionError, match="no such file"):
+        TopologyTestDriver(app).input_topic("in", key=str, value=int).pipe("k", 1)

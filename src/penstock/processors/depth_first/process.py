@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import timedelta
 from typing import Any
 
 from penstock.errors import TopologyError
-from penstock.processors.depth_first.record import Record, Shared
+from penstock.processors.depth_first.record import Context, Record, Shared
 from penstock.processors.depth_first.state import KeyValueState, TimedState
 from penstock.processors.depth_first.steps import Step
 from penstock.serdes import Serde
@@ -54,19 +54,34 @@ class Punctuator:
         """Call no more."""
         self.due = NEVER
 
-    def punctuate(self, now: int) -> bool:
-        """Call the action if it is due; True if it was called."""
-        if now < self.due:
-            return False
+    def punctuate(self, now: int) -> None:
+        """Call the action, which is due; once for all the times that were missed."""
         missed = (now - self.due) // self._interval
         self.due += (missed + 1) * self._interval
-        self._step.shared.keep(self._name, self.due)
         self._step.punctuate(self._action, now)
-        return True
 
     def finish(self) -> None:
         """Leave what the next slice needs."""
         self._step.shared.keep(self._name, self.due)
+
+
+class Timers:
+    """All punctuators of a run; a record may add to them at any time."""
+
+    def __init__(self) -> None:
+        self.by_stream_time: list[Punctuator] = []
+        self.by_wall_clock: list[Punctuator] = []
+
+    def add(self, punctuator: Punctuator) -> None:
+        """Take one in."""
+        by_time = punctuator.kind == "stream_time"
+        (self.by_stream_time if by_time else self.by_wall_clock).append(punctuator)
+
+
+def next_due(punctuators: Sequence[Punctuator], now: int) -> Punctuator | None:
+    """The one that has been due for longest; None if none is."""
+    first = min(punctuators, key=lambda each: each.due, default=None)
+    return first if first is not None and first.due <= now else None
 
 
 class Process(Step):
@@ -80,42 +95,44 @@ class Process(Step):
         application_id: str,
         partition: int,
         stores: dict[str, Any],
+        timers: Timers,
     ) -> None:
         super().__init__(node.name, shared)
         self._node = node
         self._stores = stores
+        self._timers = timers
         self.application_id = application_id
         self.partition = partition
         self.named_children: dict[str, Callable[[Record], None]] = {}
         self.punctuators: list[Punctuator] = []
         self._current: Record | None = None
         self.is_starting = False
-        self._processor: Processor[Any, Any, Any, Any] = self.call(node.supplier)
+        self.processor: Processor[Any, Any, Any, Any] = self.call(node.supplier)
 
     def start(self) -> None:
         """Run the processor's `init`, once all steps are connected."""
         self.is_starting = True
-        self.call(self._processor.init, UserContext(self))
+        self.call(self.processor.init, UserContext(self))
         self.is_starting = False
 
     def process(self, record: Record) -> None:
         before, self._current = self._current, record
-        self.shared.in_punctuator = False
         given = UserRecord(record.key, record.value, record.timestamp, record.headers)
-        self.call(self._processor.process, given)
-        self._current = before
+        try:
+            self.call(self.processor.process, given)
+        finally:
+            self._current = before
 
     def punctuate(self, action: Callable[[int], object], now: int) -> None:
-        """Run a punctuator."""
-        self.shared.in_punctuator = True
+        """Run a punctuator, in a context that has a time and no input record."""
+        self.shared.context = Context("", -1, -1, now, ())
         self.call(action, now)
-        self.shared.in_punctuator = False
 
     def keys_to_read(self, pairs: Iterable[tuple[Any, Any]]) -> dict[str, list[bytes]]:
         """The bytes of the keys that the processor says it will read for these records."""
         wanted: dict[str, list[bytes]] = {}
         for key, value in pairs:
-            for store, keys in self._processor.keys_to_read(key, value).items():
+            for store, keys in self.processor.keys_to_read(key, value).items():
                 held = self._stores.get(store)
                 if isinstance(held, UserKeyValueStore):
                     wanted.setdefault(store, []).extend(map(held.key_bytes, keys))
@@ -123,7 +140,7 @@ class Process(Step):
 
     def finish(self) -> None:
         """Close the processor."""
-        self.call(self._processor.close)
+        self.call(self.processor.close)
         for punctuator in self.punctuators:
             punctuator.finish()
 
@@ -133,7 +150,7 @@ class Process(Step):
     def record_metadata(self) -> RecordMetadata | None:
         """The input record's coordinates; None in a punctuator."""
         context = self.shared.context
-        if self.shared.in_punctuator or context.offset < 0:
+        if context.offset < 0:
             return None
         return RecordMetadata(context.topic, context.partition, context.offset)
 
@@ -186,6 +203,7 @@ class Process(Step):
         name = f"{self.name}:punctuator:{len(self.punctuators)}"
         punctuator = Punctuator(self, name, span, kind, action)
         self.punctuators.append(punctuator)
+        self._timers.add(punctuator)
         return punctuator
 
     def commit(self) -> None:
@@ -196,13 +214,13 @@ class HostedTransformer(Processor[Any, Any, Any, Any]):
     """A value transformer in a processor's place: it begins and ends as one."""
 
     def __init__(self, transformer: ValueTransformer[Any, Any, Any]) -> None:
-        self._transformer = transformer
+        self.transformer = transformer
 
     def init(self, context: ProcessorContext) -> None:
-        self._transformer.init(context)
+        self.transformer.init(context)
 
     def close(self) -> None:
-        self._transformer.close()
+        self.transformer.close()
 
 
 class UserContext:

@@ -14,7 +14,7 @@ from penstock.processors.batch import Batch
 from penstock.processors.depth_first.building import Builder
 from penstock.processors.depth_first.dead_letters import DeadLetterTopic
 from penstock.processors.depth_first.prefetch import prefetch
-from penstock.processors.depth_first.process import NEVER, Punctuator
+from penstock.processors.depth_first.process import NEVER, Punctuator, next_due
 from penstock.processors.depth_first.record import Context, DeadLetter, Headers, Record, Shared
 from penstock.processors.depth_first.state import Row
 from penstock.processors.depth_first.steps import Step
@@ -158,23 +158,24 @@ class RecordRun:
         return unprocessed(batches, frozenset(more))
 
     def _run(self, batches: Mapping[Input, Batch]) -> None:
-        shared = self._shared
-        punctuators = [each for step in self._builder.processes for each in step.punctuators]
-        on_records = [each for each in punctuators if each.kind == "stream_time"]
+        shared, timers = self._shared, self._builder.timers
         for step, record, context in self._merged(batches):
             shared.context = context
             if record.timestamp > shared.stream_time:
                 shared.stream_time = record.timestamp
             step.process(record)
-            if on_records:
-                _punctuate(on_records, shared.stream_time)
-        for step in self._builder.processes:
-            _punctuate([p for p in step.punctuators if p.kind != "stream_time"], shared.now_ms)
+            if timers.by_stream_time:
+                self._punctuate(timers.by_stream_time, shared.stream_time)
+        self._punctuate(timers.by_wall_clock, shared.now_ms)
         shared.keep(STREAM_TIME, shared.stream_time)
         if self._builder.processes:
-            punctuators = [each for step in self._builder.processes for each in step.punctuators]
-            on_clock = [each.due for each in punctuators if each.kind != "stream_time"]
-            shared.keep(WALL_CLOCK_DUE, min(on_clock, default=NEVER))
+            dues = (each.due for each in timers.by_wall_clock)
+            shared.keep(WALL_CLOCK_DUE, min(dues, default=NEVER))
+
+    def _punctuate(self, punctuators: list[Punctuator], now: int) -> None:
+        """Call what is due, the longest due first; one may schedule another that is due too."""
+        while (punctuator := next_due(punctuators, now)) is not None:
+            self._builder.punctuate(punctuator, now)
 
     def _sink(self, node: Node, application_id: str) -> Step | None:
         if not isinstance(node, SinkNode):
@@ -230,12 +231,6 @@ class RecordRun:
         for row, offset in enumerate(offsets):
             record = Record(keys[row], values[row], timestamps[row], headers[row])
             yield step, record, Context(topic, partition, offset, timestamps[row], headers[row])
-
-
-def _punctuate(punctuators: list[Punctuator], now: int) -> None:
-    """Call what is due, the longest due first."""
-    for punctuator in sorted(punctuators, key=lambda each: each.due):
-        punctuator.punctuate(now)
 
 
 def _push(heads: list[Any], number: int, queue: Iterator[tuple[Step, Record, Context]]) -> None:
