@@ -16,7 +16,15 @@ from penstock.config import Config
 from penstock.driver.events import DriverState, Event, Listener, StateChanged, Totals
 from penstock.errors import ConfigError
 from penstock.serdes import Serde
-from penstock.topology import GlobalKTable, KStream, KTable, StoreBuilder, StreamsBuilder, Topology
+from penstock.topology import (
+    GlobalKTable,
+    KStream,
+    KTable,
+    Processor,
+    StoreBuilder,
+    StreamsBuilder,
+    Topology,
+)
 from penstock.topology.changelogs import Logging
 from penstock.topology.naming import check_name
 
@@ -93,6 +101,21 @@ class Application:
     def add_state_store(self, store: StoreBuilder) -> None:
         """Add a store for processors, to be connected by its name."""
         self.builder.add_state_store(store)
+
+    def add_global_store(
+        self,
+        topic: str,
+        store: StoreBuilder,
+        processor: Callable[[], Processor[Any, Any, Any, Any]],
+        *,
+        key: type[Any] | Serde[Any] | None = None,
+        value: type[Any] | Serde[Any] | None = None,
+        name: str | None = None,
+    ) -> GlobalKTable[Any, Any]:
+        """A store that every instance holds whole, filled from a topic by a processor."""
+        return self.builder.add_global_store(
+            topic, store, processor, key=key, value=value, name=name
+        )
 
     def build(self) -> Topology:
         """The topology as it will run. Raises `TopologyError` where it cannot."""

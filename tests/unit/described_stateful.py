@@ -449,3 +449,13 @@ def processed_two_sources(b: StreamsBuilder) -> None:
 def processed_then_counted(b: StreamsBuilder) -> None:
     stream = _stream(b).process(Pass, key=str, value=str)
     stream.group_by_key().count().to_stream().to("out")
+
+
+@described
+def global_stores(b: StreamsBuilder) -> None:
+    _stream(b).to("out")
+    first, second = (ps.key_value_store(n, key=str, value=str) for n in ("first", "second"))
+    b.add_global_store("first-topic", first, Pass)
+    b.add_global_store("second-topic", second, Pass, name="keep")
+    b.global_table("names", key=str, value=str, name="names-table")
+    _stream(b, "other").process(Pass, stores=["first"], key=str, value=str).to("out-2")

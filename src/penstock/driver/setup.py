@@ -126,7 +126,7 @@ def prepare(
         for sub in topology.sub_topologies
         for topic in sub.input_topics(application_id) + sub.output_topics(application_id)
     }
-    tables = _global_tables(topology)
+    tables = _global_tables(topology, config)
     external = admin.require((touched - internal) | {table.topic for table in tables})
     partitions = {name: topic.partitions for name, topic in external.items()}
     layout = lay_out(topology, application_id, partitions)
@@ -172,10 +172,16 @@ def prepare(
     )
 
 
-def _global_tables(topology: Topology) -> tuple[GlobalOrder, ...]:
+def _global_tables(topology: Topology, config: Config) -> tuple[GlobalOrder, ...]:
     """What every instance holds whole: no task reads it, so it is in no layout."""
     return tuple(
-        GlobalOrder(store=store.name, topic=topic, persistent=store.persistent)
+        GlobalOrder(
+            store=store.name,
+            topic=topic,
+            persistent=store.persistent,
+            is_processed=sub.has_processors,
+            skips_undecodable=config.deserialization_exception_handler != "fail",
+        )
         for sub in topology.global_tables
         for store in sub.stores
         for source in sub.sources

@@ -10,6 +10,7 @@ import contextlib
 import os
 import signal
 import socket
+import subprocess
 import sys
 import tempfile
 import threading
@@ -29,6 +30,7 @@ from penstock.errors import (
 from penstock.instance import protocol
 from penstock.instance.client import Client
 from penstock.instance.clients import SharedClients
+from penstock.instance.global_processing import Programs, read_programs
 from penstock.instance.global_tables import GlobalTables
 from penstock.instance.holder import Holder
 from penstock.instance.protocol import (
@@ -78,9 +80,11 @@ class InstanceOptions:
     """A directory of its own below the state directory, for several instances on one host;
     `*` is the first that no other process holds."""
     watch_stdin: bool = False
+    programs: int = -1
+    """The file descriptor of what fills global stores, if there are processors that do."""
 
 
-def run_instance(options: InstanceOptions) -> int:
+def run_instance(options: InstanceOptions, programs: Programs | None = None) -> int:
     """Serve until told to stop or until the lease ends; the exit code says which."""
     stop = threading.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
@@ -90,7 +94,9 @@ def run_instance(options: InstanceOptions) -> int:
     coordinator = Client(options.coordinator, token=options.token, timeout_seconds=10.0)
     settings = coordinator.call("hello", Hello(instance=options.name), Settings)
     try:
-        return _serve(options, settings, coordinator, stop)
+        if options.programs >= 0:
+            programs = read_programs(options.programs)
+        return _serve(options, settings, coordinator, stop, programs)
     except PenstockError as error:
         failure = Failure(instance=options.name, fault=protocol.fault_of(error))
         coordinator.call("failed", failure, BeatReply)
@@ -98,13 +104,17 @@ def run_instance(options: InstanceOptions) -> int:
 
 
 def _serve(
-    options: InstanceOptions, settings: Settings, coordinator: Client, stop: threading.Event
+    options: InstanceOptions,
+    settings: Settings,
+    coordinator: Client,
+    stop: threading.Event,
+    programs: Programs | None,
 ) -> int:
     config = settings.config()
     lease = Lease(config.session_timeout.total_seconds())
     with _open_directory(config.state_dir, settings.application_id, options.slot) as directory:
         clients = SharedClients(config, settings.application_id)
-        tables = GlobalTables(settings.global_tables, directory, clients.logs)
+        tables = GlobalTables(settings.global_tables, directory, clients.logs, programs=programs)
         environment = TaskEnvironment(
             application_id=settings.application_id,
             config=config,
@@ -216,17 +226,37 @@ def _watch_stdin(stop: threading.Event) -> None:
     stop.set()
 
 
-def instance_command(name: str, coordinator: str, *, slot: str, watch_stdin: bool) -> list[str]:
-    """The command line of an instance; its token goes into the environment, not here."""
-    options = InstanceOptions(
-        name=name, coordinator=coordinator, token="", slot=slot, watch_stdin=watch_stdin
-    )
-    encoded = msgspec.json.encode(options).decode()
-    return [sys.executable, "-m", "penstock.instance.process", encoded]
+def start_instance(
+    options: InstanceOptions, *, programs: bytes, stdin: int, stdout: int | None = None
+) -> subprocess.Popen[bytes]:
+    """Start an instance in a process and a session of its own.
+
+    Its token goes into the environment and not into its command line, which all users can see;
+    `programs`, if there are any, into a file that has no name.
+    """
+    with contextlib.ExitStack() as stack:
+        passed: list[int] = []
+        if programs:
+            file = stack.enter_context(tempfile.TemporaryFile())
+            file.write(programs)
+            file.flush()
+            passed.append(file.fileno())
+        told = replace(options, token="", programs=passed[0] if passed else -1)
+        command = ["-m", "penstock.instance.process", msgspec.json.encode(told).decode()]
+        return subprocess.Popen(
+            [sys.executable, *command],
+            stdin=stdin,
+            stdout=stdout,
+            env={**os.environ, TOKEN_VARIABLE: options.token},
+            pass_fds=passed,
+            # Neither Ctrl-C in a terminal nor Spark, which kills a worker with its whole process
+            # group, is to end it: it is told to stop, or ends by its lease.
+            start_new_session=True,
+        )
 
 
 def main(arguments: list[str]) -> int:
-    """`python -m penstock.instance.process OPTIONS`, as `instance_command` gives it."""
+    """`python -m penstock.instance.process OPTIONS`, as `start_instance` calls it."""
     token = os.environ.pop(TOKEN_VARIABLE, "")
     if not token:
         raise InstanceError(f"{TOKEN_VARIABLE} is not set", hint="The driver sets it")

@@ -19,7 +19,7 @@ from penstock.serdes import Serde, serde_of
 from penstock.testing.queues import Queues
 from penstock.testing.stores import DriverState, StoreView
 from penstock.testing.topics import InputTopic, OutputTopic, RawRecord
-from penstock.topology import ProcessNode, StoreSpec, SubTopology, Topology
+from penstock.topology import StoreSpec, SubTopology, Topology
 
 K = TypeVar("K")
 V = TypeVar("V")
@@ -72,11 +72,7 @@ class TopologyTestDriver:
         self._now_ms = 0
         sinks = [sink for sub in topology.sub_topologies for sink in sub.sinks]
         self._names_topics = any(sink.topic_of is not None for sink in sinks)
-        self._ticking = [
-            sub
-            for sub in topology.sub_topologies
-            if any(isinstance(node, ProcessNode) for node in sub.nodes)
-        ]
+        self._ticking = [sub for sub in topology.sub_topologies if sub.has_processors]
         self._offsets: Counter[str] = Counter()
         self._written: defaultdict[str, deque[RawRecord]] = defaultdict(deque)
         # Processors schedule their punctuators now, as they would when the application starts.

@@ -9,7 +9,14 @@ from penstock.errors import TopologyError
 from penstock.topology import diagram
 from penstock.topology.describe import describe
 from penstock.topology.naming import repartition_topic
-from penstock.topology.nodes import Node, SinkNode, SourceNode, StoreSpec
+from penstock.topology.nodes import (
+    Node,
+    ProcessNode,
+    SinkNode,
+    SourceNode,
+    StoreSpec,
+    TableTransformValuesNode,
+)
 
 
 @dataclass(frozen=True)
@@ -37,6 +44,11 @@ class SubTopology:
     def is_global(self) -> bool:
         """Whether it only fills a global table: every instance runs it, and no task."""
         return any(store.is_global for store in self.stores)
+
+    @property
+    def has_processors(self) -> bool:
+        """Whether it runs processors or transformers of the user's, which may have timers."""
+        return any(isinstance(node, ProcessNode | TableTransformValuesNode) for node in self.nodes)
 
     @property
     def sinks(self) -> tuple[SinkNode, ...]:

@@ -161,7 +161,8 @@ class Builder:
         partition: int,
     ) -> None:
         self._application_id = application_id
-        self._partition = partition
+        # What fills a global store runs on every instance, and in no task.
+        self._partition = -1 if sub_topology.is_global else partition
         self.processes: list[Process] = []
         self.timers = Timers()
         self._sub = sub_topology

@@ -197,6 +197,11 @@ class Process(Step):
         self, interval: timedelta, kind: PunctuationType, action: Callable[[int], object]
     ) -> Punctuator:
         """Call `action(time)` every `interval`."""
+        if self.partition < 0:
+            raise TopologyError(
+                f"The processor {self.name} of a global store schedules a call",
+                hint="It is only run for the records of its topic; schedule it in another one",
+            )
         span = int(interval / _MILLISECOND)
         if span < 1:
             raise TopologyError(f"The step {self.name} schedules a call every {interval}")
