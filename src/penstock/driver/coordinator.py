@@ -16,7 +16,7 @@ from penstock.coordination.members import Member, Members
 from penstock.errors import InstanceError, PenstockError
 from penstock.instance import protocol
 from penstock.instance.client import Client, ClientCache
-from penstock.instance.process import InstanceOptions, start_instance
+from penstock.instance.process import InstanceOptions
 from penstock.instance.protocol import (
     Beat,
     BeatReply,
@@ -30,6 +30,7 @@ from penstock.instance.protocol import (
     Settings,
 )
 from penstock.instance.server import Server
+from penstock.pipeline.instances import start_instance
 
 _log = logging.getLogger("penstock.driver")
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import pickle
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
@@ -21,18 +19,6 @@ Programs = Mapping[str, SubTopology]
 
 _TIME_BYTES = 8
 _PAGE_ENTRIES = 1_000
-
-
-def read_programs(descriptor: int) -> Programs:
-    """The programs that whoever started this process left behind a file descriptor.
-
-    They hold the user's functions, so they are pickled; and so they come from the parent process
-    and never through a socket.
-    """
-    with os.fdopen(descriptor, "rb") as file:
-        file.seek(0)
-        subs: tuple[SubTopology, ...] = pickle.load(file)  # noqa: S301 - from our own parent
-    return programs_of(subs)
 
 
 def programs_of(subs: Iterable[SubTopology]) -> Programs:

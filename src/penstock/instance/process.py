@@ -10,7 +10,6 @@ import contextlib
 import os
 import signal
 import socket
-import subprocess
 import sys
 import tempfile
 import threading
@@ -18,8 +17,6 @@ import time
 from dataclasses import dataclass, replace
 from datetime import timedelta
 from pathlib import Path
-
-import msgspec
 
 from penstock.errors import (
     InstanceError,
@@ -30,7 +27,7 @@ from penstock.errors import (
 from penstock.instance import protocol
 from penstock.instance.client import Client
 from penstock.instance.clients import SharedClients
-from penstock.instance.global_processing import Programs, read_programs
+from penstock.instance.global_processing import Programs
 from penstock.instance.global_tables import GlobalTables
 from penstock.instance.holder import Holder
 from penstock.instance.protocol import (
@@ -80,8 +77,6 @@ class InstanceOptions:
     """A directory of its own below the state directory, for several instances on one host;
     `*` is the first that no other process holds."""
     watch_stdin: bool = False
-    programs: int = -1
-    """The file descriptor of what fills global stores, if there are processors that do."""
 
 
 def run_instance(options: InstanceOptions, programs: Programs | None = None) -> int:
@@ -94,8 +89,6 @@ def run_instance(options: InstanceOptions, programs: Programs | None = None) -> 
     coordinator = Client(options.coordinator, token=options.token, timeout_seconds=10.0)
     settings = coordinator.call("hello", Hello(instance=options.name), Settings)
     try:
-        if options.programs >= 0:
-            programs = read_programs(options.programs)
         return _serve(options, settings, coordinator, stop, programs)
     except PenstockError as error:
         failure = Failure(instance=options.name, fault=protocol.fault_of(error))
@@ -226,43 +219,13 @@ def _watch_stdin(stop: threading.Event) -> None:
     stop.set()
 
 
-def start_instance(
-    options: InstanceOptions, *, programs: bytes, stdin: int, stdout: int | None = None
-) -> subprocess.Popen[bytes]:
-    """Start an instance in a process and a session of its own.
-
-    Its token goes into the environment and not into its command line, which all users can see;
-    `programs`, if there are any, into a file that has no name.
-    """
-    with contextlib.ExitStack() as stack:
-        passed: list[int] = []
-        if programs:
-            file = stack.enter_context(tempfile.TemporaryFile())
-            file.write(programs)
-            file.flush()
-            passed.append(file.fileno())
-        told = replace(options, token="", programs=passed[0] if passed else -1)
-        command = ["-m", "penstock.instance.process", msgspec.json.encode(told).decode()]
-        return subprocess.Popen(
-            [sys.executable, *command],
-            stdin=stdin,
-            stdout=stdout,
-            env={**os.environ, TOKEN_VARIABLE: options.token},
-            pass_fds=passed,
-            # Neither Ctrl-C in a terminal nor Spark, which kills a worker with its whole process
-            # group, is to end it: it is told to stop, or ends by its lease.
-            start_new_session=True,
-        )
-
-
-def main(arguments: list[str]) -> int:
-    """`python -m penstock.instance.process OPTIONS`, as `start_instance` calls it."""
+def options_of(arguments: list[str]) -> InstanceOptions:
+    """The options on the command line, with the token from the environment."""
     token = os.environ.pop(TOKEN_VARIABLE, "")
     if not token:
         raise InstanceError(f"{TOKEN_VARIABLE} is not set", hint="The driver sets it")
-    options = decoder(InstanceOptions).decode(arguments[0])
-    return run_instance(replace(options, token=token))
+    return replace(decoder(InstanceOptions).decode(arguments[0]), token=token)
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    sys.exit(run_instance(options_of(sys.argv[1:])))

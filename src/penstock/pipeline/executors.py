@@ -13,7 +13,8 @@ import time
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
-from penstock.instance.process import InstanceOptions, start_instance
+from penstock.instance.process import InstanceOptions
+from penstock.pipeline.instances import start_instance
 from penstock.pipeline.session import Session
 
 _log = logging.getLogger("penstock.driver")
