@@ -5,15 +5,17 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
+import re
 import secrets
 import signal
 import threading
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from types import FrameType, TracebackType
-from typing import Any, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from penstock.config import Config
-from penstock.driver.events import DriverState, Event, Listener, StateChanged, Totals
+from penstock.driver.events import DriverState, Event, Listener, Notice, StateChanged, Totals
 from penstock.errors import ConfigError
 from penstock.serdes import Serde
 from penstock.topology import (
@@ -27,6 +29,9 @@ from penstock.topology import (
 )
 from penstock.topology.changelogs import Logging
 from penstock.topology.naming import check_name
+
+if TYPE_CHECKING:
+    from penstock.driver.driver import Driver
 
 K = TypeVar("K")
 V = TypeVar("V")
@@ -60,14 +65,14 @@ class Application:
 
     def stream(
         self,
-        topic: str | Sequence[str],
+        topic: str | Sequence[str] | re.Pattern[str],
         *,
         key: type[K] | Serde[K],
         value: type[V] | Serde[V],
         timestamp: Callable[[K, V, int], int] | None = None,
         name: str | None = None,
     ) -> KStream[K, V]:
-        """The records of a topic, or of several, as a stream."""
+        """The records of a topic, of several, or of all that match a pattern, as a stream."""
         return self.builder.stream(topic, key=key, value=value, timestamp=timestamp, name=name)
 
     def table(
@@ -210,24 +215,38 @@ class Application:
         self._change("stopped")
 
     def _drive(self, topology: Topology) -> None:
-        """Open the driver's parts one after the other, loop, and close them in reverse."""
+        """Drive until it is to stop, and anew whenever other topics match a pattern."""
         # Spark takes a second to import; those who only describe a topology need not wait for it.
         from penstock.driver.opening import OpeningOrder, open_driver
+        from penstock.driver.watch import InputsChangedError
 
+        self.totals = Totals()
+        while True:
+            order = OpeningOrder(
+                application_id=self.application_id,
+                config=self.config,
+                topology=topology,
+                listener=self._tell,
+                token=secrets.token_hex(32),
+                should_stop=self._stop.is_set,
+            )
+            try:
+                self._drive_once(partial(open_driver, order))
+            except InputsChangedError as change:
+                _log.warning("%s", change)
+                self._tell(Notice(text=str(change)))
+                self._change("starting")
+            else:
+                return
+
+    def _drive_once(self, open_one: Callable[..., Driver | None]) -> None:
+        """Open the driver's parts one after the other, loop, and close them in reverse."""
         should_stop = self._stop.is_set
-        order = OpeningOrder(
-            application_id=self.application_id,
-            config=self.config,
-            topology=topology,
-            listener=self._tell,
-            token=secrets.token_hex(32),
-            should_stop=should_stop,
-        )
         with contextlib.ExitStack() as stack:
-            driver = open_driver(order, stack=stack)
+            driver = open_one(stack=stack)
             if driver is None:
                 return
-            self.totals = driver.totals
+            driver.totals = self.totals
             self._change("restoring")
             driver.run(lambda: should_stop() or driver.is_ready())
             if not should_stop():

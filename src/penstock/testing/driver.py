@@ -20,6 +20,7 @@ from penstock.testing.queues import Queues
 from penstock.testing.stores import DriverState, StoreView
 from penstock.testing.topics import InputTopic, OutputTopic, RawRecord
 from penstock.topology import StoreSpec, SubTopology, Topology
+from penstock.topology.patterns import matching, patterns_of, with_topics
 
 K = TypeVar("K")
 V = TypeVar("V")
@@ -56,7 +57,11 @@ class TopologyTestDriver:
         else:
             topology, config, self._id = program, Config(), APPLICATION_ID
         self.dropped: Counter[str] = Counter()
-        self._readers = _readers(topology, self._id)
+        self._topology = topology
+        self._patterns = patterns_of(topology)
+        self._matched: set[str] = set()
+        self._readers: dict[str, SubTopology] = {}
+        self._find_readers(_outputs(topology, self._id))
         self._specs = {spec.name: spec for spec in topology.stores}
         self._limits = Limits(
             cache_max_bytes=config.statestore_cache_max_bytes,
@@ -88,6 +93,7 @@ class TopologyTestDriver:
         advance: timedelta = timedelta(0),
     ) -> InputTopic[K, V]:
         """A topic to put records into; its clock starts at `start_ms` and advances per record."""
+        self._find_readers([topic])
         _check_known(topic, self._readers)
         return InputTopic(
             topic,
@@ -147,6 +153,7 @@ class TopologyTestDriver:
         while True:
             for record in written:
                 self._written[record.topic].append(record)
+                self._find_readers([record.topic])
                 if record.topic in self._readers:
                     waiting.add(record)
             following = waiting.take()
@@ -162,6 +169,13 @@ class TopologyTestDriver:
         written = self._commit(sub_topology, run)
         self._offsets[record.topic] += 1
         return written
+
+    def _find_readers(self, topics: Iterable[str]) -> None:
+        """Know who reads topics; one that matches a pattern is there as soon as it is named."""
+        new = matching(self._patterns, topics, self._id) - self._matched
+        if new or not self._readers:
+            self._matched |= new
+            self._readers = _readers(with_topics(self._topology, self._matched), self._id)
 
     def _start(self, sub_topology: SubTopology) -> Run:
         return start_slice(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Sequence
 from datetime import timedelta
 from typing import Any, TypeVar
@@ -12,7 +13,7 @@ from penstock.topology.changelogs import Logging, changelog_config, is_logged
 from penstock.topology.draft import Draft, Names
 from penstock.topology.flow import Flow
 from penstock.topology.graph import Topology
-from penstock.topology.naming import check_name
+from penstock.topology.naming import check_name, pattern_name
 from penstock.topology.nodes import AggregateNode, ProcessNode, SourceNode, StoreSpec
 from penstock.topology.processor import Processor, StoreBuilder
 from penstock.topology.streams import GlobalKTable, KStream
@@ -41,21 +42,26 @@ class StreamsBuilder:
 
     def stream(
         self,
-        topic: str | Sequence[str],
+        topic: str | Sequence[str] | re.Pattern[str],
         *,
         key: type[K] | Serde[K],
         value: type[V] | Serde[V],
         timestamp: Callable[[K, V, int], int] | None = None,
         name: str | None = None,
     ) -> KStream[K, V]:
-        """The stream of a topic's records (or of several topics').
+        """The stream of a topic's records, of several topics', or of all that match a pattern.
+
+        A pattern must match a topic's whole name. Topics that come to match later are read too.
 
         `timestamp(key, value, kafka_timestamp)` gives a record's time in milliseconds; a record of
         a negative time is dropped. Without it the time is Kafka's. A second stream of the same
         topics is the first one.
         """
-        topics = (topic,) if isinstance(topic, str) else tuple(topic)
-        if not topics:
+        pattern = topic if isinstance(topic, re.Pattern) else None
+        topics: tuple[str, ...] = ()
+        if not isinstance(topic, re.Pattern):
+            topics = (topic,) if isinstance(topic, str) else tuple(topic)
+        if not topics and pattern is None:
             raise TopologyError("A stream needs a topic")
         for each in topics:
             check_name(each, "topic")
@@ -67,12 +73,14 @@ class StreamsBuilder:
             SourceNode(
                 name=self._draft.step_name(name, "KSTREAM-SOURCE-"),
                 topics=topics,
+                pattern=pattern,
                 key_serde=key_serde,
                 value_serde=value_serde,
                 timestamp=timestamp,
             )
         )
-        return KStream(Flow(self._draft, step, key_serde, value_serde, origin=topics[0]))
+        origin = topics[0] if pattern is None else pattern_name(pattern)
+        return KStream(Flow(self._draft, step, key_serde, value_serde, origin=origin))
 
     def table(
         self,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
@@ -36,9 +37,13 @@ class Node:
 
 @dataclass(frozen=True, kw_only=True)
 class SourceNode(Node):
-    """Reads topics; of a repartition topic the name lacks the application's prefix."""
+    """Reads topics; of a repartition topic the name lacks the application's prefix.
+
+    With a `pattern` the topics are those that match it, once it is known which there are.
+    """
 
     topics: tuple[str, ...]
+    pattern: re.Pattern[str] | None = None
     key_serde: Serde[Any]
     value_serde: Serde[Any]
     repartition: bool = False
