@@ -137,7 +137,10 @@ def prepare(
         for topic in sub.input_topics(application_id) + sub.output_topics(application_id)
     }
     tables = _global_tables(topology, config)
-    external = admin.require((touched - internal) | {table.topic for table in tables})
+    named = {table.topic for table in tables}
+    if config.errors_dead_letter_queue_topic_name:
+        named.add(config.errors_dead_letter_queue_topic_name)
+    external = admin.require((touched - internal) | named)
     partitions = {name: topic.partitions for name, topic in external.items()}
     layout = lay_out(topology, application_id, partitions)
     manifest = manifest_of(topology, application_id, layout.widths)
