@@ -14,7 +14,7 @@ from functools import partial
 from types import FrameType, TracebackType
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
-from penstock.config import Config
+from penstock.config import Config, TimestampRule
 from penstock.driver.events import DriverState, Event, Listener, Notice, StateChanged, Totals
 from penstock.errors import ConfigError
 from penstock.serdes import Serde
@@ -69,7 +69,7 @@ class Application:
         *,
         key: type[K] | Serde[K],
         value: type[V] | Serde[V],
-        timestamp: Callable[[K, V, int], int] | None = None,
+        timestamp: Callable[[K, V, int], int] | TimestampRule | None = None,
         name: str | None = None,
     ) -> KStream[K, V]:
         """The records of a topic, of several, or of all that match a pattern, as a stream."""
@@ -124,7 +124,7 @@ class Application:
 
     def build(self) -> Topology:
         """The topology as it will run. Raises `TopologyError` where it cannot."""
-        return self.builder.build()
+        return self.builder.build().with_times(self.config.default_timestamp_extractor)
 
     def describe(self) -> str:
         """Kafka Streams' text for the topology."""

@@ -7,6 +7,7 @@
       TopologyChangedError             the program does not fit the state that an earlier one left
       UserFunctionError                a function of the user's raised
       DeserializationError             a record's key or value cannot be decoded
+      TimestampError                   a record has no valid time
       BufferFullError                  a suppress buffer that may not emit early is full
       SchemaRegistryError              a schema registry does not answer, or refuses a schema
       KafkaError                       Kafka, or something in it, is not as needed
@@ -101,6 +102,10 @@ class UserFunctionError(PenstockError):
 
 class DeserializationError(PenstockError):
     """A record's key or value cannot be decoded with the serde that the topology names."""
+
+
+class TimestampError(PenstockError):
+    """A record's time is before 1970, and nothing says what to make of that."""
 
 
 class BufferFullError(PenstockError):

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 import penstock as ps
-from penstock.errors import ConfigError, DeserializationError, UserFunctionError
+from penstock.errors import ConfigError, DeserializationError, TimestampError, UserFunctionError
 from penstock.testing import TopologyTestDriver
 
 DEAD = "dead-letters"
@@ -157,3 +157,39 @@ def test_a_transformer_that_cannot_be_made_is_told_as_the_users_error() -> None:
     table.transform_values(broken, value=int).to_stream().to("out")
     with pytest.raises(UserFunctionError, match="no such file"):
         TopologyTestDriver(app).input_topic("in", key=str, value=int).pipe("k", 1)
+
+
+def times(driver: TopologyTestDriver) -> list[int]:
+    return [row.timestamp for row in driver.output_topic("copy", key=str, value=int).read_all()]
+
+
+def pipe_times(app: ps.Application, *timestamps: int) -> TopologyTestDriver:
+    driver = TopologyTestDriver(app)
+    driver.advance_wall_clock_time(timedelta(milliseconds=77))
+    for time in timestamps:
+        driver.input_topic("in", key=str, value=int).pipe("k", 1, timestamp=time)
+    return driver
+
+
+def test_the_default_extractor_decides_what_a_negative_time_becomes() -> None:
+    with pytest.raises(TimestampError, match="time is -1"):
+        pipe_times(application(), 5, -1)
+    skipping = pipe_times(application(default_timestamp_extractor="skip"), 5, -1, 7)
+    assert (times(skipping), skipping.dropped) == ([5, 7], {"negative_timestamp": 1})
+    # The latest of the partition, also if that was in an earlier slice.
+    latest = application(default_timestamp_extractor="partition_time")
+    assert times(pipe_times(latest, 5, -1, 3, -1, 9, -1)) == [5, 5, 3, 5, 9, 9]
+    with pytest.raises(TimestampError):
+        pipe_times(latest, -1)
+    assert times(pipe_times(application(default_timestamp_extractor="wall_clock"), 5)) == [77]
+    doubled = application(default_timestamp_extractor=lambda key, value, time: 2 * time)
+    assert times(pipe_times(doubled, 4)) == [8]
+
+
+def test_a_sources_own_extractor_comes_before_the_default() -> None:
+    app = ps.Application("own", default_timestamp_extractor="wall_clock")
+    app.stream("in", key=str, value=int, timestamp="skip").to("copy")
+    assert times(pipe_times(app, 5, -1)) == [5]
+    app = ps.Application("own", default_timestamp_extractor="wall_clock")
+    app.stream("in", key=str, value=int, timestamp=lambda key, value, time: 3).to("copy")
+    assert times(pipe_times(app, 5)) == [3]

@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from datetime import timedelta
 from typing import Any, TypeVar
 
+from penstock.config import TimestampRule
 from penstock.errors import TopologyError
 from penstock.serdes import Serde, serde_of
 from penstock.topology.changelogs import Logging, changelog_config, is_logged
@@ -46,7 +47,7 @@ class StreamsBuilder:
         *,
         key: type[K] | Serde[K],
         value: type[V] | Serde[V],
-        timestamp: Callable[[K, V, int], int] | None = None,
+        timestamp: Callable[[K, V, int], int] | TimestampRule | None = None,
         name: str | None = None,
     ) -> KStream[K, V]:
         """The stream of a topic's records, of several topics', or of all that match a pattern.
@@ -54,7 +55,8 @@ class StreamsBuilder:
         A pattern must match a topic's whole name. Topics that come to match later are read too.
 
         `timestamp(key, value, kafka_timestamp)` gives a record's time in milliseconds; a record of
-        a negative time is dropped. Without it the time is Kafka's. A second stream of the same
+        a negative time is dropped. A rule such as "wall_clock" does so too; without either the
+        option `default_timestamp_extractor` does. A second stream of the same
         topics is the first one.
         """
         pattern = topic if isinstance(topic, re.Pattern) else None
@@ -76,7 +78,8 @@ class StreamsBuilder:
                 pattern=pattern,
                 key_serde=key_serde,
                 value_serde=value_serde,
-                timestamp=timestamp,
+                timestamp=timestamp if callable(timestamp) else None,
+                time_rule=None if callable(timestamp) else timestamp,
             )
         )
         origin = topics[0] if pattern is None else pattern_name(pattern)

@@ -315,7 +315,7 @@ def _read_by_both(one: SourceNode, other: SourceNode) -> str | None:
 
 
 def _reading(source: SourceNode) -> tuple[object, ...]:
-    return source.key_serde, source.value_serde, source.timestamp
+    return source.key_serde, source.value_serde, source.timestamp, source.time_rule
 
 
 def _check_functions(node: Node) -> None:

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
 from functools import cached_property
+from typing import Any
 
+from penstock.config import TimestampRule
 from penstock.errors import TopologyError
 from penstock.topology import diagram
 from penstock.topology.describe import describe
@@ -113,6 +116,15 @@ class Topology:
         subs = self.sub_topologies + self.global_tables
         return tuple(store for sub in subs for store in sub.stores)
 
+    def with_times(self, default: TimestampRule | Callable[[Any, Any, int], int]) -> Topology:
+        """The topology whose sources take a record's time so, if they do not say how.
+
+        Repartition topics and global tables keep the time that a record has.
+        """
+        return replace(
+            self, sub_topologies=tuple(_with_times(sub, default) for sub in self.sub_topologies)
+        )
+
     def sub_topology(self, name: str) -> SubTopology:
         """The sub-topology of that durable name."""
         for sub in self.sub_topologies:
@@ -120,6 +132,23 @@ class Topology:
                 return sub
         known = ", ".join(sub.name for sub in self.sub_topologies)
         raise TopologyError(f"There is no sub-topology {name!r}", hint=f"There are: {known}")
+
+
+def _with_times(
+    sub: SubTopology, default: TimestampRule | Callable[[Any, Any, int], int]
+) -> SubTopology:
+    def timed(node: Node) -> Node:
+        if not isinstance(node, SourceNode) or node.repartition:
+            return node
+        if node.timestamp is not None or node.time_rule is not None:
+            return node
+        if callable(default):
+            return replace(node, timestamp=default)
+        return replace(node, time_rule=default)
+
+    nodes = tuple(timed(node) for node in sub.nodes)
+    sources = tuple(node for node in nodes if isinstance(node, SourceNode))
+    return replace(sub, nodes=nodes, sources=sources)
 
 
 def full_topic(node: SourceNode | SinkNode, topic: str, application_id: str) -> str:

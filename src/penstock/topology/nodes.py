@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+from penstock.config import TimestampRule
 from penstock.serdes import BytesSerde, Serde
 from penstock.topology.processor import Processor, ValueTransformer
 from penstock.topology.suppression import BufferLimits
@@ -49,6 +50,8 @@ class SourceNode(Node):
     repartition: bool = False
     timestamp: Callable[[Any, Any, int], int] | None = None
     """A record's time from its key, its value and the time that Kafka has for it."""
+    time_rule: TimestampRule | None = None
+    """Without such a function: what a record's time is. None drops records of a negative one."""
 
 
 @dataclass(frozen=True, kw_only=True)

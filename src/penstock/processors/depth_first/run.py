@@ -143,6 +143,7 @@ class RecordRun:
         }
         prefetch(self._builder, self._sub, [(self._sources[n[0]], b) for n, b in batches.items()])
         self._run(batches)
+        self._keep_partition_times(batches)
         for flush in self._builder.flushers:
             flush()
         for finish in self._builder.finishers:
@@ -154,6 +155,12 @@ class RecordRun:
             metadata=self._shared.metadata,
             ends=ends,
         )
+
+    def _keep_partition_times(self, batches: Mapping[Input, Batch]) -> None:
+        for name, batch in batches.items():
+            if self._sources[name[0]].time_rule == "partition_time" and len(batch):
+                latest = self._shared.recall(_partition_time(name), -1)
+                self._shared.keep(_partition_time(name), max(latest, int(batch.timestamps.max())))
 
     def _ends(self, more: Collection[Input]) -> dict[Input, int]:
         """Where inputs stop that must wait for one which has more; usually none has."""
@@ -205,6 +212,8 @@ class RecordRun:
             on_bad_record=self._limits.on_bad_record,
             dropped=self._shared.dropped if counts else Counter(),
             on_bad=on_bad,
+            now_ms=self._shared.now_ms,
+            partition_time=self._shared.recall(_partition_time(name), -1),
         )
 
     def _write_dead_letter(
@@ -238,6 +247,10 @@ class RecordRun:
         for row, offset in enumerate(offsets):
             record = Record(keys[row], values[row], timestamps[row], headers[row])
             yield step, record, Context(topic, partition, offset, timestamps[row], headers[row])
+
+
+def _partition_time(name: Input) -> str:
+    return f"{name[0]}-{name[1]}:partition-time"
 
 
 def _push(heads: list[Any], number: int, queue: Iterator[tuple[Step, Record, Context]]) -> None:
