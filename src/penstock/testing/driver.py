@@ -46,7 +46,8 @@ class TopologyTestDriver:
     {'a': 2}
 
     Raises what the application would: `UserFunctionError`, `DeserializationError`; the record that
-    caused it leaves no trace.
+    caused it leaves no trace. And `ValueNotPutError`, where a processor changes a value that a
+    store gave it and does not put it back.
     """
 
     __test__ = False
@@ -69,6 +70,7 @@ class TopologyTestDriver:
             on_processing_error=config.processing_exception_handler,
             on_production_error=config.production_exception_handler,
             dead_letter_topic=config.errors_dead_letter_queue_topic_name or None,
+            watches_values=True,
             dead_letters_of_dropped=config.dead_letter_dropped_records,
             partition_counts=dict.fromkeys(_outputs(topology, self._id), 1),
         )

@@ -15,6 +15,7 @@ from penstock.processors.depth_first.foreign_keys import (
     Subscribe,
 )
 from penstock.processors.depth_first.global_joins import GlobalJoin
+from penstock.processors.depth_first.handed_out import HandedOut
 from penstock.processors.depth_first.joins import (
     JoinTimes,
     JoinWindow,
@@ -323,9 +324,11 @@ class Builder:
         return self._foreign_key(node)
 
     def _process(self, node: ProcessNode) -> Process:
-        stores = {name: self._user_store(name) for name in node.reads}
+        handed = HandedOut(node.name) if self._limits.watches_values else None
+        stores = {name: self._user_store(name, handed) for name in node.reads}
         for spec in node.global_stores:
-            stores[spec.name] = UserGlobalStore(self._shared, spec, self._key_value(spec.name))
+            state = self._key_value(spec.name)
+            stores[spec.name] = UserGlobalStore(UserKeyValueStore(self._shared, spec, state))
         step = Process(
             self._shared,
             node,
@@ -333,17 +336,18 @@ class Builder:
             partition=self._partition,
             stores=stores,
             timers=self.timers,
+            handed=handed,
         )
         self.processes.append(step)
         self.finishers.append(step.finish)
         return step
 
-    def _user_store(self, name: str) -> object:
+    def _user_store(self, name: str, handed: HandedOut | None) -> object:
         spec = self._sub.store(name)
         if spec.kind == "key_value":
-            return UserKeyValueStore(self._shared, spec, self._key_value(name))
+            return UserKeyValueStore(self._shared, spec, self._key_value(name), handed)
         kind = UserSessionStore if spec.kind == "session" else UserWindowStore
-        store = kind(self._shared, spec, self._timed(name))
+        store = kind(self._shared, spec, self._timed(name), handed)
         self.finishers.append(store.finish)
         return store
 
@@ -448,7 +452,7 @@ class Builder:
         step = TableTransformValues(
             node.name,
             self._shared,
-            host.processor.transformer.transform,
+            host.watched(host.processor.transformer.transform),
             parent=self._view(node.parent),
             sends_old=self._sends_old(node),
             skips_nothing=False,

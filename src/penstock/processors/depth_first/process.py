@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import timedelta
+from functools import partial
 from typing import Any
 
 from penstock.errors import TopologyError
+from penstock.processors.depth_first.handed_out import HandedOut
 from penstock.processors.depth_first.record import Context, Record, Shared
-from penstock.processors.depth_first.state import KeyValueState, TimedState, after_prefix
+from penstock.processors.depth_first.state import KeyValueState, Stored, TimedState, after_prefix
 from penstock.processors.depth_first.steps import Step
 from penstock.serdes import Serde
 from penstock.topology import ProcessNode, StoreSpec
@@ -96,11 +98,13 @@ class Process(Step):
         partition: int,
         stores: dict[str, Any],
         timers: Timers,
+        handed: HandedOut | None = None,
     ) -> None:
         super().__init__(node.name, shared)
         self._node = node
         self._stores = stores
         self._timers = timers
+        self._handed = handed
         self.application_id = application_id
         self.partition = partition
         self.named_children: dict[str, Callable[[Record], None]] = {}
@@ -122,11 +126,28 @@ class Process(Step):
             self.call(self.processor.process, given)
         finally:
             self._current = before
+        if self._handed is not None:
+            self._handed.check()
 
     def punctuate(self, action: Callable[[int], object], now: int) -> None:
         """Run a punctuator, in a context that has a time and no input record."""
         self.shared.context = Context("", -1, -1, now, ())
         self.call(action, now)
+        if self._handed is not None:
+            self._handed.check()
+
+    def watched(self, function: Callable[..., Any]) -> Callable[..., Any]:
+        """The function, of this processor's, after each call of which its values are looked at."""
+        handed = self._handed
+        if handed is None:
+            return function
+
+        def call(*arguments: Any) -> Any:
+            result = function(*arguments)
+            handed.check()
+            return result
+
+        return call
 
     def keys_to_read(self, pairs: Iterable[tuple[Any, Any]]) -> dict[str, list[bytes]]:
         """The bytes of the keys that the processor says it will read for these records."""
@@ -262,17 +283,25 @@ class UserContext:
 class UserKeyValueStore:
     """A key-value store in a processor's hands."""
 
-    def __init__(self, shared: Shared, spec: StoreSpec, state: KeyValueState) -> None:
+    def __init__(
+        self,
+        shared: Shared,
+        spec: StoreSpec,
+        state: KeyValueState,
+        handed: HandedOut | None = None,
+    ) -> None:
         self._shared = shared
         self._spec = spec
         self._state = state
+        self._handed = handed
         self._keys: Serde[Any] = spec.key_serde
         self._values: Serde[Any] = spec.value_serde
 
     def get(self, key: Any) -> Any:
         """The value of a key."""
-        stored = self._state.get(self.key_bytes(key))
-        return None if stored is None else self._values.deserialize(stored.value)
+        name = self.key_bytes(key)
+        stored = self._state.get(name)
+        return None if stored is None else self._value(name, stored)
 
     def put(self, key: Any, value: Any) -> None:
         """Set a key, or delete it with None."""
@@ -309,9 +338,20 @@ class UserKeyValueStore:
         """The entries whose key's bytes begin so."""
         return self._entries(prefix, after_prefix(prefix))
 
+    def approximate_num_entries(self) -> int:
+        """How many entries there are; all of them are read for it."""
+        return sum(1 for _ in self._state.range(None, None))
+
     def _entries(self, first: bytes | None, last: bytes | None) -> Iterator[tuple[Any, Any]]:
         for key, stored in list(self._state.range(first, last)):
-            yield self._keys.deserialize(key), self._values.deserialize(stored.value)
+            yield self._keys.deserialize(key), self._value(key, stored)
+
+    def _value(self, name: bytes, stored: Stored) -> Any:
+        if self._handed is None:
+            return self._values.deserialize(stored.value)
+        current = partial(self._state.peek, name)
+        key = self._keys.deserialize(name)
+        return self._handed.give(self._spec.name, key, stored, self._values, current)
 
     def key_bytes(self, key: Any) -> bytes:
         """A key's bytes."""
@@ -324,21 +364,28 @@ class UserKeyValueStore:
 class UserGlobalStore:
     """A global table's store in a processor's hands: to be looked into, and written by nobody."""
 
-    def __init__(self, shared: Shared, spec: StoreSpec, state: KeyValueState) -> None:
-        self._store = UserKeyValueStore(shared, spec, state)
-
-    def get(self, key: Any) -> Any:
-        """The value of a key."""
-        return self._store.get(key)
+    def __init__(self, store: UserKeyValueStore) -> None:
+        self.get = store.get
+        self.range = store.range
+        self.all = store.all
+        self.prefix_scan = store.prefix_scan
+        self.approximate_num_entries = store.approximate_num_entries
 
 
 class UserTimedStore:
     """A window or session store in a processor's hands."""
 
-    def __init__(self, shared: Shared, spec: StoreSpec, state: TimedState) -> None:
+    def __init__(
+        self,
+        shared: Shared,
+        spec: StoreSpec,
+        state: TimedState,
+        handed: HandedOut | None = None,
+    ) -> None:
         self._shared = shared
         self._spec = spec
         self._state = state
+        self._handed = handed
         state.stream_time = shared.recall(f"{spec.name}:time", -1)
 
     def finish(self) -> None:
@@ -350,6 +397,14 @@ class UserTimedStore:
         if data is None:
             raise TypeError(f"the store {self._spec.name!r} has no entry without a key")
         return data
+
+    def _value(self, name: bytes, first: int, second: int, stored: Stored) -> Any:
+        spec = self._spec
+        if self._handed is None:
+            return spec.value_serde.deserialize(stored.value)
+        current = partial(self._state.get, name, first, second)
+        key = spec.key_serde.deserialize(name)
+        return self._handed.give(spec.name, key, stored, spec.value_serde, current)
 
     def _put(self, key: Any, first: int, second: int, value: Any) -> None:
         name = self._key(key)
@@ -370,13 +425,21 @@ class UserWindowStore(UserTimedStore):
 
     def fetch(self, key: Any, start_ms: int) -> Any:
         """The value of a key's window."""
-        stored = self._state.get(self._key(key), start_ms, 0)
-        return None if stored is None else self._spec.value_serde.deserialize(stored.value)
+        name = self._key(key)
+        stored = self._state.get(name, start_ms, 0)
+        return None if stored is None else self._value(name, start_ms, 0, stored)
 
     def fetch_range(self, key: Any, first_ms: int, last_ms: int) -> Iterator[tuple[int, Any]]:
         """A key's windows that start in first..last."""
-        for (start, _), stored in self._state.entries(self._key(key), first_ms, last_ms):
-            yield start, self._spec.value_serde.deserialize(stored.value)
+        name = self._key(key)
+        for (start, second), stored in self._state.entries(name, first_ms, last_ms):
+            yield start, self._value(name, start, second, stored)
+
+    def fetch_all(self, first_ms: int, last_ms: int) -> Iterator[tuple[Any, int, Any]]:
+        """All keys' windows that start in first..last: key, start, value."""
+        for name, start, second, stored in self._state.scan(first_ms, last_ms):
+            key = self._spec.key_serde.deserialize(name)
+            yield key, start, self._value(name, start, second, stored)
 
 
 class UserSessionStore(UserTimedStore):
@@ -390,7 +453,17 @@ class UserSessionStore(UserTimedStore):
         self, key: Any, earliest_end_ms: int, latest_start_ms: int
     ) -> Iterator[tuple[int, int, Any]]:
         """A key's sessions that end not before and start not after."""
-        found = self._state.entries(self._key(key), earliest_end_ms, 2**62)
-        for (end, start), stored in found:
+        name = self._key(key)
+        for (end, start), stored in self._state.entries(name, earliest_end_ms, 2**62):
             if start <= latest_start_ms:
-                yield start, end, self._spec.value_serde.deserialize(stored.value)
+                yield start, end, self._value(name, end, start, stored)
+
+    def fetch(self, key: Any) -> Iterator[tuple[int, int, Any]]:
+        """All sessions of a key."""
+        return self.find_sessions(key, 0, 2**62)
+
+    def fetch_session(self, key: Any, start_ms: int, end_ms: int) -> Any:
+        """The value of exactly that session."""
+        name = self._key(key)
+        stored = self._state.get(name, end_ms, start_ms)
+        return None if stored is None else self._value(name, end_ms, start_ms, stored)
