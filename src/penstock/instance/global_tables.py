@@ -40,6 +40,7 @@ from penstock.stores.contract import StoreIdentity
 from penstock.stores.directory import GLOBAL_DIRECTORY, StateDirectory, TaskDirectory
 from penstock.stores.memory import MemoryStore
 from penstock.stores.rocksdb import RocksDBStore
+from penstock.stores.rocksdb_engine import RocksDBEngine
 from penstock.stores.whole_topic import WholeTopicStore
 
 _log = logging.getLogger("penstock.instance")
@@ -63,6 +64,7 @@ class GlobalTables:
         logs: LogClients,
         *,
         programs: Programs | None = None,
+        engine: RocksDBEngine | None = None,
     ) -> None:
         application_id = directory.application_id
         processed = {
@@ -78,10 +80,14 @@ class GlobalTables:
         self._tables: dict[str, GlobalTable] = {}
         for order in orders:
             assert self._directory is not None
-            table = GlobalTable(
-                order, application_id, self._directory, logs, program=processed.get(order.store)
+            self._tables[order.store] = GlobalTable(
+                order,
+                application_id,
+                self._directory,
+                logs,
+                program=processed.get(order.store),
+                engine=engine,
             )
-            self._tables[order.store] = table
         for table in self._tables.values():
             table.start()
 
@@ -147,12 +153,14 @@ class GlobalTable:
         logs: LogClients,
         *,
         program: GlobalProgram | None = None,
+        engine: RocksDBEngine | None = None,
     ) -> None:
         self._program = program
         self.fault: PenstockError | None = None
         self._order = order
         self._application_id = application_id
         self._directory = directory
+        self._engine = engine
         self._logs = logs
         self._admin = TopicAdmin(logs.config, admin=logs.admin)
         self._store: WholeTopicStore | None = None
@@ -349,11 +357,12 @@ class GlobalTable:
         name = self._order.store
         if not self._order.persistent:
             return WholeTopicStore(MemoryStore(name))
+        path = self._directory.store_path(name)
         try:
-            return WholeTopicStore(RocksDBStore(name, self._directory.store_path(name)))
+            return WholeTopicStore(RocksDBStore(name, path, engine=self._engine))
         except StoreDamagedError as error:
             self._wipe(error.summary)
-            return WholeTopicStore(RocksDBStore(name, self._directory.store_path(name)))
+            return WholeTopicStore(RocksDBStore(name, path, engine=self._engine))
 
     def _wipe(self, why: str) -> None:
         """Start afresh, and have it told."""
