@@ -124,6 +124,24 @@ def test_values_that_a_scan_gave_are_watched_too() -> None:
         send(made, "forget")
 
 
+def test_a_call_that_failed_is_not_held_against_the_next() -> None:
+    class Failing(ps.Processor[str, str, str, str]):
+        def process(self, record: ps.Record[str, str]) -> None:
+            store = self.context.store("held")
+            value = store.put_if_absent(record.value, {"n": 0})
+            if value is not None:
+                value["n"] += 1
+                raise ValueError(record.value)
+
+    app = ps.Application("failing", processing_exception_handler="continue")
+    app.add_state_store(ps.key_value_store("held", key=str, value=dict[str, int]))
+    stream = app.stream("in", key=str, value=str)
+    stream.process(Failing, stores=["held"], key=str, value=str).to("out")
+    made = TopologyTestDriver(app)
+    send(made, "a", "a", "b")
+    assert made.dropped == {"failed": 1}
+
+
 def test_windows_are_watched_too() -> None:
     def work(store: Any, said: str) -> None:
         if store.fetch("key", 0) is None:

@@ -47,6 +47,10 @@ class HandedOut:
             self._given.append(_Given(store, key, value, serde, encoded, stored, current))
         return value
 
+    def forget(self) -> None:
+        """A new call begins; the one before may have failed, and was never checked."""
+        self._given.clear()
+
     def check(self) -> None:
         """Raise `ValueNotPutError` for a value that was changed, and whose key was not written."""
         given, self._given = self._given, []

@@ -122,6 +122,8 @@ class Process(Step):
     def process(self, record: Record) -> None:
         before, self._current = self._current, record
         given = UserRecord(record.key, record.value, record.timestamp, record.headers)
+        if self._handed is not None:
+            self._handed.forget()
         try:
             self.call(self.processor.process, given)
         finally:
@@ -132,6 +134,8 @@ class Process(Step):
     def punctuate(self, action: Callable[[int], object], now: int) -> None:
         """Run a punctuator, in a context that has a time and no input record."""
         self.shared.context = Context("", -1, -1, now, ())
+        if self._handed is not None:
+            self._handed.forget()
         self.call(action, now)
         if self._handed is not None:
             self._handed.check()
