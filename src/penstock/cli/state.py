@@ -24,7 +24,6 @@ from penstock.config import Config
 from penstock.driver.setup import check_broker
 from penstock.errors import ConfigError, StateLockedError, StoreDamagedError
 from penstock.instance.inspection import (
-    WHOLE_TOPIC,
     OpenStore,
     StoreOnDisk,
     held,
@@ -35,6 +34,7 @@ from penstock.instance.inspection import (
 from penstock.instance.verification import Verification, verify
 from penstock.stores.comparison import Difference, compare
 from penstock.stores.contract import WindowedStore
+from penstock.stores.whole_topic import LAYOUT
 from penstock.topology import StoreSpec
 
 state = typer.Typer(no_args_is_help=True)
@@ -327,8 +327,8 @@ def _verified(
     facts: dict[str, Any] = {"place": disk.place, "skipped": "", "differences": {}, "keys": []}
     with opened(disk, retention_ms=retention) as found:
         identity = found.identity
-        if identity is None or identity.layout == WHOLE_TOPIC or not identity.changelog_topic:
-            is_global = identity is not None and identity.layout == WHOLE_TOPIC
+        if identity is None or identity.layout == LAYOUT or not identity.changelog_topic:
+            is_global = identity is not None and identity.layout == LAYOUT
             return facts | {"skipped": "a global table" if is_global else "it has no changelog"}
         ends.check(identity.changelog_topic, identity.changelog_topic_id)
         clients = LogClients(subject.config, disk.application_id)

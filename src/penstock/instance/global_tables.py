@@ -42,7 +42,7 @@ from penstock.stores.directory import GLOBAL_DIRECTORY, StateDirectory, TaskDire
 from penstock.stores.memory import MemoryStore
 from penstock.stores.rocksdb import RocksDBStore
 from penstock.stores.rocksdb_engine import RocksDBEngine
-from penstock.stores.whole_topic import WholeTopicStore
+from penstock.stores.whole_topic import LAYOUT, WholeTopicStore
 
 _log = logging.getLogger("penstock.instance")
 
@@ -390,7 +390,7 @@ class GlobalTable:
             store=self._order.store,
             changelog_topic=topic.name,
             changelog_topic_id=topic.id,
-            layout="whole topic",
+            layout=LAYOUT,
         )
 
 

@@ -28,12 +28,11 @@ from penstock.stores.directory import (
 )
 from penstock.stores.rocksdb import RocksDBStore
 from penstock.stores.segments import LAYOUTS, kept_ms
-from penstock.stores.whole_topic import WholeTopicStore
+from penstock.stores.whole_topic import LAYOUT, WholeTopicStore
 
 _DATABASE_FILE = "CURRENT"
 _DEPTH_MAX = 4
 """From a state directory to a store: instance, application, task, store."""
-WHOLE_TOPIC = "whole topic"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -134,7 +133,7 @@ def opened(disk: StoreOnDisk, *, retention_ms: int | None = None) -> Iterator[Op
         identity = inner.identity()
         layout = "key_value" if identity is None else identity.layout
         positions: dict[int, int] = {}
-        if layout == WHOLE_TOPIC:
+        if layout == LAYOUT:
             order = StoreOrder(name=disk.name)
             store: KeyValueStore = WholeTopicStore(inner)
             positions = WholeTopicStore(inner).positions()

@@ -164,7 +164,7 @@ class OpenTask:
                 where={"task": order.task, "epoch": order.epoch, "newer": tuple(record.epoch)},
             )
         if record is not None:
-            self._check_inputs(record)
+            _check_inputs(order, record)
         inputs = [(each.topic, each.partition) for each in order.inputs]
         group = environment.clients.group_offsets(inputs)
         standing = settle(
@@ -231,28 +231,6 @@ class OpenTask:
                 start if each.reset == "earliest" else end
             )
         return result
-
-    def _check_inputs(self, record: CommitRecord) -> None:
-        for each in self.order.inputs:
-            known = record.inputs.get(each.topic)
-            if known is None:
-                continue
-            where = {"topic": each.topic, "task": self.order.task}
-            if known.partitions != each.partitions:
-                raise PartitionCountError(
-                    f"The topic has {each.partitions} partitions; the state was made with "
-                    f"{known.partitions}",
-                    where=where,
-                    hint="Keys now go to other partitions, so the state no longer fits. Use a new "
-                    "application id, or give the topic its old number of partitions",
-                )
-            if known.id != each.topic_id:
-                raise TopicMismatchError(
-                    "The topic was deleted and made anew since the state was made",
-                    where=where,
-                    hint="Its offsets mean other records now. Use a new application id, or reset "
-                    "the application",
-                )
 
     # Reading.
 
@@ -512,6 +490,30 @@ class OpenTask:
             transactional_id=f"{environment.application_id}-{self.order.name}",
             group=environment.clients.group,
         )
+
+
+def _check_inputs(order: TakeOrder, record: CommitRecord) -> None:
+    """Refuse topics that are not what the state was made from."""
+    for each in order.inputs:
+        known = record.inputs.get(each.topic)
+        if known is None:
+            continue
+        where = {"topic": each.topic, "task": order.task}
+        if known.partitions != each.partitions:
+            raise PartitionCountError(
+                f"The topic has {each.partitions} partitions; the state was made with "
+                f"{known.partitions}",
+                where=where,
+                hint="Keys now go to other partitions, so the state no longer fits. Use a new "
+                "application id, or give the topic its old number of partitions",
+            )
+        if known.id != each.topic_id:
+            raise TopicMismatchError(
+                "The topic was deleted and made anew since the state was made",
+                where=where,
+                hint="Its offsets mean other records now. Use a new application id, or reset "
+                "the application",
+            )
 
 
 def _later(times: Times, read: Positions) -> Times:
