@@ -155,7 +155,9 @@ def _by_numpy(
     count = max(len(each) if isinstance(each, pa.Array) else 1 for each in (left, right))
     left, right = _whole(left, count), _whole(right, count)
     absent = pc.or_(left.is_null(), right.is_null())
-    numbers = function(left.fill_null(1).to_numpy(), right.fill_null(1).to_numpy())
+    # What is computed where a null stands is not looked at.
+    with np.errstate(all="ignore"):
+        numbers = function(left.fill_null(1).to_numpy(), right.fill_null(1).to_numpy())
     return pa.array(
         numbers, type=kind, mask=absent.to_numpy(zero_copy_only=False), from_pandas=False
     )
@@ -191,8 +193,9 @@ def _round(call: Call, number: Any) -> Any:
             return value
         exact = Decimal(repr(value))
         if exact.as_tuple().exponent >= -call.option:
-            return float(exact)
-        return float(exact.quantize(digits, ROUND_HALF_UP))
+            return value + 0.0
+        # Java's decimals know no negative zero.
+        return float(exact.quantize(digits, ROUND_HALF_UP)) + 0.0
 
     return _each(rounded, DOUBLE, number)
 
@@ -351,8 +354,8 @@ _NAMED = {
     "-infinity": "-inf",
     "nan": "nan",
 }
-# What Spark takes for white space at the ends of a number: all up to the blank, and 0x7f.
-_BLANKS = "".join(map(chr, range(33))) + "\x7f"
+# What Java takes for white space; Spark, where it reads whole numbers, for one more.
+_BLANKS = "".join(map(chr, range(33)))
 
 
 def _cast(call: Call, value: Any) -> Any:
@@ -372,7 +375,7 @@ def _text_to_whole(kind: pa.DataType) -> Callable[[str], int]:
     limit = 2 ** (kind.bit_width - 1)
 
     def read(text: str) -> int:
-        stripped = text.strip(_BLANKS)
+        stripped = text.strip(_BLANKS + "\x7f")
         if not _WHOLE_NUMBER.fullmatch(stripped) or not -limit <= int(stripped) < limit:
             raise ValueError(f"{text!r} is no whole number of {kind.bit_width} bits")
         return int(stripped)

@@ -297,20 +297,23 @@ class _Reader:
         text, pattern = self._texts("LIKE", node.this, node.expression)
         if not isinstance(pattern, Literal) or pattern.value is None or "\\" in pattern.value:
             raise UnknownError("LIKE takes a constant pattern, without a backslash")
-        return Call("like", (text,), BOOLEAN, option=pattern.value)
+        found = Call("like", (text,), BOOLEAN, option=pattern.value)
+        return Call("not", (found,), BOOLEAN) if node.args.get("negate") else found
 
     def replace(self, node: exp.Replace) -> Tree:
         given = (node.this, node.expression, node.args.get("replacement") or exp.Literal.string(""))
         return Call("replace", self._texts("replace", *given), STRING)
 
     def cast(self, node: exp.Cast) -> Tree:
-        argument, kind = self.read(node.this), _CAST_TYPES.get(node.to.this)
+        kind = _CAST_TYPES.get(node.to.this)
         if kind is None or node.to.expressions:
             raise UnknownError(f"CAST to {node.to.sql(DIALECT)} is not known")
-        if isinstance(node.this, exp.Literal) and not node.this.is_string:
-            # 2L and 1.5D come as casts of what stands before the letter.
-            number = float(node.this.this) if kind == DOUBLE else argument.value  # type: ignore[union-attr]
-            return Literal(number, kind)
+        if kind == DOUBLE and isinstance(node.this, exp.Literal) and not node.this.is_string:
+            # 1.5D comes as a cast of what stands before the letter.
+            return Literal(float(node.this.this), DOUBLE)
+        argument = self.read(node.this)
+        if isinstance(argument, Literal) and argument.type == INT and kind == LONG:
+            return in_type(argument, LONG)
         if argument.type == kind:
             return argument
         if kind not in _CASTS.get(argument.type, ()):
@@ -438,8 +441,8 @@ _HANDLERS: dict[type[Any], Handler] = {
     exp.If: _handler(_Reader.one_of_two, "this", "true", "false"),
     exp.Coalesce: _handler(_Reader.coalesce, "this", "expressions"),
     exp.Nullif: _handler(_Reader.null_if, *_BINARY_NODE),
-    exp.Greatest: _handler(_Reader.extreme, "this", "expressions"),
-    exp.Least: _handler(_Reader.extreme, "this", "expressions"),
+    exp.Greatest: _handler(_Reader.extreme, "this", "expressions", "ignore_nulls"),
+    exp.Least: _handler(_Reader.extreme, "this", "expressions", "ignore_nulls"),
     exp.Length: _handler(_Reader.length, "this"),
     exp.Upper: _handler(_Reader.text, "this"),
     exp.Lower: _handler(_Reader.text, "this"),
@@ -450,7 +453,7 @@ _HANDLERS: dict[type[Any], Handler] = {
     exp.Contains: _handler(_Reader.find, *_BINARY_NODE),
     exp.StartsWith: _handler(_Reader.find, *_BINARY_NODE),
     exp.EndsWith: _handler(_Reader.find, *_BINARY_NODE),
-    exp.Like: _handler(_Reader.like, *_BINARY_NODE),
+    exp.Like: _handler(_Reader.like, *_BINARY_NODE, "negate"),
     exp.Replace: _handler(_Reader.replace, "this", "expression", "replacement"),
     exp.Cast: _handler(_Reader.cast, "this", "to"),
 }
