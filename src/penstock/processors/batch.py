@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 import operator
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from itertools import repeat
 from typing import Any
 
@@ -139,6 +140,8 @@ class Batch:
     order: tuple[Int64s, ...]
     old: Column | None = None
     """In a table's changes, where a step needs it: the value before."""
+    computed: Mapping[tuple[str, int], pa.Array] = field(default_factory=dict)
+    """By step and number of the result: what Spark computed of the rows already."""
 
     def __len__(self) -> int:
         return len(self.offsets)
@@ -158,6 +161,7 @@ class Batch:
             headers=None if self.headers is None else self.headers.take(pa.array(rows)),
             order=tuple(each[rows] for each in self.order),
             old=None if self.old is None else self.old.take(rows),
+            computed={name: each.take(pa.array(rows)) for name, each in self.computed.items()},
         )
 
     def keep(self, mask: Bools) -> Batch:

@@ -32,7 +32,7 @@ from penstock.serdes.scalars import (
 from penstock.serdes.windowed import SessionWindowedSerde, Windowed, WindowedSerde
 
 _MICROSECONDS = pa.timestamp("us", tz="UTC")
-_PLAIN: dict[type[Serde[Any]], pa.DataType] = {
+_PLAIN_TYPES: dict[type[Serde[Any]], pa.DataType] = {
     BytesSerde: pa.binary(),
     StringSerde: pa.string(),
     LongSerde: pa.int64(),
@@ -81,6 +81,11 @@ class _Plain(ColumnForm):
         if convert is None:
             return values
         return [None if value is None else convert(value) for value in values]
+
+
+_PLAIN: dict[type[Serde[Any]], ColumnForm] = {
+    serde: _Plain(kind) for serde, kind in _PLAIN_TYPES.items()
+}
 
 
 @dataclass(frozen=True)
@@ -172,6 +177,9 @@ def column_form(serde: Serde[Any]) -> ColumnForm | None:
     >>> column_form(LongSerde()).type
     DataType(int64)
     """
+    plain = _PLAIN.get(type(serde))
+    if plain is not None:
+        return plain
     match serde:
         case DateTimeSerde():
             return _Plain(_MICROSECONDS, from_arrow=_in_utc, to_arrow=_checked_time)
@@ -185,8 +193,7 @@ def column_form(serde: Serde[Any]) -> ColumnForm | None:
             return None if inner is None else _Items(pa.list_(inner.type), inner)
         case WindowedSerde() | SessionWindowedSerde():
             return _windowed(column_form(serde.inner))
-    plain = _PLAIN.get(type(serde))
-    return None if plain is None else _Plain(plain)
+    return None
 
 
 def column_of_bytes(serde: Serde[Any], data: pa.BinaryArray) -> pa.Array | None:

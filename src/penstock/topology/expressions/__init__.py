@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import lru_cache
 from typing import Any
 
 import pyarrow as pa
@@ -28,7 +27,6 @@ from penstock.serdes.columns import column_form
 from penstock.topology.column_functions import Columns, Part, fits
 from penstock.topology.draft import SerdeOrMissing
 from penstock.topology.expressions.kernels import Rows, evaluate
-from penstock.topology.expressions.reading import Scope, read
 from penstock.topology.expressions.tree import (
     BINARY,
     BOOLEAN,
@@ -53,26 +51,21 @@ _SERDES: dict[pa.DataType, Serde[Any]] = {
 
 @dataclass(frozen=True)
 class Program:
-    """An expression over columns of known types."""
+    """An expression over columns of known types; `parts` are those that it looks at."""
 
     text: str
-    columns: tuple[tuple[Part, pa.DataType], ...]
-
-    @property
-    def parts(self) -> tuple[Part, ...]:
-        """The columns that it looks at."""
-        named = {path.part for path in _paths(self._tree)}
-        return tuple(part for part, _ in self.columns if part in named)
+    tree: Tree
+    parts: tuple[Part, ...]
 
     @property
     def type(self) -> pa.DataType:
         """The type of its values."""
-        return self._tree.type
+        return self.tree.type
 
     def evaluate(self, columns: Columns, rows: int) -> pa.Array:
         """Its value for each row."""
         given: dict[str, pa.Array] = {part: columns[part] for part in self.parts}
-        return evaluate(self._tree, Rows(given, rows))
+        return evaluate(self.tree, Rows(given, rows))
 
     def serde(self) -> Serde[Any]:
         """The serde of its values, if nobody names another."""
@@ -104,10 +97,6 @@ class Program:
                 hint="Use CAST, or name another serde by value= or key=",
             )
 
-    @property
-    def _tree(self) -> Tree:
-        return _read(self.text, self.columns, "")
-
 
 @dataclass(frozen=True)
 class Programs:
@@ -129,17 +118,15 @@ def compile_program(text: str, step: str, key: SerdeOrMissing, value: SerdeOrMis
         part: column_form(serde) if isinstance(serde, Serde) else None
         for part, serde in (("key", key), ("value", value))
     }
-    columns: list[tuple[Any, pa.DataType]] = [
-        (part, form.type) for part, form in forms.items() if form is not None
-    ]
-    program = Program(text, (*columns, ("timestamp", LONG)))
-    _read(text, program.columns, step)
-    return program
+    columns = {part: form.type for part, form in forms.items() if form is not None}
+    # The parser takes a while to load: only those wait for it who write an expression, and workers
+    # never do.
+    from penstock.topology.expressions.reading import Scope, read
 
-
-@lru_cache(maxsize=1024)
-def _read(text: str, columns: tuple[tuple[str, pa.DataType], ...], step: str) -> Tree:
-    return read(text, Scope(dict(columns)), step)
+    tree = read(text, Scope({**columns, "timestamp": LONG}), step)
+    named = {path.part for path in _paths(tree)}
+    every: tuple[Part, ...] = ("key", "value", "timestamp")
+    return Program(text, tree, tuple(part for part in every if part in named))
 
 
 def _paths(tree: Tree) -> Iterator[Path]:
