@@ -58,9 +58,9 @@ def _value(tree: Tree, rows: Rows) -> Any:
         case Path():
             column = rows.columns[tree.part]
             return pc.struct_field(column, list(tree.fields)) if tree.fields else column
-    if tree.name in _LAZY:
-        return _LAZY[tree.name](tree, rows)
-    return _EAGER[tree.name](tree, *(_value(each, rows) for each in tree.arguments))
+    if tree.name in LAZY:
+        return LAZY[tree.name](tree, rows)
+    return EAGER[tree.name](tree, *(_value(each, rows) for each in tree.arguments))
 
 
 def _whole(value: Any, count: int) -> pa.Array:
@@ -407,13 +407,13 @@ def _double_to_whole(kind: pa.DataType) -> Callable[[float], int]:
     return read
 
 
-_LAZY: dict[str, Callable[[Call, Rows], pa.Array]] = {
+LAZY: dict[str, Callable[[Call, Rows], pa.Array]] = {
     "and": _and,
     "or": _or,
     "if": _if,
     "coalesce": _coalesce,
 }
-_EAGER: dict[str, Callable[..., Any]] = {
+EAGER: dict[str, Callable[..., Any]] = {
     "add": _checked("add"),
     "sub": _checked("subtract"),
     "mul": _checked("multiply"),
