@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
 
 from penstock.changelog.commit_record import ChangelogEnd, CommitRecord
 from penstock.changelog.reading import wait_stable
@@ -15,16 +16,24 @@ from penstock.changelog.restore import (
     recreated,
     restore,
 )
+from penstock.changelog.snapshots import Manifest, SnapshotSource, copy_snapshot, read_files
 from penstock.coordination.ids import TaskId
-from penstock.errors import PenstockError, StoreDamagedError, TaskNotHereError
+from penstock.errors import PenstockError, SnapshotError, StoreDamagedError, TaskNotHereError
 from penstock.instance.clients import SharedClients
 from penstock.instance.protocol import StoreOrder, TakeOrder
 from penstock.observability.crash_points import crash_point
-from penstock.stores.contract import ByteStore, Change, KeyValueStore, StoreIdentity
+from penstock.stores.contract import (
+    ByteStore,
+    Change,
+    CheckpointStore,
+    KeyValueStore,
+    StoreIdentity,
+)
 from penstock.stores.directory import StateDirectory, TaskDirectory
 from penstock.stores.indexed import TimeIndexedKeyValueStore
 from penstock.stores.memory import MemoryStore
 from penstock.stores.rocksdb import RocksDBStore
+from penstock.stores.rocksdb_engine import RocksDBEngine
 from penstock.stores.segments import SegmentedStore
 
 
@@ -37,6 +46,8 @@ class TaskStores:
         directory: StateDirectory,
         clients: SharedClients,
         *,
+        engine: RocksDBEngine | None = None,
+        snapshots: Sequence[SnapshotSource] = (),
         now_ms: Callable[[], int] = lambda: time.time_ns() // 1_000_000,
     ) -> None:
         self._task = order.task
@@ -44,6 +55,9 @@ class TaskStores:
         self._orders = {store.name: store for store in order.stores}
         self._state_directory = directory
         self._clients = clients
+        self._engine = engine
+        self._name = order.name
+        self._snapshots = snapshots
         self._now_ms = now_ms
         self._directory: TaskDirectory | None = None
         self._stores: dict[str, KeyValueStore] = {}
@@ -114,6 +128,35 @@ class TaskStores:
         store.apply(changes[half:], offset=offset)
 
     @property
+    def snapshot_stores(self) -> list[str]:
+        """The stores of which snapshots are made: logged ones, on disk."""
+        return [name for name, each in self._orders.items() if each.logged and each.persistent]
+
+    @contextlib.contextmanager
+    def checkpoint(
+        self, name: str, last: Manifest | None
+    ) -> Iterator[tuple[Manifest | None, Path]]:
+        """A copy of a store, gone afterwards; without a manifest if `last` is as new."""
+        directory, store = self._directory, self.get(name)
+        offset = store.offset()
+        if directory is None:
+            raise TaskNotHereError("The task was closed", where={"task": self._task})
+        if offset is None or (last is not None and last.offset == offset):
+            yield None, directory.path
+            return
+        with directory.scratch(name) as path:
+            assert isinstance(store, CheckpointStore)
+            store.checkpoint(path)
+            yield (
+                Manifest(
+                    identity=self._identity(self._orders[name]),
+                    offset=offset,
+                    files=read_files(path, last.files if last else ()),
+                ),
+                path,
+            )
+
+    @property
     def progress(self) -> tuple[int, int]:
         """Records restored, and how many there are in all."""
         done = sum(each.restored for each in self._restored.values())
@@ -171,6 +214,9 @@ class TaskStores:
         except StoreDamagedError as error:
             notes.append(f"{error.summary}: {self.remedy(order.name)}")
             store = self._reopen_empty(order)
+        if store.offset() is None and order.persistent:
+            notes += self._start_from_snapshot(order, until)
+            store = self._stores[order.name]
         consumer = self._clients.logs.consumer()
         try:
             for _ in range(2):
@@ -193,6 +239,31 @@ class TaskStores:
         finally:
             consumer.close()
         return notes
+
+    def _start_from_snapshot(self, order: StoreOrder, until: int) -> list[str]:
+        """Put a copy of the store in the place of the empty one, if there is one that fits."""
+        for source in self._snapshots:
+            try:
+                manifest = source.manifest(self._name, order.name)
+                if manifest is None or not self._fits(manifest, order, until):
+                    continue
+                self._replace_by(source, manifest, order)
+            except (SnapshotError, StoreDamagedError) as error:
+                self._reopen_empty(order)
+                return [f"{error}. Store {order.name} is rebuilt from its changelog"]
+            origin = f"a snapshot of {manifest.size:,} bytes, up to offset {manifest.offset:,}"
+            return [f"Store {order.name} of task {self._task} comes from {origin}"]
+        return []
+
+    def _fits(self, manifest: Manifest, order: StoreOrder, until: int) -> bool:
+        return manifest.identity == self._identity(order) and manifest.offset < until
+
+    def _replace_by(self, source: SnapshotSource, manifest: Manifest, order: StoreOrder) -> None:
+        assert self._directory is not None
+        self._stores.pop(order.name).close()
+        self._directory.wipe_store(order.name)
+        copy_snapshot(source, self._name, manifest, self._directory.store_path(order.name))
+        self._open_store(order)
 
     def _note_progress(self, name: str, progress: RestoreProgress) -> None:
         self._restored[name] = progress
@@ -222,7 +293,8 @@ class TaskStores:
         assert self._directory is not None
         if not order.persistent:
             return shaped(MemoryStore(order.name), order)
-        return shaped(RocksDBStore(order.name, self._directory.store_path(order.name)), order)
+        path = self._directory.store_path(order.name)
+        return shaped(RocksDBStore(order.name, path, engine=self._engine), order)
 
     def _identity(self, order: StoreOrder) -> StoreIdentity:
         return StoreIdentity(
