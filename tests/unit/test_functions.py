@@ -21,8 +21,7 @@ from penstock.serdes import serde_of
 from penstock.serdes.columns import column_form
 from penstock.testing import TopologyTestDriver
 from penstock.testing.stores import DriverState
-from tests.unit.depth_first import Row
-from tests.unit.slices import build, changes, outputs, records
+from tests.unit.slices import Row, build, changes, outputs, records
 
 Rows = list[tuple[str | None, int | None, int]]
 Stream = ps.KStream[str, int]

@@ -30,7 +30,6 @@ SMALL_BATCH_RECORDS = 50_000
 """Below this, one Spark partition carries all tasks: a Spark task costs about 35 ms of its own."""
 
 _MSGSPEC_CACHE = "__msgspec_cache__"
-_CANCELLED = "SPARK_JOB_CANCELLED"
 EARLIEST, LATEST = -2, -1
 """Spark's words for the ends of a log."""
 
@@ -51,6 +50,7 @@ class Jobs:
         self._spark = spark
         self._config = config
         self._options = _source_options(config, application_id)
+        self._cancelled: set[str] = set()
 
     def warm_up(self, topic: str, partition: int) -> None:
         """Run what a batch runs, once, over a small log: a first job loads classes, compiles and
@@ -80,8 +80,8 @@ class Jobs:
             needs = dataclasses.replace(needs, expressions=())
         try:
             return self._run(order, self._rows(order, needs), records)
-        except Exception as error:
-            if not needs.expressions or _CANCELLED in str(error):
+        except Exception:
+            if not needs.expressions or label.group in self._cancelled:
                 raise
         # An expression may have failed in Spark, which names no record. Workers can compute it,
         # too, and say where it fails; slices that were committed meanwhile are found done.
@@ -102,6 +102,7 @@ class Jobs:
 
     def cancel(self, group: str) -> None:
         """Stop the jobs of a group where they are; nothing uncommitted becomes visible."""
+        self._cancelled.add(group)
         self._spark.sparkContext.cancelJobGroup(group)
 
     def _rows(self, order: BatchOrder, needs: ColumnNeeds) -> DataFrame:

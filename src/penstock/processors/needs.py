@@ -31,11 +31,12 @@ class ColumnNeeds:
 
 def needed_columns(sub_topology: SubTopology) -> ColumnNeeds:
     """The columns that the steps of a sub-topology use."""
+    expressions = leading_expressions(sub_topology)
     return ColumnNeeds(
         value=any(_needs_value(source, sub_topology) for source in sub_topology.sources),
         headers=bool(sub_topology.sinks),
-        source=sub_topology.sources[0] if sub_topology.sources else None,
-        expressions=leading_expressions(sub_topology),
+        source=sub_topology.sources[0] if expressions else None,
+        expressions=expressions,
     )
 
 
