@@ -35,7 +35,8 @@ def with_expressions(
                 for n, wanted in each.passed
             ]
         )
-        value = f"CAST(CASE WHEN {asked} THEN ({each.text}) END AS {each.sql_type})"
+        # On a line of its own: a text may end with a comment.
+        value = f"CAST(CASE WHEN {asked} THEN ({each.text}\n) END AS {each.sql_type})"
         frame = frame.selectExpr(*kept, *columns).selectExpr(
             *kept, f"{value} AS {COMPUTED}{number}"
         )

@@ -46,6 +46,10 @@ class Column:
         self._shown = True
         return self._values()
 
+    def check(self) -> None:
+        """Raise `ValueError` unless every row of the column is a value."""
+        self._values()
+
     def arrow(self, serde: Serde[Any]) -> pa.Array | list[Any]:
         """The values of this serde as an Arrow array; as a list where Arrow has nothing for them.
 

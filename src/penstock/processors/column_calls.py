@@ -42,7 +42,7 @@ def mapped(step: str, batch: Batch, function: ColumnFunction) -> list[Column]:
 
 def _check_values(step: str, batch: Batch, column: Column) -> None:
     try:
-        column.objects()
+        column.check()
     except ValueError as error:
         raise _refused(step, batch, 0, error) from error
 

@@ -56,14 +56,19 @@ class Scope:
 def read(text: str, scope: Scope, step: str) -> Tree:
     """The tree of an expression; raises `TopologyError` for what cannot be had everywhere."""
     try:
-        parsed = sqlglot.parse_one(text, read=DIALECT)
+        parsed = sqlglot.parse(text, read=DIALECT)
     except SqlglotError as error:
         raise TopologyError(
             f"The expression of step {step} is no Spark SQL: {text!r}\n{error}",
             hint="It is one expression over key, value and timestamp, without SELECT",
         ) from error
     try:
-        return _Reader(scope).read(parsed)
+        if len(parsed) != 1 or parsed[0] is None:
+            raise UnknownError("it is not one expression")
+        if "\\" in text:
+            # The parsers do not agree on all of them.
+            raise UnknownError("a backslash is not known")
+        return _Reader(scope).read(parsed[0])
     except UnknownError as error:
         raise TopologyError(
             f"The expression of step {step} cannot be used: {text!r}: {error}", hint=HINT
