@@ -63,16 +63,21 @@ def read(text: str, scope: Scope, step: str) -> Tree:
             hint="It is one expression over key, value and timestamp, without SELECT",
         ) from error
     try:
-        if len(parsed) != 1 or parsed[0] is None:
-            raise UnknownError("it is not one expression")
-        if "\\" in text:
-            # The parsers do not agree on all of them.
-            raise UnknownError("a backslash is not known")
-        return _Reader(scope).read(parsed[0])
+        return _Reader(scope).read(_only(parsed, text))
     except UnknownError as error:
         raise TopologyError(
             f"The expression of step {step} cannot be used: {text!r}: {error}", hint=HINT
         ) from error
+
+
+def _only(parsed: list[Any], text: str) -> Any:
+    """The one expression that was parsed."""
+    if len(parsed) != 1 or parsed[0] is None:
+        raise UnknownError("it is not one expression")
+    if "\\" in text:
+        # The parsers do not agree on what all of them stand for.
+        raise UnknownError("a backslash is not known")
+    return parsed[0]
 
 
 class _Reader:
