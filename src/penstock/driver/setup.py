@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import re
 import socket
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from contextlib import closing
 from dataclasses import dataclass
 
@@ -12,6 +13,7 @@ from penstock.changelog.kafka_failures import unreachable
 from penstock.changelog.topic_admin import TopicAdmin
 from penstock.changelog.topics import (
     ExistingTopic,
+    TopicSpec,
     changelog_topic,
     commits_topic,
     repartition_topic,
@@ -20,11 +22,12 @@ from penstock.config import Config
 from penstock.coordination.ids import Epoch, TaskId
 from penstock.coordination.layout import Layout, TaskLayout, commits_partitions, lay_out
 from penstock.driver.last_run import LastRun, read_last_run, refuse_change
-from penstock.errors import PartitionCountError
+from penstock.errors import PartitionCountError, TopicMissingError
 from penstock.instance.protocol import GlobalOrder, InputOrder, StoreOrder, TakeOrder
 from penstock.processors import closed_keys
 from penstock.topology import StoreSpec, Topology, naming
 from penstock.topology.manifest import TopologyManifest, manifest_of
+from penstock.topology.patterns import matching, patterns_of, with_topics
 from penstock.topology.succession import keep_names, succeed
 
 _CONNECT_SECONDS = 5.0
@@ -44,6 +47,9 @@ class Prepared:
     manifest: TopologyManifest
     """What the next run compares itself with."""
     global_tables: tuple[GlobalOrder, ...] = ()
+    patterns: tuple[re.Pattern[str], ...] = ()
+    matched: frozenset[str] = frozenset()
+    """The topics that match a pattern."""
 
     @property
     def tasks(self) -> dict[TaskId, TaskLayout]:
@@ -112,6 +118,10 @@ def prepare(
     `BrokerUnreachableError`.
     """
     check_broker(config)
+    patterns = patterns_of(topology)
+    matched = matching(patterns, admin.names(), application_id) if patterns else frozenset()
+    _check_matched(patterns, matched)
+    topology = with_topics(topology, matched)
     last_run = read_last_run(application_id, logs, admin)
     if last_run.topology is not None:
         topology = keep_names(topology, last_run.topology)
@@ -126,17 +136,40 @@ def prepare(
         for sub in topology.sub_topologies
         for topic in sub.input_topics(application_id) + sub.output_topics(application_id)
     }
-    tables = _global_tables(topology)
-    external = admin.require((touched - internal) | {table.topic for table in tables})
+    tables = _global_tables(topology, config)
+    named = {table.topic for table in tables}
+    if config.errors_dead_letter_queue_topic_name:
+        named.add(config.errors_dead_letter_queue_topic_name)
+    external = admin.require((touched - internal) | named)
     partitions = {name: topic.partitions for name, topic in external.items()}
     layout = lay_out(topology, application_id, partitions)
     manifest = manifest_of(topology, application_id, layout.widths)
     refuse_change(last_run.topology, manifest, config)
     tasks = commits_partitions(last_run.tasks, [task.name for task in layout.tasks])
+    wanted = _own_topics(topology, application_id, layout, config, commits=1 + max(tasks.values()))
+    try:
+        own = admin.ensure(wanted)
+    except PartitionCountError as error:
+        raise _with_its_source(error, layout, application_id, partitions) from error
+    return Prepared(
+        application_id=application_id,
+        config=config,
+        layout=layout,
+        topics={**external, **own},
+        last_run=last_run,
+        manifest=succeed(last_run.topology, manifest),
+        global_tables=tables,
+        patterns=patterns,
+        matched=matched,
+    )
+
+
+def _own_topics(
+    topology: Topology, application_id: str, layout: Layout, config: Config, *, commits: int
+) -> list[TopicSpec]:
+    """The topics that the application makes for itself."""
     factor = config.replication_factor
-    wanted = [
-        commits_topic(application_id, partitions=1 + max(tasks.values()), replication_factor=factor)
-    ]
+    wanted = [commits_topic(application_id, partitions=commits, replication_factor=factor)]
     for store in topology.stores:
         count = layout.changelogs.get(naming.changelog_topic(application_id, store.name))
         if count is not None:
@@ -157,25 +190,28 @@ def prepare(
                 application_id, name[prefix:], partitions=count, replication_factor=factor
             )
         )
-    try:
-        own = admin.ensure(wanted)
-    except PartitionCountError as error:
-        raise _with_its_source(error, layout, application_id, partitions) from error
-    return Prepared(
-        application_id=application_id,
-        config=config,
-        layout=layout,
-        topics={**external, **own},
-        last_run=last_run,
-        manifest=succeed(last_run.topology, manifest),
-        global_tables=tables,
-    )
+    return wanted
 
 
-def _global_tables(topology: Topology) -> tuple[GlobalOrder, ...]:
+def _check_matched(patterns: Iterable[re.Pattern[str]], matched: Iterable[str]) -> None:
+    for pattern in patterns:
+        if not any(pattern.fullmatch(topic) for topic in matched):
+            raise TopicMissingError(
+                f"No topic matches the pattern {pattern.pattern!r}",
+                hint="Create one; topics that match later are found while the application runs",
+            )
+
+
+def _global_tables(topology: Topology, config: Config) -> tuple[GlobalOrder, ...]:
     """What every instance holds whole: no task reads it, so it is in no layout."""
     return tuple(
-        GlobalOrder(store=store.name, topic=topic, persistent=store.persistent)
+        GlobalOrder(
+            store=store.name,
+            topic=topic,
+            persistent=store.persistent,
+            is_processed=sub.has_processors,
+            skips_undecodable=config.deserialization_exception_handler != "fail",
+        )
         for sub in topology.global_tables
         for store in sub.stores
         for source in sub.sources
