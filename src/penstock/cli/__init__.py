@@ -25,6 +25,7 @@ COMMANDS = {
     "prepare": "Fetch Kafka's and Spark's Java parts, and prepare them for quick starts.",
     "produce-test-data": "Send an example's test data to a Kafka.",
     "run": "Run the application in a Python file.",
+    "topics": "Show, plan or apply the settings of an application's own topics.",
     "topology": "Describe or draw a topology, or compare it with what last ran.",
 }
 

@@ -10,15 +10,16 @@ from dataclasses import dataclass
 from penstock.changelog.clients import LogClients
 from penstock.changelog.kafka_failures import unreachable
 from penstock.changelog.topic_admin import TopicAdmin
-from penstock.changelog.topics import (
-    ExistingTopic,
-    changelog_topic,
-    commits_topic,
-    repartition_topic,
-)
+from penstock.changelog.topic_plan import TopicPlan, before_start
+from penstock.changelog.topics import TOMBSTONES_MS, ExistingTopic, TopicSpec, policies
 from penstock.config import Config
 from penstock.coordination.ids import Epoch, TaskId
 from penstock.coordination.layout import Layout, TaskLayout, commits_partitions, lay_out
+from penstock.driver.internal_topics import (
+    internal_topics,
+    refuse_deleted,
+    refuse_empty_start,
+)
 from penstock.driver.last_run import LastRun, read_last_run, refuse_change
 from penstock.errors import PartitionCountError
 from penstock.instance.protocol import GlobalOrder, InputOrder, StoreOrder, TakeOrder
@@ -44,6 +45,8 @@ class Prepared:
     manifest: TopologyManifest
     """What the next run compares itself with."""
     global_tables: tuple[GlobalOrder, ...] = ()
+    notice: str = ""
+    """What an operator should know of the internal topics."""
 
     @property
     def tasks(self) -> dict[TaskId, TaskLayout]:
@@ -91,6 +94,7 @@ class Prepared:
     def _store(self, spec: StoreSpec) -> StoreOrder:
         changelog = naming.changelog_topic(self.application_id, spec.name) if spec.logging else ""
         windowed = spec.kind != "key_value"
+        settings = self.topics[changelog].config if changelog else {}
         return StoreOrder(
             name=spec.name,
             changelog=changelog,
@@ -100,13 +104,28 @@ class Prepared:
             retention_ms=spec.retention_ms or 0,
             segment_ms=spec.segment_ms if windowed else 0,
             time_index=spec.time_index,
+            expires="delete" in policies(settings.get("cleanup.policy", "")),
+            tombstones_ms=int(settings.get("delete.retention.ms", TOMBSTONES_MS)),
+            allow_truncated=self.config.allow_truncated_changelog,
         )
 
 
-def prepare(
+@dataclass(frozen=True, kw_only=True)
+class Outlook:
+    """The program over the topics that users made, and the topics that it wants for itself."""
+
+    external: Mapping[str, ExistingTopic]
+    layout: Layout
+    last_run: LastRun
+    manifest: TopologyManifest
+    internal: tuple[TopicSpec, ...]
+    global_tables: tuple[GlobalOrder, ...]
+
+
+def look(
     topology: Topology, application_id: str, config: Config, logs: LogClients, admin: TopicAdmin
-) -> Prepared:
-    """Check what the last run left and the topics that users made, and make our own.
+) -> Outlook:
+    """Check what the last run left and the topics that users made; change nothing.
 
     Raises `TopologyChangedError`, `TopicMissingError`, `PartitionCountError`,
     `BrokerUnreachableError`.
@@ -133,42 +152,53 @@ def prepare(
     manifest = manifest_of(topology, application_id, layout.widths)
     refuse_change(last_run.topology, manifest, config)
     tasks = commits_partitions(last_run.tasks, [task.name for task in layout.tasks])
-    factor = config.replication_factor
-    wanted = [
-        commits_topic(application_id, partitions=1 + max(tasks.values()), replication_factor=factor)
-    ]
-    for store in topology.stores:
-        count = layout.changelogs.get(naming.changelog_topic(application_id, store.name))
-        if count is not None:
-            wanted.append(
-                changelog_topic(
-                    application_id,
-                    store.name,
-                    partitions=count,
-                    replication_factor=factor,
-                    retention_ms=None if store.kind == "key_value" else store.retention_ms,
-                    config=store.changelog_config,
-                )
-            )
-    prefix = len(application_id) + 1
-    for name, count in layout.repartitions.items():
-        wanted.append(
-            repartition_topic(
-                application_id, name[prefix:], partitions=count, replication_factor=factor
-            )
-        )
+    return Outlook(
+        external=external,
+        layout=layout,
+        last_run=last_run,
+        manifest=manifest,
+        internal=tuple(internal_topics(topology, application_id, config, layout, tasks)),
+        global_tables=tables,
+    )
+
+
+def plan_internal(
+    outlook: Outlook, application_id: str, config: Config, admin: TopicAdmin
+) -> TopicPlan:
+    """What has to happen to the internal topics. Raises if one that held something is gone."""
+    plan = admin.plan(outlook.internal)
+    refuse_deleted(plan.create, outlook.last_run.topology)
+    first_run = outlook.last_run.topology is None
+    if plan.create and first_run and not config.allow_topology_change:
+        refuse_empty_start(plan.create, admin.group_positions(application_id), outlook.layout)
+    return plan
+
+
+def prepare(
+    topology: Topology, application_id: str, config: Config, logs: LogClients, admin: TopicAdmin
+) -> Prepared:
+    """Check what there is, as `look` does, and make our own topics.
+
+    Raises also `ChangelogError` and `TopicMismatchError` if one that held something is gone.
+    """
+    outlook = look(topology, application_id, config, logs, admin)
+    plan = plan_internal(outlook, application_id, config, admin)
     try:
-        own = admin.ensure(wanted)
+        notice = before_start(plan, manage=config.manage_topics)
     except PartitionCountError as error:
-        raise _with_its_source(error, layout, application_id, partitions) from error
+        raise _with_its_source(error, outlook, application_id) from error
+    admin.carry_out(plan, alter=config.manage_topics)
+    own = admin.require(spec.name for spec in outlook.internal)
+    last_run = outlook.last_run
     return Prepared(
         application_id=application_id,
         config=config,
-        layout=layout,
-        topics={**external, **own},
+        layout=outlook.layout,
+        topics={**outlook.external, **own},
         last_run=last_run,
-        manifest=succeed(last_run.topology, manifest),
-        global_tables=tables,
+        manifest=succeed(last_run.topology, outlook.manifest),
+        global_tables=outlook.global_tables,
+        notice=notice,
     )
 
 
@@ -198,19 +228,27 @@ def check_broker(config: Config) -> None:
 
 
 def _with_its_source(
-    error: PartitionCountError,
-    layout: Layout,
-    application_id: str,
-    partitions: Mapping[str, int],
+    error: PartitionCountError, outlook: Outlook, application_id: str
 ) -> PartitionCountError:
-    """The error in terms of the topic that the user made, and not of ours that was made from it."""
+    """The error in terms of the topic that the user made, and not of ours that was made from it.
+
+    Unless the input has as many partitions as it had when we last ran: then ours was changed.
+    """
     internal = str(error.where["topic"])
-    for task in layout.tasks:
+    last = outlook.last_run.topology
+    widths = {} if last is None else {sub.name: sub.partitions for sub in last.sub_topologies}
+    for task in outlook.layout.tasks:
         sub = task.sub_topology
         written = sub.output_topics(application_id)
         stores = [naming.changelog_topic(application_id, store.name) for store in sub.stores]
-        sources = {topic: partitions.get(topic, 0) for topic in sub.input_topics(application_id)}
+        topics = sub.input_topics(application_id)
+        sources = {
+            topic: outlook.external[topic].partitions if topic in outlook.external else 0
+            for topic in topics
+        }
         source = max(sources, key=lambda topic: sources[topic])
+        if internal in stores and widths.get(sub.name) == outlook.layout.widths.get(sub.name):
+            return error
         if internal in (*written, *stores) and sources[source]:
             return PartitionCountError(
                 f"The topic has {sources[source]} partitions, and the state was made with another "

@@ -5,18 +5,26 @@ from __future__ import annotations
 import contextlib
 import time
 from collections.abc import Callable, Mapping
+from datetime import timedelta
 
 from penstock.changelog.commit_record import ChangelogEnd, CommitRecord
-from penstock.changelog.reading import wait_stable
+from penstock.changelog.reading import LogRange, wait_stable
 from penstock.changelog.restore import (
     RestoreOutcome,
     RestoreProgress,
+    check_end,
     check_identity,
     recreated,
     restore,
+    truncated,
 )
 from penstock.coordination.ids import TaskId
-from penstock.errors import PenstockError, StoreDamagedError, TaskNotHereError
+from penstock.errors import (
+    PenstockError,
+    StoreDamagedError,
+    TaskNotHereError,
+    TopicMissingError,
+)
 from penstock.instance.clients import SharedClients
 from penstock.instance.protocol import StoreOrder, TakeOrder
 from penstock.observability.crash_points import crash_point
@@ -48,6 +56,7 @@ class TaskStores:
         self._directory: TaskDirectory | None = None
         self._stores: dict[str, KeyValueStore] = {}
         self._restored: dict[str, RestoreProgress] = {}
+        self._ends: dict[str, int] = {}
 
     def open(self, record: CommitRecord | None) -> None:
         """Lock the task's directory and open its stores."""
@@ -57,17 +66,17 @@ class TaskStores:
         crash_point("open.after_lock")
         for order in self._orders.values():
             if order.logged:
-                _check_changelog(order, record)
+                self._ends[order.name] = _last_known_end(order, record)
 
     def restore(self, stop: Callable[[], bool]) -> list[str]:
         """Bring every store up to the end of its changelog; what had to be rebuilt is told."""
         notes: list[str] = []
         logged = [order for order in self._orders.values() if order.logged]
-        topics = [(order.changelog, self._partition) for order in logged]
-        ends = wait_stable(self._clients.logs, topics, stop=stop) if topics else {}
+        logs = self._logs(logged, stop)
         for order in logged:
-            until = ends[order.changelog, self._partition].end
-            notes += self._restore_store(order, until, stop)
+            log = logs[order.changelog, self._partition]
+            check_end(order.changelog, self._partition, log, self._ends.get(order.name, -1))
+            notes += self._restore_store(order, log, stop)
         for order in self._orders.values():
             if not order.logged:
                 # Nobody can tell whether what is on the disk is all that the last owner committed.
@@ -164,7 +173,19 @@ class TaskStores:
         if offsets:
             directory.write_checkpoint(offsets)
 
-    def _restore_store(self, order: StoreOrder, until: int, stop: Callable[[], bool]) -> list[str]:
+    def _logs(
+        self, orders: list[StoreOrder], stop: Callable[[], bool]
+    ) -> dict[tuple[str, int], LogRange]:
+        topics = [(order.changelog, self._partition) for order in orders]
+        try:
+            return wait_stable(self._clients.logs, topics, stop=stop) if topics else {}
+        except TopicMissingError as error:
+            # It was there when the driver looked; making it again would not bring the state back.
+            raise recreated(str(error.where.get("topic", "")), "it does not exist") from error
+
+    def _restore_store(
+        self, order: StoreOrder, log: LogRange, stop: Callable[[], bool]
+    ) -> list[str]:
         notes: list[str] = []
         try:
             store = self._open_store(order)
@@ -174,14 +195,16 @@ class TaskStores:
         consumer = self._clients.logs.consumer()
         try:
             for _ in range(2):
+                notes += self._notes_on_start(order, store, log)
                 result = restore(
                     store,
                     topic=order.changelog,
                     partition=self._partition,
                     consumer=consumer,
-                    until=until,
+                    until=log.end,
                     on_progress=lambda progress: self._note_progress(order.name, progress),
                     stop=stop,
+                    tombstone_retention=timedelta(milliseconds=order.tombstones_ms),
                 )
                 if result.outcome is not RestoreOutcome.TRUNCATED:
                     break
@@ -190,9 +213,29 @@ class TaskStores:
                     f"{self._task} needs next: rebuilding the store from the changelog's start"
                 )
                 store = self._reopen_empty(order)
+                # The end stays: it is the last commit's. The start may have moved meanwhile.
+                start = self._logs([order], stop)[order.changelog, self._partition].start
+                log = LogRange(start, log.end)
         finally:
             consumer.close()
         return notes
+
+    def _notes_on_start(self, order: StoreOrder, store: KeyValueStore, log: LogRange) -> list[str]:
+        """What is to be said of a changelog that lost its start; `ChangelogError` if it matters."""
+        if order.expires or log.start == 0:
+            return []
+        held = store.offset()
+        lost = held is None or held + 1 < log.start
+        if lost and not order.allow_truncated:
+            raise truncated(order.changelog, self._partition, log, held)
+        store_name = f"store {order.name} of task {self._task}"
+        what = (
+            f"keys that were only before it are lost from {store_name}"
+            if lost
+            else f"{store_name} is whole on this disk, and could not be rebuilt"
+        )
+        where = f"{order.changelog} begins at offset {log.start} in partition {self._partition}"
+        return [f"{where}: {what}"]
 
     def _note_progress(self, name: str, progress: RestoreProgress) -> None:
         self._restored[name] = progress
@@ -248,11 +291,15 @@ def shaped(inner: ByteStore, order: StoreOrder) -> KeyValueStore:
     )
 
 
-def _check_changelog(order: StoreOrder, record: CommitRecord | None) -> None:
-    """A changelog that was made anew would restore to nothing, silently."""
+def _last_known_end(order: StoreOrder, record: CommitRecord | None) -> int:
+    """The offset that the changelog surely reached by the last commit, -1 if that is not known.
+
+    Raises `ChangelogError` if it was made anew since: it would restore to nothing, silently.
+    """
     known = record.changelogs.get(order.name) if record else None
     if known is not None and known.id != order.changelog_id:
         raise recreated(
             order.changelog,
             f"its id is {order.changelog_id} and the last commit was written to {known.id}",
         )
+    return -1 if known is None else known.end
