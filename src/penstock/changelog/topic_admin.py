@@ -9,7 +9,7 @@ from datetime import timedelta
 from typing import Any
 
 import confluent_kafka
-from confluent_kafka import ConsumerGroupTopicPartitions, TopicCollection, TopicPartition, Uuid
+from confluent_kafka import TopicCollection, TopicPartition, Uuid
 from confluent_kafka.admin import (  # type: ignore[attr-defined]  # the stubs do not re-export
     AdminClient,
     AlterConfigOpType,
@@ -184,17 +184,6 @@ class TopicAdmin:
                     hint="Check the brokers' health, then try again",
                 )
             time.sleep(_VISIBLE_PAUSE_SECONDS)
-
-    def group_positions(self, group: str) -> dict[tuple[str, int], int]:
-        """The offsets that a consumer group has committed; none if there is no such group."""
-        asked = self._admin.list_consumer_group_offsets(
-            [ConsumerGroupTopicPartitions(group)], request_timeout=self._ask_seconds
-        )
-        try:
-            found = asked[group].result().topic_partitions
-        except confluent_kafka.KafkaException as error:
-            raise self._error(error, "tell a group's offsets", {"group": group}) from error
-        return {(each.topic, each.partition): each.offset for each in found if each.offset >= 0}
 
     def delete_records(self, before: Mapping[tuple[str, int], int]) -> None:
         """Delete each partition's records below the given offset."""

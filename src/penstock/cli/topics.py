@@ -55,7 +55,7 @@ def topics(
         _describe(_outlook(app, logs, admin, any_program=True), admin, as_json=json)
         return
     outlook = _outlook(app, logs, admin)
-    plan = plan_internal(outlook, app.application_id, app.config, admin)
+    plan = plan_internal(outlook, app.config, logs, admin)
     if plan.problems:
         raise plan.problems[0]
     others = _others(outlook, admin)

@@ -82,17 +82,14 @@ def refuse_deleted(missing: Iterable[TopicSpec], last: TopologyManifest | None) 
             raise deleted(spec.name, changelog=spec.name in changelogs)
 
 
-def refuse_empty_start(
-    missing: Iterable[TopicSpec], group: Mapping[tuple[str, int], int], layout: Layout
-) -> None:
+def refuse_empty_start(missing: Iterable[TopicSpec], group: Mapping[tuple[str, int], int]) -> None:
     """Raise if the group has positions in the input, and the changelogs that go with them are gone.
 
     That is for an application of which no record is left: a Java one, or one whose commits topic
     was deleted too.
     """
     changelogs = [spec for spec in missing if spec.kind == "changelog"]
-    inputs = {each for task in layout.tasks for each in task.inputs}
-    moved = sorted(each for each, offset in group.items() if each in inputs and offset > 0)
+    moved = sorted(each for each, offset in group.items() if offset > 0)
     if changelogs and moved:
         topic, partition = moved[0]
         raise ChangelogError(

@@ -163,14 +163,17 @@ def look(
 
 
 def plan_internal(
-    outlook: Outlook, application_id: str, config: Config, admin: TopicAdmin
+    outlook: Outlook, config: Config, logs: LogClients, admin: TopicAdmin
 ) -> TopicPlan:
     """What has to happen to the internal topics. Raises if one that held something is gone."""
     plan = admin.plan(outlook.internal)
     refuse_deleted(plan.create, outlook.last_run.topology)
     first_run = outlook.last_run.topology is None
     if plan.create and first_run and not config.allow_topology_change:
-        refuse_empty_start(plan.create, admin.group_positions(application_id), outlook.layout)
+        inputs = {each for task in outlook.layout.tasks for each in task.inputs}
+        internal = {spec.name for spec in outlook.internal}
+        read = sorted(each for each in inputs if each[0] not in internal)
+        refuse_empty_start(plan.create, logs.committed(read))
     return plan
 
 
@@ -182,7 +185,7 @@ def prepare(
     Raises also `ChangelogError` and `TopicMismatchError` if one that held something is gone.
     """
     outlook = look(topology, application_id, config, logs, admin)
-    plan = plan_internal(outlook, application_id, config, admin)
+    plan = plan_internal(outlook, config, logs, admin)
     try:
         notice = before_start(plan, manage=config.manage_topics)
     except PartitionCountError as error:
