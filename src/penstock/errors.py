@@ -25,6 +25,7 @@
         StateDiskFullError             there is no room left
         StateForeignError              another application made it
       StoreDamagedError                a store on disk is damaged
+      SnapshotError                    a snapshot cannot be written, or is not what it should be
       InstanceError                    an instance cannot do what was asked
         InstanceUnreachableError       it does not answer
         TaskNotHereError               it does not hold that task under that epoch
@@ -173,6 +174,10 @@ class StateForeignError(StateDirectoryError):
 
 class StoreDamagedError(PenstockError):
     """A store on disk cannot be read; its changelog can rebuild it."""
+
+
+class SnapshotError(PenstockError):
+    """A snapshot cannot be written, or is not what its manifest says; changelogs hold it all."""
 
 
 class InstanceError(PenstockError):

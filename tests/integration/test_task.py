@@ -428,3 +428,24 @@ def test_a_changelog_that_expires_may_begin_anywhere(world: World) -> None:
     assert (fault.kind, fault.where["topic"]) == ("ChangelogError", world.changelog)
     assert f"begins at offset {purged_to}, and an empty store needs all of it" in fault.message
     task.close()
+
+
+def test_a_store_that_could_not_be_rebuilt_is_not_wiped(world: World) -> None:
+    world.produce(1)
+    task = world.take()
+    commit(task, [(b"a", b"1", 7)], to=1, metadata={})
+    task.close()
+    world.admin.alter([ConfigChange(world.changelog, "cleanup.policy", "", "compact,delete")])
+    world.admin.delete_records({(world.changelog, 0): 1})
+    # Deletions last no time at all: the store may have missed some, and should be rebuilt.
+    task = world.try_to_take(world.store_order(tombstones_ms=0))
+    fault = task.status().fault
+    assert fault is not None
+    assert fault.kind == "ChangelogError"
+    assert "The changelog lost its start: it begins at offset 1" in fault.message
+    task.close()
+    task = world.take()
+    assert ask(task, "get", (b"a",)) == [(stored_value(7, b"1"),)]
+    (note,) = task.status().notes
+    assert "is whole on this disk, and could not be rebuilt" in note
+    task.close()

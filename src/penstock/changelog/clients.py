@@ -14,6 +14,7 @@ from penstock.changelog.kafka_failures import COORDINATOR_ON_ITS_WAY, code_of, k
 from penstock.config import Config
 from penstock.errors import KafkaError
 
+RESTORES_AT_ONCE = 16
 ASK_TIMEOUT = timedelta(seconds=10)
 """How long a broker may take to answer one question."""
 _PAUSE_SECONDS = 0.05
@@ -48,7 +49,7 @@ class LogClients:
             # By default a full queue pauses fetching for a second, in which it runs dry.
             fetch_queue_backoff_ms=5,
             queued_min_messages=200_000,
-            queued_max_messages_kbytes=32 * 1024,
+            queued_max_messages_kbytes=self._queue_kbytes(),
             max_partition_fetch_bytes=4 * 1024 * 1024,
         )
         return Consumer(properties)
@@ -79,3 +80,8 @@ class LogClients:
             bootstrap_servers=self.config.bootstrap_servers,
             where={"group": self.application_id},
         )
+
+    def _queue_kbytes(self) -> int:
+        """A quarter of the memory of an instance is for the restores that run at once."""
+        share = self.config.rocksdb_memory_bytes // 4 // RESTORES_AT_ONCE
+        return max(1024, min(32 * 1024, share // 1024))

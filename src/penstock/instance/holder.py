@@ -9,6 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pyarrow as pa
 from msgspec import structs
 
+from penstock.changelog.clients import RESTORES_AT_ONCE
 from penstock.instance import protocol
 from penstock.instance.global_tables import GlobalTables
 from penstock.instance.protocol import (
@@ -25,7 +26,7 @@ from penstock.instance.protocol import (
 from penstock.instance.server import Handler
 from penstock.instance.task import OpenTask, TaskEnvironment
 
-_TAKES_AT_ONCE = 16
+_TAKES_AT_ONCE = RESTORES_AT_ONCE
 """Taking mostly waits for Kafka, 0.25 s for a producer alone: many at once start fast."""
 
 
@@ -61,6 +62,10 @@ class Holder:
                 pass
             return Reply(status="gone", reason="not held here")
         return task.commit(header, batches)
+
+    def running_tasks(self) -> list[OpenTask]:
+        """The tasks that are served."""
+        return [task for task in list(self._tasks.values()) if task.is_running]
 
     def flush(self) -> None:
         """Make all stores durable."""

@@ -20,6 +20,8 @@ from pathlib import Path
 
 import msgspec
 
+from penstock.changelog.snapshots import SnapshotLocation
+from penstock.config import Config
 from penstock.errors import (
     InstanceError,
     InstanceUnreachableError,
@@ -40,9 +42,11 @@ from penstock.instance.protocol import (
     Settings,
 )
 from penstock.instance.server import Server
+from penstock.instance.snapshots import Snapshotter
 from penstock.instance.task import TaskEnvironment
 from penstock.serdes.decoders import decoder
 from penstock.stores.directory import StateDirectory
+from penstock.stores.rocksdb_engine import RocksDBEngine
 
 TOKEN_VARIABLE = "PENSTOCK_TOKEN"
 _LOCK_WAIT = timedelta(seconds=5)
@@ -104,16 +108,21 @@ def _serve(
     lease = Lease(config.session_timeout.total_seconds())
     with _open_directory(config.state_dir, settings.application_id, options.slot) as directory:
         clients = SharedClients(config, settings.application_id)
-        tables = GlobalTables(settings.global_tables, directory, clients.logs)
+        engine = RocksDBEngine(settings.rocksdb)
+        location = _location(config, settings.application_id)
+        tables = GlobalTables(settings.global_tables, directory, clients.logs, engine=engine)
         environment = TaskEnvironment(
             application_id=settings.application_id,
             config=config,
             directory=directory,
             clients=clients,
             lease_holds=lease.holds,
+            engine=engine,
+            snapshots=[] if location is None else [location],
             await_global_tables=tables.wait,
         )
         holder = Holder(environment, tables)
+        snapshotter = None if location is None else _snapshotter(location, config, holder)
         with tempfile.TemporaryDirectory(prefix="penstock-") as sockets:
             servers = _listen(holder, stop, settings, options, Path(sockets))
             try:
@@ -121,11 +130,26 @@ def _serve(
                 coordinator.call("register", registration, BeatReply)
                 return _beat(options, coordinator, lease, stop, holder, config.heartbeat_interval)
             finally:
+                if snapshotter is not None:
+                    snapshotter.close()
                 holder.close()
                 tables.close()
                 for server in servers:
                     server.shutdown()
                 clients.close()
+
+
+def _location(config: Config, application_id: str) -> SnapshotLocation | None:
+    uri = config.snapshot_location
+    return SnapshotLocation(uri, application_id) if uri else None
+
+
+def _snapshotter(location: SnapshotLocation, config: Config, holder: Holder) -> Snapshotter:
+    return Snapshotter(
+        location,
+        interval_seconds=config.snapshot_interval.total_seconds(),
+        tasks=holder.running_tasks,
+    )
 
 
 def _open_directory(state_dir: Path, application_id: str, slot: str) -> StateDirectory:

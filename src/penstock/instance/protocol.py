@@ -6,6 +6,7 @@ pickled: whoever can reach a socket can at worst send a message that does not de
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from datetime import timedelta
 from pathlib import Path
 from typing import Literal, TypeVar
@@ -18,6 +19,7 @@ from penstock.changelog.topics import TOMBSTONES_MS
 from penstock.config import Config, Guarantee
 from penstock.errors import InstanceError, PenstockError
 from penstock.serdes.decoders import decoder
+from penstock.stores.rocksdb_engine import RocksDBSettings
 from penstock.topology.nodes import StoreKind, TimeIndex
 
 HEADERS = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
@@ -202,6 +204,17 @@ class Hello(Message, frozen=True):
     instance: str
 
 
+_PLAIN_OPTIONS = (
+    "bootstrap_servers",
+    "processing_guarantee",
+    "session_timeout",
+    "heartbeat_interval",
+    "transaction_timeout",
+    "snapshot_location",
+    "snapshot_interval",
+)
+
+
 class Settings(Message, frozen=True):
     """What an instance needs to know of the application."""
 
@@ -213,6 +226,9 @@ class Settings(Message, frozen=True):
     session_timeout: timedelta
     heartbeat_interval: timedelta
     transaction_timeout: timedelta
+    snapshot_location: str
+    snapshot_interval: timedelta
+    rocksdb: RocksDBSettings
     listen_host: str = ""
     """Listen on TCP at this address too; empty on one host."""
     global_tables: list[GlobalOrder] = []
@@ -227,27 +243,23 @@ class Settings(Message, frozen=True):
         global_tables: list[GlobalOrder],
     ) -> Settings:
         """The part of a config that instances need."""
-        names = ("bootstrap_servers", "processing_guarantee", "session_timeout")
-        more = ("heartbeat_interval", "transaction_timeout")
         return cls(
             application_id=application_id,
             state_dir=str(config.state_dir),
             kafka=dict(config.kafka),
             listen_host=listen_host,
             global_tables=global_tables,
-            **{name: getattr(config, name) for name in names + more},
+            rocksdb=RocksDBSettings.of(config),
+            **{name: getattr(config, name) for name in _PLAIN_OPTIONS},
         )
 
     def config(self) -> Config:
         """The same options as a config; those that instances do not need have their defaults."""
         return Config(
-            bootstrap_servers=self.bootstrap_servers,
             state_dir=Path(self.state_dir),
-            processing_guarantee=self.processing_guarantee,
             kafka=self.kafka,
-            session_timeout=self.session_timeout,
-            heartbeat_interval=self.heartbeat_interval,
-            transaction_timeout=self.transaction_timeout,
+            **{name: getattr(self, name) for name in _PLAIN_OPTIONS},
+            **{f"rocksdb_{name}": value for name, value in asdict(self.rocksdb).items()},
         )
 
 

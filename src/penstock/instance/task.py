@@ -7,8 +7,10 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
+from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
@@ -17,6 +19,7 @@ from msgspec import structs
 from penstock.changelog.commit_record import CommitRecord, InputTopic
 from penstock.changelog.offset_metadata import UNKNOWN_TIME, OffsetMetadata
 from penstock.changelog.reading import read_last
+from penstock.changelog.snapshots import Manifest, SnapshotSource
 from penstock.changelog.topics import commits_name
 from penstock.config import Config
 from penstock.coordination.commits import judge, settle
@@ -49,6 +52,7 @@ from penstock.observability.crash_points import crash_point
 from penstock.processors import STREAM_TIME
 from penstock.stores.contract import Change
 from penstock.stores.directory import StateDirectory
+from penstock.stores.rocksdb_engine import RocksDBEngine
 
 _log = logging.getLogger("penstock.instance")
 
@@ -66,6 +70,10 @@ class TaskEnvironment:
     directory: StateDirectory
     clients: SharedClients
     lease_holds: Callable[[], bool]
+    engine: RocksDBEngine | None = None
+    """Shared by all stores; without one, that of the process."""
+    snapshots: Sequence[SnapshotSource] = ()
+    """Where copies of stores may be found, best first."""
     await_global_tables: Callable[[Callable[[], bool]], None] = no_global_tables
     """Waits until they hold what their topics hold now, or until its argument says to stop."""
 
@@ -93,7 +101,13 @@ class OpenTask:
         self.order = order
         self._environment = environment
         self._partition = TaskId.parse(order.task).partition
-        self._stores = TaskStores(order, environment.directory, environment.clients)
+        self._stores = TaskStores(
+            order,
+            environment.directory,
+            environment.clients,
+            engine=environment.engine,
+            snapshots=environment.snapshots,
+        )
         self._writer: Writer | None = None
         self._standing = _Standing()
         self._state: TaskState = "taking"
@@ -420,6 +434,22 @@ class OpenTask:
         with self._lock:
             if self._state == "running":
                 self._stores.flush()
+
+    @property
+    def is_running(self) -> bool:
+        """Whether the task is served."""
+        return self._state == "running"
+
+    @property
+    def snapshot_stores(self) -> list[str]:
+        """The stores of which snapshots are made."""
+        return self._stores.snapshot_stores
+
+    def checkpoint(
+        self, store: str, last: Manifest | None
+    ) -> AbstractContextManager[tuple[Manifest | None, Path]]:
+        """A copy of a store: see `TaskStores.checkpoint`."""
+        return self._stores.checkpoint(store, last)
 
     def stop_taking(self) -> None:
         """Have a `take` that is under way, or still to come, end early; does not wait for it."""

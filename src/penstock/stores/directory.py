@@ -14,6 +14,7 @@ Names become paths here and nowhere else, and no name leads out of the directory
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import fcntl
 import os
@@ -22,7 +23,7 @@ import shutil
 import socket
 import time
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from datetime import timedelta
 from pathlib import Path
 from types import TracebackType
@@ -123,7 +124,18 @@ class TaskDirectory:
 
     def stores(self) -> list[str]:
         """The stores that have a directory here."""
-        return sorted(entry.name for entry in self.path.iterdir() if entry.is_dir())
+        entries = self.path.iterdir()
+        return sorted(e.name for e in entries if e.is_dir() and not e.name.startswith("."))
+
+    @contextlib.contextmanager
+    def scratch(self, store: str) -> Iterator[Path]:
+        """A path beside a store, on the same file system, that is gone afterwards."""
+        path = self.store_path(store).with_name(f".{store}.copy")
+        _remove(path)
+        try:
+            yield path
+        finally:
+            _remove(path)
 
     def read_checkpoint(self) -> dict[tuple[str, int], int]:
         """The offsets in `.checkpoint`, for people; a store's own offset is what counts."""
