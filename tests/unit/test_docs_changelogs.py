@@ -1,4 +1,4 @@
-"""What docs/concepts/changelogs.md shows runs, and its defaults are those that the command shows."""
+"""What docs/concepts/changelogs.md shows runs, and its defaults are the command's."""
 
 from __future__ import annotations
 

@@ -147,6 +147,10 @@ def test_what_would_lose_data_is_marked() -> None:
         assert (name, old, new) == ("cleanup.policy", policy, spec.config["cleanup.policy"])
         assert loses
     windows = changelog_topic("clinic", "hourly", partitions=4, retention_ms=3_600_000)
+    for grows in ("compact", "delete"):
+        assert changes(windows, cleanup_policy=grows) == [
+            ("cleanup.policy", grows, "compact,delete", False)
+        ]
     for kept, loses in (("-1", False), ("90000001", False), ("604800", True)):
         assert changes(windows, retention_ms=kept) == [("retention.ms", kept, "90000000", loses)]
     assert changes(REPARTITION, retention_ms="604800000")[0][3]

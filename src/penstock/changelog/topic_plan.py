@@ -207,12 +207,13 @@ def _number(text: str | None) -> Decimal | None:
 def _loses(name: str, actual: str | None, wanted: str) -> bool:
     """Whether what is set would lose state or records that the program counts on.
 
-    A changelog that forgets sooner than its store restores less than there was.
+    A changelog that forgets sooner than its store restores less than there was. One that is not
+    cleaned as it could be only grows.
     """
     kept, needed = _number(actual), _number(wanted)
     if name == "retention.ms" and kept is not None and needed is not None:
         return kept != -1 and (needed == -1 or kept < needed)
-    return name == "cleanup.policy" and actual is not None
+    return name == "cleanup.policy" and bool(policies(actual or "") - policies(wanted))
 
 
 def _partitions_problem(spec: TopicSpec, found: ExistingTopic) -> PenstockError | None:
