@@ -5,20 +5,33 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
+import re
 import secrets
 import signal
 import threading
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from types import FrameType, TracebackType
-from typing import Any, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Self, TypeVar
 
-from penstock.config import Config
-from penstock.driver.events import DriverState, Event, Listener, StateChanged, Totals
+from penstock.config import Config, TimestampRule
+from penstock.driver.events import DriverState, Event, Listener, Notice, StateChanged, Totals
 from penstock.errors import ConfigError
 from penstock.serdes import Serde
-from penstock.topology import GlobalKTable, KStream, KTable, StoreBuilder, StreamsBuilder, Topology
+from penstock.topology import (
+    GlobalKTable,
+    KStream,
+    KTable,
+    Processor,
+    StoreBuilder,
+    StreamsBuilder,
+    Topology,
+)
 from penstock.topology.changelogs import Logging
 from penstock.topology.naming import check_name
+
+if TYPE_CHECKING:
+    from penstock.driver.driver import Driver
 
 K = TypeVar("K")
 V = TypeVar("V")
@@ -52,14 +65,14 @@ class Application:
 
     def stream(
         self,
-        topic: str | Sequence[str],
+        topic: str | Sequence[str] | re.Pattern[str],
         *,
         key: type[K] | Serde[K],
         value: type[V] | Serde[V],
-        timestamp: Callable[[K, V, int], int] | None = None,
+        timestamp: Callable[[K, V, int], int] | TimestampRule | None = None,
         name: str | None = None,
     ) -> KStream[K, V]:
-        """The records of a topic, or of several, as a stream."""
+        """The records of a topic, of several, or of all that match a pattern, as a stream."""
         return self.builder.stream(topic, key=key, value=value, timestamp=timestamp, name=name)
 
     def table(
@@ -94,9 +107,24 @@ class Application:
         """Add a store for processors, to be connected by its name."""
         self.builder.add_state_store(store)
 
+    def add_global_store(
+        self,
+        topic: str,
+        store: StoreBuilder,
+        processor: Callable[[], Processor[Any, Any, Any, Any]],
+        *,
+        key: type[Any] | Serde[Any] | None = None,
+        value: type[Any] | Serde[Any] | None = None,
+        name: str | None = None,
+    ) -> GlobalKTable[Any, Any]:
+        """A store that every instance holds whole, filled from a topic by a processor."""
+        return self.builder.add_global_store(
+            topic, store, processor, key=key, value=value, name=name
+        )
+
     def build(self) -> Topology:
         """The topology as it will run. Raises `TopologyError` where it cannot."""
-        return self.builder.build()
+        return self.builder.build().with_times(self.config.default_timestamp_extractor)
 
     def describe(self) -> str:
         """Kafka Streams' text for the topology."""
@@ -187,24 +215,38 @@ class Application:
         self._change("stopped")
 
     def _drive(self, topology: Topology) -> None:
-        """Open the driver's parts one after the other, loop, and close them in reverse."""
+        """Drive until it is to stop, and anew whenever other topics match a pattern."""
         # Spark takes a second to import; those who only describe a topology need not wait for it.
         from penstock.driver.opening import OpeningOrder, open_driver
+        from penstock.driver.watch import InputsChangedError
 
+        self.totals = Totals()
+        while True:
+            order = OpeningOrder(
+                application_id=self.application_id,
+                config=self.config,
+                topology=topology,
+                listener=self._tell,
+                token=secrets.token_hex(32),
+                should_stop=self._stop.is_set,
+            )
+            try:
+                self._drive_once(partial(open_driver, order))
+            except InputsChangedError as change:
+                _log.warning("%s", change)
+                self._tell(Notice(text=str(change)))
+                self._change("starting")
+            else:
+                return
+
+    def _drive_once(self, open_one: Callable[..., Driver | None]) -> None:
+        """Open the driver's parts one after the other, loop, and close them in reverse."""
         should_stop = self._stop.is_set
-        order = OpeningOrder(
-            application_id=self.application_id,
-            config=self.config,
-            topology=topology,
-            listener=self._tell,
-            token=secrets.token_hex(32),
-            should_stop=should_stop,
-        )
         with contextlib.ExitStack() as stack:
-            driver = open_driver(order, stack=stack)
+            driver = open_one(stack=stack)
             if driver is None:
                 return
-            self.totals = driver.totals
+            driver.totals = self.totals
             self._change("restoring")
             driver.run(lambda: should_stop() or driver.is_ready())
             if not should_stop():

@@ -29,6 +29,9 @@ Guarantee = Literal["exactly_once", "at_least_once"]
 OffsetReset = Literal["earliest", "latest"]
 OnBadRecord = Literal["fail", "continue", "dead_letter"]
 Compression = Literal["none", "snappy", "lz4", "zstd"]
+TimestampRule = Literal["fail", "skip", "partition_time", "wall_clock"]
+"""What a record's time is: Kafka's, where a negative one stops the application, drops the record or
+becomes the latest of its partition; or that of the clock."""
 
 
 def default_state_dir() -> Path:
@@ -103,6 +106,13 @@ class Config:
         False,
         "dead.letter.dropped.records",
         "Whether records that are dropped by rule (late, without a key) go there too.",
+    )
+    default_timestamp_extractor: TimestampRule | Callable[[Any, Any, int], int] = _option(
+        "fail",
+        "default.timestamp.extractor",
+        "The time of a record whose source says none: Kafka's, where a negative one stops "
+        "(`fail`), drops the record (`skip`) or becomes its partition's latest (`partition_time`); "
+        "`wall_clock`; or a function of key, value and Kafka's time.",
     )
     allow_topology_change: bool = _option(
         False,
@@ -244,7 +254,12 @@ class Config:
         clients: dict[str, str] = {}
         topic: dict[str, str] = {}
         by_kafka_name = {f.metadata["kafka"]: name for name, f in _FIELDS.items()}
-        for kafka_name, text in properties.items():
+        given = dict(properties)
+        for old, new in _OLD_NAMES.items():
+            if old in given:
+                given.setdefault(new, given.pop(old))
+                given.pop(old, None)
+        for kafka_name, text in given.items():
             name = by_kafka_name.get(kafka_name)
             if kafka_name == "application.id":
                 continue
@@ -278,6 +293,14 @@ _HANDLERS = {
     "LogAndContinueProcessingExceptionHandler": "continue",
     "DefaultProductionExceptionHandler": "fail",
 }
+_EXTRACTORS = {
+    "FailOnInvalidTimestamp": "fail",
+    "LogAndSkipOnInvalidTimestamp": "skip",
+    "UsePartitionTimeOnInvalidTimestamp": "partition_time",
+    "WallclockTimestampExtractor": "wall_clock",
+}
+_OLD_NAMES = {"cache.max.bytes.buffering": "statestore.cache.max.bytes"}
+"""Names that Kafka Streams still takes; where both are set, the new one counts."""
 
 
 _LEAST = {
@@ -344,6 +367,8 @@ def _parse(name: str, text: str) -> Any:
         return _GUARANTEES.get(value, value)
     if name.endswith("_exception_handler"):
         return _HANDLERS.get(value.rsplit(".", 1)[-1], value)
+    if name == "default_timestamp_extractor":
+        return _EXTRACTORS.get(value.rsplit(".", 1)[-1], value)
     return value
 
 
@@ -363,6 +388,12 @@ def _check(config: Config) -> None:
         least = _LEAST.get(name, -1)
         if kind is int and (not isinstance(value, int) or value < least):
             raise ConfigError(f"Option {name} is {value!r}", hint=f"Use a number >= {least}")
+    rules, rule = typing.get_args(TimestampRule), config.default_timestamp_extractor
+    if not callable(rule) and rule not in rules:
+        raise ConfigError(
+            f"Option default_timestamp_extractor is {rule!r}",
+            hint=f"Use one of {rules}, or a function of key, value and Kafka's time",
+        )
     handlers = [name for name in _FIELDS if name.endswith("_exception_handler")]
     sends = [name for name in handlers if getattr(config, name) == "dead_letter"]
     sends += ["dead_letter_dropped_records"] if config.dead_letter_dropped_records else []

@@ -7,6 +7,8 @@
       TopologyChangedError             the program does not fit the state that an earlier one left
       UserFunctionError                a function of the user's raised
       DeserializationError             a record's key or value cannot be decoded
+      ValueNotPutError                 a processor changed a store's value and did not put it back
+      TimestampError                   a record has no valid time
       BufferFullError                  a suppress buffer that may not emit early is full
       SchemaRegistryError              a schema registry does not answer, or refuses a schema
       KafkaError                       Kafka, or something in it, is not as needed
@@ -102,6 +104,17 @@ class UserFunctionError(PenstockError):
 
 class DeserializationError(PenstockError):
     """A record's key or value cannot be decoded with the serde that the topology names."""
+
+
+class ValueNotPutError(PenstockError):
+    """A processor changed a value that a store gave it, and did not put it back.
+
+    Only the test driver looks for it; in production the change is lost in silence.
+    """
+
+
+class TimestampError(PenstockError):
+    """A record's time is before 1970, and nothing says what to make of that."""
 
 
 class BufferFullError(PenstockError):

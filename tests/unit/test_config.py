@@ -65,3 +65,25 @@ def test_passwords_reach_java_as_a_login_module() -> None:
     )
     assert "sasl.password" not in java
     assert java["sasl.jaas.config"].endswith('required username="u" password="p\\"q";')
+
+
+def test_built_in_timestamp_extractors_have_javas_class_names() -> None:
+    package = "org.apache.kafka.streams.processor."
+    names = {
+        "FailOnInvalidTimestamp": "fail",
+        "LogAndSkipOnInvalidTimestamp": "skip",
+        "UsePartitionTimeOnInvalidTimestamp": "partition_time",
+        "WallclockTimestampExtractor": "wall_clock",
+    }
+    for name, rule in names.items():
+        config = Config.from_properties({"default.timestamp.extractor": package + name})
+        assert config.default_timestamp_extractor == rule
+    with pytest.raises(ConfigError, match=r"my\.Extractor"):
+        Config.from_properties({"default.timestamp.extractor": "my.Extractor"})
+
+
+def test_the_caches_old_name_is_known_and_its_new_one_counts() -> None:
+    old, new = "cache.max.bytes.buffering", "statestore.cache.max.bytes"
+    assert Config.from_properties({old: "5"}).statestore_cache_max_bytes == 5
+    both = Config.from_properties({new: "7", old: "5"})
+    assert (both.statestore_cache_max_bytes, dict(both.kafka)) == (7, {})

@@ -34,7 +34,6 @@ from penstock.instance.protocol import CommitHeader, StatusReply, TaskStatus, er
 from penstock.pipeline.jobs import JobLabel, Jobs, pickle_sub_topology
 from penstock.pipeline.orders import Address, BatchOrder, Outcome, SliceOrder
 from penstock.processors import Limits, needed_columns
-from penstock.topology import ProcessNode, SubTopology
 
 _log = logging.getLogger("penstock.driver")
 
@@ -83,7 +82,7 @@ class Driver:
         self._book = TaskBook(
             [(t.task, t.name) for t in layouts],
             generation=generation,
-            ticking=[number for number, sub in self._subs.items() if _has_processors(sub)],
+            ticking=[number for number, sub in self._subs.items() if sub.has_processors],
         )
         self._pickled = {number: pickle_sub_topology(sub) for number, sub in self._subs.items()}
         config = parts.prepared.config
@@ -451,10 +450,6 @@ class Driver:
     def _notice(self, text: str) -> None:
         _log.warning("%s", text)
         self._listener(Notice(text=text))
-
-
-def _has_processors(sub: SubTopology) -> bool:
-    return any(isinstance(node, ProcessNode) for node in sub.nodes)
 
 
 def _wall_clock_ms() -> int:

@@ -27,7 +27,7 @@ from penstock.instance.protocol import Settings
 from penstock.local.jars import SPARK_KAFKA, ensure
 from penstock.pipeline.executors import ExecutorVisits, start_on_executors
 from penstock.pipeline.group import leave_group
-from penstock.pipeline.jobs import Jobs
+from penstock.pipeline.jobs import Jobs, pickle_programs
 from penstock.pipeline.session import Session, open_session
 from penstock.topology import Topology
 
@@ -148,10 +148,11 @@ def _start_instances(
         listen_host=host,
         global_tables=list(prepared.global_tables),
     )
-    coordinator = Coordinator(settings, token=order.token)
+    programs = pickle_programs(order.topology.global_tables)
+    coordinator = Coordinator(settings, token=order.token, programs=programs)
     stack.callback(coordinator.close, _CLOSE_SECONDS)
     if session is not None and not on_one_machine:
-        start_on_executors(session, coordinator.location, order.token)
+        start_on_executors(session, coordinator.location, order.token, programs)
         return coordinator
     count = order.config.num_instances or max((os.cpu_count() or 1) // 2, 1)
     for number in range(count):
@@ -168,6 +169,7 @@ def _visits(
         session,
         coordinator.location,
         order.token,
+        programs=pickle_programs(order.topology.global_tables),
         instances=lambda: len(coordinator.names()),
     )
     stack.callback(visits.close)

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import re
 import socket
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from contextlib import closing
 from dataclasses import dataclass
 
@@ -21,11 +22,12 @@ from penstock.driver.internal_topics import (
     refuse_empty_start,
 )
 from penstock.driver.last_run import LastRun, read_last_run, refuse_change
-from penstock.errors import PartitionCountError
+from penstock.errors import PartitionCountError, TopicMissingError
 from penstock.instance.protocol import GlobalOrder, InputOrder, StoreOrder, TakeOrder
 from penstock.processors import closed_keys
 from penstock.topology import StoreSpec, Topology, naming
 from penstock.topology.manifest import TopologyManifest, manifest_of
+from penstock.topology.patterns import matching, patterns_of, with_topics
 from penstock.topology.succession import keep_names, succeed
 
 _CONNECT_SECONDS = 5.0
@@ -47,6 +49,9 @@ class Prepared:
     global_tables: tuple[GlobalOrder, ...] = ()
     notice: str = ""
     """What an operator should know of the internal topics."""
+    patterns: tuple[re.Pattern[str], ...] = ()
+    matched: frozenset[str] = frozenset()
+    """The topics that match a pattern."""
 
     @property
     def tasks(self) -> dict[TaskId, TaskLayout]:
@@ -120,6 +125,8 @@ class Outlook:
     manifest: TopologyManifest
     internal: tuple[TopicSpec, ...]
     global_tables: tuple[GlobalOrder, ...]
+    patterns: tuple[re.Pattern[str], ...]
+    matched: frozenset[str]
 
 
 def look(
@@ -131,6 +138,10 @@ def look(
     `BrokerUnreachableError`.
     """
     check_broker(config)
+    patterns = patterns_of(topology)
+    matched = matching(patterns, admin.names(), application_id) if patterns else frozenset()
+    _check_matched(patterns, matched)
+    topology = with_topics(topology, matched)
     last_run = read_last_run(application_id, logs, admin)
     if last_run.topology is not None:
         topology = keep_names(topology, last_run.topology)
@@ -145,8 +156,11 @@ def look(
         for sub in topology.sub_topologies
         for topic in sub.input_topics(application_id) + sub.output_topics(application_id)
     }
-    tables = _global_tables(topology)
-    external = admin.require((touched - internal) | {table.topic for table in tables})
+    tables = _global_tables(topology, config)
+    named = {table.topic for table in tables}
+    if config.errors_dead_letter_queue_topic_name:
+        named.add(config.errors_dead_letter_queue_topic_name)
+    external = admin.require((touched - internal) | named)
     partitions = {name: topic.partitions for name, topic in external.items()}
     layout = lay_out(topology, application_id, partitions)
     manifest = manifest_of(topology, application_id, layout.widths)
@@ -159,6 +173,8 @@ def look(
         manifest=manifest,
         internal=tuple(internal_topics(topology, application_id, config, layout, tasks)),
         global_tables=tables,
+        patterns=patterns,
+        matched=matched,
     )
 
 
@@ -201,14 +217,31 @@ def prepare(
         last_run=last_run,
         manifest=succeed(last_run.topology, outlook.manifest),
         global_tables=outlook.global_tables,
+        patterns=outlook.patterns,
+        matched=outlook.matched,
         notice=notice,
     )
 
 
-def _global_tables(topology: Topology) -> tuple[GlobalOrder, ...]:
+def _check_matched(patterns: Iterable[re.Pattern[str]], matched: Iterable[str]) -> None:
+    for pattern in patterns:
+        if not any(pattern.fullmatch(topic) for topic in matched):
+            raise TopicMissingError(
+                f"No topic matches the pattern {pattern.pattern!r}",
+                hint="Create one; topics that match later are found while the application runs",
+            )
+
+
+def _global_tables(topology: Topology, config: Config) -> tuple[GlobalOrder, ...]:
     """What every instance holds whole: no task reads it, so it is in no layout."""
     return tuple(
-        GlobalOrder(store=store.name, topic=topic, persistent=store.persistent)
+        GlobalOrder(
+            store=store.name,
+            topic=topic,
+            persistent=store.persistent,
+            is_processed=sub.has_processors,
+            skips_undecodable=config.deserialization_exception_handler != "fail",
+        )
         for sub in topology.global_tables
         for store in sub.stores
         for source in sub.sources

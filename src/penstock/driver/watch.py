@@ -14,6 +14,7 @@ from penstock.driver.inputs import InputLogs
 from penstock.driver.internal_topics import deleted
 from penstock.driver.setup import Prepared
 from penstock.errors import KafkaError, PartitionCountError, PositionLostError, TopicMismatchError
+from penstock.topology.patterns import matching
 
 WATCH_SECONDS = 5.0
 
@@ -24,6 +25,10 @@ class Jump:
 
     task: TaskId
     ranges: tuple[Range, ...]
+
+
+class InputsChangedError(Exception):
+    """Other topics match a pattern now than when the driver started; it is to start anew."""
 
 
 class InputWatch:
@@ -52,6 +57,7 @@ class InputWatch:
         return jumps
 
     def _check_topics(self) -> None:
+        self._check_patterns()
         names = {topic for topic, _ in self._prepared.inputs}
         # Instances see for themselves that a global table's topic has changed, and rebuild it; all
         # that they cannot do without is the topic.
@@ -82,6 +88,20 @@ class InputWatch:
                     hint="Its offsets mean other records now. Use a new application id, or reset "
                     "the application",
                 )
+
+    def _check_patterns(self) -> None:
+        prepared = self._prepared
+        if not prepared.patterns:
+            return
+        now = matching(prepared.patterns, self._admin.names(), prepared.application_id)
+        gone, new = prepared.matched - now, set(self._admin.describe(now - prepared.matched))
+        if gone or new:
+            changes = [f"{name} is new" for name in sorted(new)]
+            changes += [f"{name} is gone" for name in sorted(gone)]
+            raise InputsChangedError(
+                f"The topics that match a pattern have changed: {', '.join(changes)}. "
+                "The application starts over them anew"
+            )
 
     def _purge(self, now: float, book: TaskBook) -> None:
         """Repartition topics are emptied up to what is committed, and not further."""

@@ -34,6 +34,7 @@ from penstock.errors import (
     TaskNotHereError,
 )
 from penstock.instance.answers import answers
+from penstock.instance.global_processing import GlobalProgram, Programs, program_for
 from penstock.instance.protocol import GlobalOrder, ReadHeader, Reply
 from penstock.stores.contract import StoreIdentity
 from penstock.stores.directory import GLOBAL_DIRECTORY, StateDirectory, TaskDirectory
@@ -62,14 +63,30 @@ class GlobalTables:
         directory: StateDirectory,
         logs: LogClients,
         *,
+        programs: Programs | None = None,
         engine: RocksDBEngine | None = None,
     ) -> None:
+        application_id = directory.application_id
+        processed = {
+            order.store: GlobalProgram(
+                program_for(programs or {}, order.store),
+                application_id,
+                skips_undecodable=order.skips_undecodable,
+            )
+            for order in orders
+            if order.is_processed
+        }
         self._directory = directory.lock_global() if orders else None
         self._tables: dict[str, GlobalTable] = {}
         for order in orders:
             assert self._directory is not None
             self._tables[order.store] = GlobalTable(
-                order, directory.application_id, self._directory, logs, engine=engine
+                order,
+                application_id,
+                self._directory,
+                logs,
+                program=processed.get(order.store),
+                engine=engine,
             )
         for table in self._tables.values():
             table.start()
@@ -135,8 +152,10 @@ class GlobalTable:
         directory: TaskDirectory,
         logs: LogClients,
         *,
+        program: GlobalProgram | None = None,
         engine: RocksDBEngine | None = None,
     ) -> None:
+        self._program = program
         self.fault: PenstockError | None = None
         self._order = order
         self._application_id = application_id
@@ -172,8 +191,11 @@ class GlobalTable:
     def store(self) -> WholeTopicStore:
         """The store, once it held all of the topic. Raises `TaskNotHereError`."""
         store = self._store
+        where = {"store": self._order.store, "topic": self._order.topic}
+        if self.fault is not None:
+            # What is there no longer follows the topic: whoever reads is to learn why.
+            raise TaskNotHereError(f"The global table stopped: {self.fault}", where=where)
         if store is None or not self._complete:
-            where = {"store": self._order.store, "topic": self._order.topic}
             raise TaskNotHereError("The global table is being read from its topic", where=where)
         return store
 
@@ -270,12 +292,17 @@ class GlobalTable:
             if not self._complete and self._reached(ends):
                 store.set_caught_up_at(wall_clock_ms())
                 self._complete = True
-            read = read_messages(consumer.consume(BATCH_RECORDS, _POLL_SECONDS))
+            messages = consumer.consume(BATCH_RECORDS, _POLL_SECONDS)
+            read = read_messages(messages)
             if read.lost:
                 self._wipe(f"{topic.name} no longer holds what the table needs next")
                 return
-            if read.changes:
-                store.apply_read(read.changes, read.positions)
+            changes = read.changes
+            if self._program is not None:
+                changes = self._program.changes(messages, store)
+            # What a processor made nothing of has been read too.
+            if changes or (messages and self._program is not None):
+                store.apply_read(changes, read.positions)
             self._positions = {**self._positions, **read.positions}
             if time.monotonic() > watch_due:
                 now = self._describe()

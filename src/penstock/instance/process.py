@@ -18,8 +18,6 @@ from dataclasses import dataclass, replace
 from datetime import timedelta
 from pathlib import Path
 
-import msgspec
-
 from penstock.changelog.snapshots import SnapshotLocation
 from penstock.config import Config
 from penstock.errors import (
@@ -31,6 +29,7 @@ from penstock.errors import (
 from penstock.instance import protocol
 from penstock.instance.client import Client
 from penstock.instance.clients import SharedClients
+from penstock.instance.global_processing import Programs
 from penstock.instance.global_tables import GlobalTables
 from penstock.instance.holder import Holder
 from penstock.instance.protocol import (
@@ -84,7 +83,7 @@ class InstanceOptions:
     watch_stdin: bool = False
 
 
-def run_instance(options: InstanceOptions) -> int:
+def run_instance(options: InstanceOptions, programs: Programs | None = None) -> int:
     """Serve until told to stop or until the lease ends; the exit code says which."""
     stop = threading.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
@@ -94,7 +93,7 @@ def run_instance(options: InstanceOptions) -> int:
     coordinator = Client(options.coordinator, token=options.token, timeout_seconds=10.0)
     settings = coordinator.call("hello", Hello(instance=options.name), Settings)
     try:
-        return _serve(options, settings, coordinator, stop)
+        return _serve(options, settings, coordinator, stop, programs)
     except PenstockError as error:
         failure = Failure(instance=options.name, fault=protocol.fault_of(error))
         coordinator.call("failed", failure, BeatReply)
@@ -102,7 +101,11 @@ def run_instance(options: InstanceOptions) -> int:
 
 
 def _serve(
-    options: InstanceOptions, settings: Settings, coordinator: Client, stop: threading.Event
+    options: InstanceOptions,
+    settings: Settings,
+    coordinator: Client,
+    stop: threading.Event,
+    programs: Programs | None,
 ) -> int:
     config = settings.config()
     lease = Lease(config.session_timeout.total_seconds())
@@ -110,7 +113,9 @@ def _serve(
         clients = SharedClients(config, settings.application_id)
         engine = RocksDBEngine(settings.rocksdb)
         location = _location(config, settings.application_id)
-        tables = GlobalTables(settings.global_tables, directory, clients.logs, engine=engine)
+        tables = GlobalTables(
+            settings.global_tables, directory, clients.logs, programs=programs, engine=engine
+        )
         environment = TaskEnvironment(
             application_id=settings.application_id,
             config=config,
@@ -240,23 +245,13 @@ def _watch_stdin(stop: threading.Event) -> None:
     stop.set()
 
 
-def instance_command(name: str, coordinator: str, *, slot: str, watch_stdin: bool) -> list[str]:
-    """The command line of an instance; its token goes into the environment, not here."""
-    options = InstanceOptions(
-        name=name, coordinator=coordinator, token="", slot=slot, watch_stdin=watch_stdin
-    )
-    encoded = msgspec.json.encode(options).decode()
-    return [sys.executable, "-m", "penstock.instance.process", encoded]
-
-
-def main(arguments: list[str]) -> int:
-    """`python -m penstock.instance.process OPTIONS`, as `instance_command` gives it."""
+def options_of(arguments: list[str]) -> InstanceOptions:
+    """The options on the command line, with the token from the environment."""
     token = os.environ.pop(TOKEN_VARIABLE, "")
     if not token:
         raise InstanceError(f"{TOKEN_VARIABLE} is not set", hint="The driver sets it")
-    options = decoder(InstanceOptions).decode(arguments[0])
-    return run_instance(replace(options, token=token))
+    return replace(decoder(InstanceOptions).decode(arguments[0]), token=token)
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    sys.exit(run_instance(options_of(sys.argv[1:])))

@@ -112,6 +112,9 @@ class GlobalOrder(Message, frozen=True):
     store: str
     topic: str
     persistent: bool = True
+    is_processed: bool = False
+    """Whether a processor of the user's makes of the topic what the store holds."""
+    skips_undecodable: bool = False
 
 
 class InputOrder(Message, frozen=True):

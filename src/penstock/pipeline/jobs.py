@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 import json
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -152,8 +152,18 @@ def _place_of_task(order: BatchOrder) -> Column:
 
 def pickle_sub_topology(sub_topology: SubTopology) -> bytes:
     """The sub-topology as Spark's own pickler writes it: it knows lambdas and closures."""
+    return _pickled(sub_topology)
+
+
+def pickle_programs(subs: Iterable[SubTopology]) -> bytes:
+    """What fills the global stores that processors keep; empty if there are none."""
+    processed = tuple(sub for sub in subs if sub.has_processors)
+    return _pickled(processed) if processed else b""
+
+
+def _pickled(what: object) -> bytes:
     with io.BytesIO() as file:
-        _Pickler(file).dump(sub_topology)  # type: ignore[no-untyped-call]
+        _Pickler(file).dump(what)  # type: ignore[no-untyped-call]
         return file.getvalue()
 
 

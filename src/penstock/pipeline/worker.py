@@ -61,7 +61,7 @@ def _topics_on_kafkas_clock(pickled: bytes, application_id: str) -> frozenset[st
     return frozenset(
         full_topic(source, topic, application_id)
         for source in _sub_topology(pickled).sources
-        if source.timestamp is None
+        if source.timestamp is None and source.time_rule != "wall_clock"
         for topic in source.topics
     )
 

@@ -111,6 +111,9 @@ def runs_in_columns(sub_topology: SubTopology) -> bool:
     stores = [store for node in nodes for store in node.stores]
     # Streams that are grouped together share a store, which only records in order can.
     shared = len(stores) != len(set(stores))
+    # What a partition's latest time was is kept from slice to slice by the other engine alone.
+    if any(source.time_rule == "partition_time" for source in sub_topology.sources):
+        return False
     limited = any(store.max_entries is not None for store in sub_topology.stores)
     return not shared and not limited and all(_is_in_columns(node) for node in sub_topology.nodes)
 

@@ -94,6 +94,7 @@ class Limits:
     record cache off. `partition_counts` has the number of partitions of every output topic. The
     handlers say what becomes of a record that cannot be decoded, processed or written;
     `dead_letters_of_dropped` sends also what is dropped by rule (late, without a key).
+    `watches_values` looks whether processors put back what they change, for tests.
     """
 
     cache_max_bytes: int
@@ -102,6 +103,7 @@ class Limits:
     on_production_error: Handler = "fail"
     dead_letter_topic: str | None = None
     dead_letters_of_dropped: bool = False
+    watches_values: bool = False
     partition_counts: Mapping[str, int] = field(default_factory=dict)
 
 

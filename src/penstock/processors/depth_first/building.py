@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, TypeVar
 
 from penstock.errors import TopologyError, UserFunctionError
 from penstock.processors.depth_first.dead_letters import letter_of
@@ -15,6 +15,7 @@ from penstock.processors.depth_first.foreign_keys import (
     Subscribe,
 )
 from penstock.processors.depth_first.global_joins import GlobalJoin
+from penstock.processors.depth_first.handed_out import HandedOut
 from penstock.processors.depth_first.joins import (
     JoinTimes,
     JoinWindow,
@@ -28,6 +29,8 @@ from penstock.processors.depth_first.lru import LruState
 from penstock.processors.depth_first.process import (
     HostedTransformer,
     Process,
+    Punctuator,
+    Timers,
     UserGlobalStore,
     UserKeyValueStore,
     UserSessionStore,
@@ -124,6 +127,8 @@ from penstock.topology import (
 )
 from penstock.topology.materialization import can_send_old, sends_old
 
+_T = TypeVar("_T")
+
 _WINDOW_STEPS: dict[type, type[WindowStep[Any]]] = {
     TimeWindows: TimeWindowAggregate,
     SlidingWindows: SlidingWindowAggregate,
@@ -158,8 +163,10 @@ class Builder:
         partition: int,
     ) -> None:
         self._application_id = application_id
-        self._partition = partition
+        # What fills a global store runs on every instance, and in no task.
+        self._partition = -1 if sub_topology.is_global else partition
         self.processes: list[Process] = []
+        self.timers = Timers()
         self._sub = sub_topology
         self._shared = shared
         self._reader = reader
@@ -191,15 +198,21 @@ class Builder:
         step = self.steps[name]
         is_sink = isinstance(self._sub.by_name[name], SinkNode)
         handler = self._limits.on_production_error if is_sink else self._limits.on_processing_error
-        return step.process if handler == "fail" else self._guarded(step, handler)
+        return step.process if handler == "fail" else self._guarded(step.process, handler)
 
-    def _guarded(self, step: Step, handler: Handler) -> Callable[[Record], None]:
+    def punctuate(self, punctuator: Punctuator, now: int) -> None:
+        """Run a punctuator; where a record may fail, it may."""
+        handler = self._limits.on_processing_error
+        call = punctuator.punctuate
+        (call if handler == "fail" else self._guarded(call, handler))(now)
+
+    def _guarded(self, call: Callable[[_T], None], handler: Handler) -> Callable[[_T], None]:
         """A step that drops what it fails on; its siblings get the record all the same."""
         shared = self._shared
 
-        def process(record: Record) -> None:
+        def process(given: _T) -> None:
             try:
-                step.process(record)
+                call(given)
             except UserFunctionError as error:
                 shared.dropped["failed"] += 1
                 if handler == "dead_letter" and shared.dead_letters is not None:
@@ -310,27 +323,31 @@ class Builder:
                 return self._process(node)
         return self._foreign_key(node)
 
-    def _process(self, node: ProcessNode) -> Step:
-        stores = {name: self._user_store(name) for name in node.reads}
+    def _process(self, node: ProcessNode) -> Process:
+        handed = HandedOut(node.name) if self._limits.watches_values else None
+        stores = {name: self._user_store(name, handed) for name in node.reads}
         for spec in node.global_stores:
-            stores[spec.name] = UserGlobalStore(self._shared, spec, self._key_value(spec.name))
+            state = self._key_value(spec.name)
+            stores[spec.name] = UserGlobalStore(UserKeyValueStore(self._shared, spec, state))
         step = Process(
             self._shared,
             node,
             application_id=self._application_id,
             partition=self._partition,
             stores=stores,
+            timers=self.timers,
+            handed=handed,
         )
         self.processes.append(step)
         self.finishers.append(step.finish)
         return step
 
-    def _user_store(self, name: str) -> object:
+    def _user_store(self, name: str, handed: HandedOut | None) -> object:
         spec = self._sub.store(name)
         if spec.kind == "key_value":
-            return UserKeyValueStore(self._shared, spec, self._key_value(name))
+            return UserKeyValueStore(self._shared, spec, self._key_value(name), handed)
         kind = UserSessionStore if spec.kind == "session" else UserWindowStore
-        store = kind(self._shared, spec, self._timed(name))
+        store = kind(self._shared, spec, self._timed(name), handed)
         self.finishers.append(store.finish)
         return store
 
@@ -422,20 +439,20 @@ class Builder:
         return step
 
     def _transform_values(self, node: TableTransformValuesNode) -> Step:
-        transformer = node.supplier()
         # It lives as a processor does, and has the same context; only records pass it by.
-        self._process(
+        host = self._process(
             ProcessNode(
                 name=node.name,
                 reads=node.connected,
-                supplier=lambda: HostedTransformer(transformer),
+                supplier=lambda: HostedTransformer(node.supplier()),
                 fixed_key=True,
             )
         )
+        assert isinstance(host.processor, HostedTransformer)
         step = TableTransformValues(
             node.name,
             self._shared,
-            transformer.transform,
+            host.watched(host.processor.transformer.transform),
             parent=self._view(node.parent),
             sends_old=self._sends_old(node),
             skips_nothing=False,

@@ -96,7 +96,6 @@ class Shared:
         self.context = NOWHERE
         self.now_ms = now_ms
         self.stream_time = -1
-        self.in_punctuator = False
         self.dead_letters: DeadLetters | None = None
         self.dropped: Counter[str] = Counter()
         self.metadata = dict(metadata)
