@@ -49,6 +49,7 @@ from penstock.processors.depth_first.steps import (
     Filter,
     FlatMapValues,
     Map,
+    MapColumns,
     MapValues,
     Pass,
     Peek,
@@ -86,6 +87,7 @@ from penstock.topology import (
     AnswerRowNode,
     AnswerSubscriptionNode,
     BranchNode,
+    ColumnFunction,
     DropNullKeyNode,
     FilterNode,
     FlatMapNode,
@@ -244,8 +246,7 @@ class Builder:
             case FlatMapValuesNode():
                 return FlatMapValues(name, shared, node.mapper)
             case MapNode():
-                mapper = node.mapper
-                return Map(name, shared, lambda key, value: [mapper(key, value)])
+                return self._map(node)
             case FlatMapNode():
                 return Map(name, shared, node.mapper)
             case SelectKeyNode():
@@ -257,6 +258,12 @@ class Builder:
             case ToStreamNode():
                 return ToStream(name, shared)
         return None
+
+    def _map(self, node: MapNode) -> Step:
+        mapper = node.mapper
+        if isinstance(mapper, ColumnFunction):
+            return MapColumns(node.name, self._shared, mapper)
+        return Map(node.name, self._shared, lambda key, value: [mapper(key, value)])
 
     def _table(self, node: Node) -> Step | None:
         match node:
@@ -275,6 +282,8 @@ class Builder:
                 )
             case TableMapValuesNode():
                 mapper = node.mapper
+                if isinstance(mapper, ColumnFunction):
+                    return self._transform(node, node.parent, mapper)
                 return self._transform(node, node.parent, lambda _, value: mapper(value))
             case LatestNode():
                 return Unstored(node.name, self._shared)
