@@ -62,13 +62,13 @@ def topics(
     if action == Action.APPLY:
         admin.carry_out(plan)
     steps = _lines(plan, done=action == Action.APPLY)
-    lines = (steps or ["The topics are as the program says"]) + others_lines(others)
+    lines = (steps or ["The topics are as the program says"]) + _others_lines(others)
     print_answer("\n".join(lines), _data(plan, others), as_json=json)
     if action == Action.PLAN and steps:
         raise typer.Exit(EXIT_REFUSED)
 
 
-def others_lines(others: dict[str, list[Setting]]) -> list[str]:
+def _others_lines(others: dict[str, list[Setting]]) -> list[str]:
     return [
         f"left alone  {topic}: {each.name}={each.value}, set by hand"
         for topic, settings in others.items()
