@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple, Protocol
 
 from penstock.errors import PenstockError
-from penstock.processors.depth_first.record import Record, Shared
+from penstock.processors.depth_first.record import NOT_ASKED, Record, Shared
 from penstock.serdes import Change
 from penstock.topology import ColumnFunction
 
@@ -62,6 +62,9 @@ class Step:
     def ask(self, function: Callable[..., Any], record: Record) -> Any:
         """What a function of key and value returns; one of columns may look at the time, too."""
         if isinstance(function, ColumnFunction):
+            ahead = self.shared.answer_ahead(self.name, function)
+            if ahead is not NOT_ASKED:
+                return ahead
             return self.call(function, record.key, record.value, record.timestamp)
         return self.call(function, record.key, record.value)
 
