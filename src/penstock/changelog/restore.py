@@ -18,7 +18,13 @@ import confluent_kafka
 from confluent_kafka import Consumer, Message, TopicPartition
 
 from penstock.changelog.kafka_failures import kafka_error, unreachable
-from penstock.changelog.reading import is_out_of_range, never, position_after, read_timeout
+from penstock.changelog.reading import (
+    LogRange,
+    is_out_of_range,
+    never,
+    position_after,
+    read_timeout,
+)
 from penstock.errors import ChangelogError, StateForeignError, StoreDamagedError
 from penstock.observability.crash_points import crash_point
 from penstock.stores.contract import KeyValueStore, StoreIdentity
@@ -208,6 +214,29 @@ def recreated(topic: str, detail: str) -> ChangelogError:
         where={"topic": topic},
         hint="State and positions no longer belong together. Start afresh: delete the "
         "application's internal topics, consumer group and state directory, or use another id",
+    )
+
+
+def check_end(topic: str, partition: int, log: LogRange, known_end: int) -> None:
+    """Make sure that a changelog still holds the offset that the last commit knew of.
+
+    Raises `ChangelogError`: a store on an empty disk would be rebuilt without what is missing.
+    """
+    if log.end <= known_end:
+        detail = f"partition {partition} ends at {log.end}, and offset {known_end} was committed"
+        raise recreated(topic, detail)
+
+
+def truncated(topic: str, partition: int, log: LogRange, held: int | None) -> ChangelogError:
+    """The error of a changelog that lost records which a store needs, and has nowhere else."""
+    needs = "an empty store needs all of it" if held is None else f"the store holds up to {held}"
+    return ChangelogError(
+        f"The changelog lost its start: it begins at offset {log.start}, and {needs}. Keys that "
+        "were not written since would be lost",
+        where={"topic": topic, "partition": partition},
+        hint="Bring back the state directory that was there, or start afresh: delete the "
+        "application's internal topics, consumer group and state directory. To go on with what is "
+        "left: allow_truncated_changelog=True",
     )
 
 

@@ -17,7 +17,7 @@ from penstock.changelog.topics import commits_name
 from penstock.config import Config
 from penstock.driver.coordinator import Coordinator
 from penstock.driver.driver import Driver, DriverParts
-from penstock.driver.events import Listener, RestoreHearer
+from penstock.driver.events import Listener, Notice, RestoreHearer
 from penstock.driver.inputs import InputLogs
 from penstock.driver.lease import DriverLease
 from penstock.driver.setup import Prepared, prepare
@@ -74,6 +74,9 @@ def _open_driver(order: OpeningOrder, stack: contextlib.ExitStack) -> Driver:
     logs = LogClients(config, application_id)
     admin = TopicAdmin(config, admin=logs.admin)
     prepared = prepare(order.topology, application_id, config, logs, admin)
+    if prepared.notice:
+        _log.warning("%s", prepared.notice)
+        order.listener(Notice(text=prepared.notice))
     lease = DriverLease(application_id, config, logs)
     lease.check_free()
     _go_on(order)

@@ -15,6 +15,7 @@ import msgspec
 import pyarrow as pa
 
 from penstock import errors
+from penstock.changelog.topics import TOMBSTONES_MS
 from penstock.config import Config, Guarantee
 from penstock.errors import InstanceError, PenstockError
 from penstock.serdes.decoders import converted, decoder
@@ -79,6 +80,12 @@ class StoreOrder(Message, frozen=True):
     retention_ms: int = 0
     segment_ms: int = 0
     time_index: TimeIndex | None = None
+    expires: bool = False
+    """Whether the changelog forgets what is old, so that it may begin anywhere."""
+    tombstones_ms: int = TOMBSTONES_MS
+    """How long the changelog keeps a deletion."""
+    allow_truncated: bool = False
+    """Whether a changelog that lost its start may be all there is."""
 
     @property
     def logged(self) -> bool:

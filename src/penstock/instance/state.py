@@ -5,19 +5,28 @@ from __future__ import annotations
 import contextlib
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from datetime import timedelta
 from pathlib import Path
 
 from penstock.changelog.commit_record import ChangelogEnd, CommitRecord
-from penstock.changelog.reading import wait_stable
+from penstock.changelog.reading import LogRange, wait_stable
 from penstock.changelog.restore import (
     RestoreOutcome,
+    check_end,
     check_identity,
     recreated,
     restore,
+    truncated,
 )
 from penstock.changelog.snapshots import Manifest, SnapshotSource, copy_snapshot, read_files
 from penstock.coordination.ids import TaskId
-from penstock.errors import PenstockError, SnapshotError, StoreDamagedError, TaskNotHereError
+from penstock.errors import (
+    PenstockError,
+    SnapshotError,
+    StoreDamagedError,
+    TaskNotHereError,
+    TopicMissingError,
+)
 from penstock.instance.clients import SharedClients
 from penstock.instance.protocol import StoreOrder, TakeOrder
 from penstock.instance.restores import Restores
@@ -62,6 +71,7 @@ class TaskStores:
         self._directory: TaskDirectory | None = None
         self._stores: dict[str, KeyValueStore] = {}
         self.restores = Restores()
+        self._ends: dict[str, int] = {}
 
     def open(self, record: CommitRecord | None) -> None:
         """Lock the task's directory and open its stores."""
@@ -71,17 +81,17 @@ class TaskStores:
         crash_point("open.after_lock")
         for order in self._orders.values():
             if order.logged:
-                _check_changelog(order, record)
+                self._ends[order.name] = _last_known_end(order, record)
 
     def restore(self, stop: Callable[[], bool]) -> list[str]:
         """Bring every store up to the end of its changelog; what had to be rebuilt is told."""
         notes: list[str] = []
         logged = [order for order in self._orders.values() if order.logged]
-        topics = [(order.changelog, self._partition) for order in logged]
-        ends = wait_stable(self._clients.logs, topics, stop=stop) if topics else {}
+        logs = self._logs(logged, stop)
         for order in logged:
-            until = ends[order.changelog, self._partition].end
-            notes += self._restore_store(order, until, stop)
+            log = logs[order.changelog, self._partition]
+            check_end(order.changelog, self._partition, log, self._ends.get(order.name, -1))
+            notes += self._restore_store(order, log, stop)
         for order in self._orders.values():
             if not order.logged:
                 # Nobody can tell whether what is on the disk is all that the last owner committed.
@@ -201,7 +211,19 @@ class TaskStores:
         if offsets:
             directory.write_checkpoint(offsets)
 
-    def _restore_store(self, order: StoreOrder, until: int, stop: Callable[[], bool]) -> list[str]:
+    def _logs(
+        self, orders: list[StoreOrder], stop: Callable[[], bool]
+    ) -> dict[tuple[str, int], LogRange]:
+        topics = [(order.changelog, self._partition) for order in orders]
+        try:
+            return wait_stable(self._clients.logs, topics, stop=stop) if topics else {}
+        except TopicMissingError as error:
+            # It was there when the driver looked; making it again would not bring the state back.
+            raise recreated(str(error.where.get("topic", "")), "it does not exist") from error
+
+    def _restore_store(
+        self, order: StoreOrder, log: LogRange, stop: Callable[[], bool]
+    ) -> list[str]:
         notes: list[str] = []
         try:
             store = self._open_store(order)
@@ -209,25 +231,33 @@ class TaskStores:
             notes.append(f"{error.summary}: {self.remedy(order.name)}")
             store = self._reopen_empty(order)
         if store.offset() is None and order.persistent:
-            notes += self._start_from_snapshot(order, until)
+            notes += self._start_from_snapshot(order, log.end)
             store = self._stores[order.name]
         consumer = self._clients.logs.consumer()
         try:
             for _ in range(2):
+                notes += self._notes_on_start(order, store, log)
                 with self.restores.one(order.name, order.changelog, self._partition) as told:
                     result = restore(
                         store,
                         topic=order.changelog,
                         partition=self._partition,
                         consumer=consumer,
-                        until=until,
+                        until=log.end,
                         on_progress=told.move,
                         stop=stop,
+                        tombstone_retention=timedelta(milliseconds=order.tombstones_ms),
                     )
                     if result.outcome is RestoreOutcome.COMPLETE:
                         told.end()
                 if result.outcome is not RestoreOutcome.TRUNCATED:
                     break
+                # The end stays: it is the last commit's. The start may have moved meanwhile.
+                start = self._logs([order], stop)[order.changelog, self._partition].start
+                log = LogRange(start, log.end)
+                if not self._can_rebuild(order, log):
+                    # The disk has more than the changelog: what cannot be rebuilt is not wiped.
+                    raise truncated(order.changelog, self._partition, log, store.offset())
                 notes.append(
                     f"{order.changelog} no longer holds what store {order.name} of task "
                     f"{self._task} needs next: rebuilding the store from the changelog's start"
@@ -236,6 +266,27 @@ class TaskStores:
         finally:
             consumer.close()
         return notes
+
+    def _can_rebuild(self, order: StoreOrder, log: LogRange) -> bool:
+        """Whether an empty store would get all that it should from the changelog."""
+        return order.expires or order.allow_truncated or log.start == 0
+
+    def _notes_on_start(self, order: StoreOrder, store: KeyValueStore, log: LogRange) -> list[str]:
+        """What is to be said of a changelog that lost its start; `ChangelogError` if it matters."""
+        if order.expires or log.start == 0:
+            return []
+        held = store.offset()
+        lost = held is None or held + 1 < log.start
+        if lost and not self._can_rebuild(order, log):
+            raise truncated(order.changelog, self._partition, log, held)
+        store_name = f"store {order.name} of task {self._task}"
+        what = (
+            f"keys that were only before it are lost from {store_name}"
+            if lost
+            else f"{store_name} is whole on this disk, and could not be rebuilt"
+        )
+        where = f"{order.changelog} begins at offset {log.start} in partition {self._partition}"
+        return [f"{where}: {what}"]
 
     def _start_from_snapshot(self, order: StoreOrder, until: int) -> list[str]:
         """Put a copy of the store in the place of the empty one, if there is one that fits."""
@@ -314,11 +365,15 @@ def shaped(inner: ByteStore, order: StoreOrder) -> KeyValueStore:
     )
 
 
-def _check_changelog(order: StoreOrder, record: CommitRecord | None) -> None:
-    """A changelog that was made anew would restore to nothing, silently."""
+def _last_known_end(order: StoreOrder, record: CommitRecord | None) -> int:
+    """The offset that the changelog surely reached by the last commit, -1 if that is not known.
+
+    Raises `ChangelogError` if it was made anew since: it would restore to nothing, silently.
+    """
     known = record.changelogs.get(order.name) if record else None
     if known is not None and known.id != order.changelog_id:
         raise recreated(
             order.changelog,
             f"its id is {order.changelog_id} and the last commit was written to {known.id}",
         )
+    return -1 if known is None else known.end
