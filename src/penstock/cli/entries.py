@@ -10,6 +10,7 @@ import msgspec
 
 from penstock.errors import ConfigError, DeserializationError
 from penstock.serdes import JsonSerde, Serde
+from penstock.serdes.decoders import decoder
 from penstock.serdes.scalars import BytesSerde, StringSerde
 from penstock.serdes.windowed import split_session_key, split_window_key, window_end
 from penstock.stores.contract import Entry, split_stored_value
@@ -134,7 +135,7 @@ def _read(data: bytes, serde: Serde[Any] | None, strict: bool) -> Any:
 
 def _number_or_text(text: str) -> Any:
     try:
-        return msgspec.json.decode(text)
+        return decoder(object).decode(text)
     except msgspec.DecodeError:
         return text
 
