@@ -21,12 +21,9 @@ from pathlib import Path
 
 import msgspec
 from rocksdict import (
-    BlockBasedOptions,
-    Cache,
+    AccessType,
+    Checkpoint,
     DbClosedError,
-    DBCompactionStyle,
-    DBCompressionType,
-    Options,
     Rdict,
     ReadOptions,
     WriteBatch,
@@ -37,10 +34,8 @@ from penstock.errors import StateLockedError, StoreDamagedError, TaskNotHereErro
 from penstock.serdes.decoders import decoder
 from penstock.stores.contract import Change, StoreIdentity, pages
 from penstock.stores.failures import damaged, is_stall, store_error
+from penstock.stores.rocksdb_engine import RocksDBEngine, default_engine
 
-BLOCK_CACHE_BYTES = 50 * 1024 * 1024
-WRITE_BUFFER_BYTES = 16 * 1024 * 1024
-WRITE_BUFFERS_MAX = 3
 CHUNK_RECORDS = 2_000
 """A write holds the GIL; 2,000 small records take about 3 ms, which no heartbeat notices."""
 CHUNK_BYTES = 1024 * 1024
@@ -64,6 +59,8 @@ _open_paths_lock = threading.Lock()
 class RocksDBStore:
     """A store that survives its process; `RocksDBStore(name, directory)` opens or makes it.
 
+    With `read_only` it must be there, and is left as it is; nobody may write to it meanwhile.
+
     >>> import tempfile
     >>> store = RocksDBStore("counts", Path(tempfile.mkdtemp()) / "counts")
     >>> store.apply([(b"a", b"1")], offset=0)
@@ -74,13 +71,24 @@ class RocksDBStore:
     Raises `StoreDamagedError`, `StateLockedError`, `StatePermissionError` or `StateDiskFullError`.
     """
 
-    def __init__(self, name: str, directory: Path) -> None:
+    def __init__(
+        self,
+        name: str,
+        directory: Path,
+        *,
+        engine: RocksDBEngine | None = None,
+        read_only: bool = False,
+    ) -> None:
         self._name = name
         self._path = directory.resolve()
         self._closed = False
         _claim(self._path, name)
         try:
-            self._db = Rdict(str(self._path), _options())
+            options = (engine or default_engine()).options(name)
+            access = AccessType.read_only() if read_only else AccessType.read_write()
+            if read_only:
+                options.create_if_missing(False)
+            self._db = Rdict(str(self._path), options, access_type=access)
         except Exception as error:
             _release(self._path)
             raise store_error(error, store=name, path=self._path, opening=True) from error
@@ -188,6 +196,12 @@ class RocksDBStore:
         with self._native():
             self._db.flush()
 
+    def checkpoint(self, path: Path) -> None:
+        # First a flush of its own: that one lets other threads run meanwhile.
+        self.flush()
+        with self._native():
+            Checkpoint(self._db).create_checkpoint(str(path))
+
     def close(self) -> None:
         if self._closed:
             return
@@ -261,33 +275,6 @@ def _range_deletion(lower: bytes, upper: bytes) -> WriteBatch:
     batch = WriteBatch(raw_mode=True)
     batch.delete_range(lower, upper)
     return batch
-
-
-@functools.cache
-def _block_cache() -> Cache:
-    # One for the process: a cache per store would let memory grow with the number of tasks.
-    return Cache(BLOCK_CACHE_BYTES)
-
-
-def _options() -> Options:
-    """Kafka Streams' settings where rocksdict has them."""
-    blocks = BlockBasedOptions()
-    blocks.set_block_cache(_block_cache())
-    blocks.set_block_size(4096)
-    blocks.set_bloom_filter(10, False)
-    options = Options(raw_mode=True)
-    options.create_if_missing(True)
-    options.set_block_based_table_factory(blocks)
-    options.set_write_buffer_size(WRITE_BUFFER_BYTES)
-    options.set_max_write_buffer_number(WRITE_BUFFERS_MAX)
-    options.set_compression_type(DBCompressionType.none())
-    options.set_compaction_style(DBCompactionStyle.universal())
-    options.set_max_background_jobs(2)
-    options.set_is_fd_close_on_exec(True)
-    options.set_keep_log_file_num(2)
-    options.set_max_log_file_size(1024 * 1024)
-    options.set_stats_dump_period_sec(0)
-    return options
 
 
 def _claim(path: Path, store: str) -> None:

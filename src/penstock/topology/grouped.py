@@ -49,17 +49,15 @@ class KGroupedStream(Generic[K, V]):
         Records without a key or a value are not counted. With `max_entries` the store forgets the
         key that was not used for longest when there is one too many, and has no cache.
         """
-        return table_of(
-            self.grouping.aggregate(
-                Aggregation(
-                    kind="count",
-                    prefix="KSTREAM-AGGREGATE",
-                    value=serde_of(int),
-                    store=name,
-                    caching=caching,
-                    logging=logging,
-                    max_entries=max_entries,
-                )
+        return self._aggregate(
+            Aggregation(
+                kind="count",
+                prefix="KSTREAM-AGGREGATE",
+                value=serde_of(int),
+                store=name,
+                caching=caching,
+                logging=logging,
+                max_entries=max_entries,
             )
         )
 
@@ -76,18 +74,16 @@ class KGroupedStream(Generic[K, V]):
 
         A reducer that returns `None` deletes the key.
         """
-        return table_of(
-            self.grouping.aggregate(
-                Aggregation(
-                    kind="reduce",
-                    prefix="KSTREAM-REDUCE",
-                    value=self.grouping.flow.value,
-                    store=name,
-                    caching=caching,
-                    logging=logging,
-                    max_entries=max_entries,
-                    aggregator=reducer,
-                )
+        return self._aggregate(
+            Aggregation(
+                kind="reduce",
+                prefix="KSTREAM-REDUCE",
+                value=self.grouping.flow.value,
+                store=name,
+                caching=caching,
+                logging=logging,
+                max_entries=max_entries,
+                aggregator=reducer,
             )
         )
 
@@ -106,19 +102,17 @@ class KGroupedStream(Generic[K, V]):
 
         An aggregator that returns `None` deletes the key.
         """
-        return table_of(
-            self.grouping.aggregate(
-                Aggregation(
-                    kind="aggregate",
-                    prefix="KSTREAM-AGGREGATE",
-                    value=aggregate_serde(value, initializer, aggregator),
-                    store=name,
-                    caching=caching,
-                    logging=logging,
-                    max_entries=max_entries,
-                    initializer=initializer,
-                    aggregator=aggregator,
-                )
+        return self._aggregate(
+            Aggregation(
+                kind="aggregate",
+                prefix="KSTREAM-AGGREGATE",
+                value=aggregate_serde(value, initializer, aggregator),
+                store=name,
+                caching=caching,
+                logging=logging,
+                max_entries=max_entries,
+                initializer=initializer,
+                aggregator=aggregator,
             )
         )
 
@@ -173,6 +167,9 @@ class KGroupedStream(Generic[K, V]):
         >>> beats.group_by_key().windowed_by(minutes).count("rates").to_stream().to("rates")
         """
         return WindowedKStream(self.grouping, windows)
+
+    def _aggregate(self, spec: Aggregation) -> KTable[Any, Any]:
+        return table_of(self.grouping.aggregate(spec))
 
 
 class KGroupedTable(Generic[K, V]):

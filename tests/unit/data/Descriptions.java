@@ -5,6 +5,7 @@ import java.nio.file.Path;
 import java.time.Duration;
 import java.util.List;
 import java.util.Map;
+import java.util.regex.Pattern;
 import org.apache.kafka.common.serialization.Serdes;
 import org.apache.kafka.streams.KeyValue;
 import org.apache.kafka.streams.StreamsBuilder;
@@ -136,6 +137,10 @@ public class Descriptions {
     });
     describe("table", b -> b.table("in", C, Materialized.as("latest")).toStream().to("out"));
     describe("table_named", b -> b.table("in", C.withName("patients"), Materialized.as("latest")).toStream().to("out"));
+    describe("read_twice", b -> {
+      b.stream(List.of("in", "more"), C).filter((k, v) -> true).to("out");
+      b.stream(List.of("more", "in"), C.withName("again")).mapValues(v -> v.length()).to("out2");
+    });
     describe("windowed", b -> b.stream("in", C).groupByKey().windowedBy(MINUTES)
         .count(Materialized.as("rates")).toStream().to("out"));
     describe("windowed_unnamed", b -> b.stream("in", C).groupBy((k, v) -> v).windowedBy(MINUTES)
@@ -307,5 +312,25 @@ public class Descriptions {
     });
     describe("processed_then_counted", b -> b.stream("in", C).process(pass())
         .groupByKey(Grouped.with(Serdes.String(), Serdes.String())).count().toStream().to("out"));
+    describe("global_stores", b -> {
+      b.stream("in", C).to("out");
+      keep(b, "first", C);
+      keep(b, "second", Consumed.with(Serdes.String(), Serdes.String()).withName("keep"));
+      b.globalTable("names", Consumed.with(Serdes.String(), Serdes.String()).withName("names-table"));
+      b.stream("other", C).process(pass()).to("out-2");
+    });
+    describe("by_pattern", b -> {
+      b.stream(Pattern.compile("orders-.*"), C).groupByKey().count().toStream().to("out");
+      b.stream("other", C).selectKey((k, v) -> v)
+          .join(b.stream(Pattern.compile("pages-[0-9]+"), C), (x, y) -> x, WITHIN, SJ).to("out-2");
+    });
+  }
+
+  static void keep(StreamsBuilder b, String name, Consumed<String, String> consumed) {
+    b.addGlobalStore(
+        Stores.keyValueStoreBuilder(Stores.persistentKeyValueStore(name), Serdes.String(), Serdes.String()),
+        name + "-topic", consumed, () -> new ContextualProcessor<String, String, Void, Void>() {
+          public void process(Record<String, String> record) { }
+        });
   }
 }

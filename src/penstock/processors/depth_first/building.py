@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, TypedDict
+from typing import Any, TypeVar
 
 from penstock.errors import TopologyError, UserFunctionError
 from penstock.processors.depth_first.dead_letters import letter_of
@@ -15,6 +15,7 @@ from penstock.processors.depth_first.foreign_keys import (
     Subscribe,
 )
 from penstock.processors.depth_first.global_joins import GlobalJoin
+from penstock.processors.depth_first.handed_out import HandedOut
 from penstock.processors.depth_first.joins import (
     JoinTimes,
     JoinWindow,
@@ -28,6 +29,8 @@ from penstock.processors.depth_first.lru import LruState
 from penstock.processors.depth_first.process import (
     HostedTransformer,
     Process,
+    Punctuator,
+    Timers,
     UserGlobalStore,
     UserKeyValueStore,
     UserSessionStore,
@@ -46,6 +49,7 @@ from penstock.processors.depth_first.steps import (
     Filter,
     FlatMapValues,
     Map,
+    MapColumns,
     MapValues,
     Pass,
     Peek,
@@ -62,7 +66,6 @@ from penstock.processors.depth_first.tables import (
     Latest,
     StoredStep,
     TableAggregate,
-    TableReduce,
     TableSelect,
     TableStore,
     TableTransform,
@@ -84,6 +87,7 @@ from penstock.topology import (
     AnswerRowNode,
     AnswerSubscriptionNode,
     BranchNode,
+    ColumnFunction,
     DropNullKeyNode,
     FilterNode,
     FlatMapNode,
@@ -119,10 +123,19 @@ from penstock.topology import (
     TableMergeNode,
     TableSelectNode,
     TableTransformValuesNode,
+    TimeWindows,
     ToStreamNode,
     WindowAggregateNode,
 )
 from penstock.topology.materialization import can_send_old, sends_old
+
+_T = TypeVar("_T")
+
+_WINDOW_STEPS: dict[type, type[WindowStep[Any]]] = {
+    TimeWindows: TimeWindowAggregate,
+    SlidingWindows: SlidingWindowAggregate,
+    SessionWindows: SessionAggregate,
+}
 
 
 class _Late:
@@ -135,11 +148,6 @@ class _Late:
     def get(self, key: Any) -> Value | None:
         found: Value | None = self._steps[self._name].get(key)
         return found
-
-
-class _WindowOptions(TypedDict):
-    at_close: bool
-    memory: str
 
 
 class Builder:
@@ -157,8 +165,10 @@ class Builder:
         partition: int,
     ) -> None:
         self._application_id = application_id
-        self._partition = partition
+        # What fills a global store runs on every instance, and in no task.
+        self._partition = -1 if sub_topology.is_global else partition
         self.processes: list[Process] = []
+        self.timers = Timers()
         self._sub = sub_topology
         self._shared = shared
         self._reader = reader
@@ -191,15 +201,21 @@ class Builder:
         step = self.steps[name]
         is_sink = isinstance(self._sub.by_name[name], SinkNode)
         handler = self._limits.on_production_error if is_sink else self._limits.on_processing_error
-        return step.process if handler == "fail" else self._guarded(step, handler)
+        return step.process if handler == "fail" else self._guarded(step.process, handler)
 
-    def _guarded(self, step: Step, handler: Handler) -> Callable[[Record], None]:
+    def punctuate(self, punctuator: Punctuator, now: int) -> None:
+        """Run a punctuator; where a record may fail, it may."""
+        handler = self._limits.on_processing_error
+        call = punctuator.punctuate
+        (call if handler == "fail" else self._guarded(call, handler))(now)
+
+    def _guarded(self, call: Callable[[_T], None], handler: Handler) -> Callable[[_T], None]:
         """A step that drops what it fails on; its siblings get the record all the same."""
         shared = self._shared
 
-        def process(record: Record) -> None:
+        def process(given: _T) -> None:
             try:
-                step.process(record)
+                call(given)
             except UserFunctionError as error:
                 shared.dropped["failed"] += 1
                 if handler == "dead_letter" and shared.dead_letters is not None:
@@ -231,8 +247,7 @@ class Builder:
             case FlatMapValuesNode():
                 return FlatMapValues(name, shared, node.mapper)
             case MapNode():
-                mapper = node.mapper
-                return Map(name, shared, lambda key, value: [mapper(key, value)])
+                return self._map(node)
             case FlatMapNode():
                 return Map(name, shared, node.mapper)
             case SelectKeyNode():
@@ -244,6 +259,12 @@ class Builder:
             case ToStreamNode():
                 return ToStream(name, shared)
         return None
+
+    def _map(self, node: MapNode) -> Step:
+        mapper = node.mapper
+        if isinstance(mapper, ColumnFunction):
+            return MapColumns(node.name, self._shared, mapper)
+        return Map(node.name, self._shared, lambda key, value: [mapper(key, value)])
 
     def _table(self, node: Node) -> Step | None:
         match node:
@@ -262,6 +283,8 @@ class Builder:
                 )
             case TableMapValuesNode():
                 mapper = node.mapper
+                if isinstance(mapper, ColumnFunction):
+                    return self._transform(node, node.parent, mapper)
                 return self._transform(node, node.parent, lambda _, value: mapper(value))
             case LatestNode():
                 return Unstored(node.name, self._shared)
@@ -310,27 +333,31 @@ class Builder:
                 return self._process(node)
         return self._foreign_key(node)
 
-    def _process(self, node: ProcessNode) -> Step:
-        stores = {name: self._user_store(name) for name in node.reads}
+    def _process(self, node: ProcessNode) -> Process:
+        handed = HandedOut(node.name) if self._limits.watches_values else None
+        stores = {name: self._user_store(name, handed) for name in node.reads}
         for spec in node.global_stores:
-            stores[spec.name] = UserGlobalStore(self._shared, spec, self._key_value(spec.name))
+            state = self._key_value(spec.name)
+            stores[spec.name] = UserGlobalStore(UserKeyValueStore(self._shared, spec, state))
         step = Process(
             self._shared,
             node,
             application_id=self._application_id,
             partition=self._partition,
             stores=stores,
+            timers=self.timers,
+            handed=handed,
         )
         self.processes.append(step)
         self.finishers.append(step.finish)
         return step
 
-    def _user_store(self, name: str) -> object:
+    def _user_store(self, name: str, handed: HandedOut | None) -> object:
         spec = self._sub.store(name)
         if spec.kind == "key_value":
-            return UserKeyValueStore(self._shared, spec, self._key_value(name))
+            return UserKeyValueStore(self._shared, spec, self._key_value(name), handed)
         kind = UserSessionStore if spec.kind == "session" else UserWindowStore
-        store = kind(self._shared, spec, self._timed(name))
+        store = kind(self._shared, spec, self._timed(name), handed)
         self.finishers.append(store.finish)
         return store
 
@@ -390,7 +417,14 @@ class Builder:
         assert node.aggregator is not None
         assert node.subtractor is not None
         if node.kind == "reduce":
-            return TableReduce(name, shared, node.aggregator, node.subtractor)
+            fold, subtract = _fold(node), node.subtractor
+            return TableAggregate(
+                name,
+                shared,
+                fold.initializer,
+                fold.aggregator,
+                lambda _, old, rows: subtract(rows, old),
+            )
         assert node.initializer is not None
         return TableAggregate(name, shared, node.initializer, node.aggregator, node.subtractor)
 
@@ -420,20 +454,20 @@ class Builder:
         return step
 
     def _transform_values(self, node: TableTransformValuesNode) -> Step:
-        transformer = node.supplier()
         # It lives as a processor does, and has the same context; only records pass it by.
-        self._process(
+        host = self._process(
             ProcessNode(
                 name=node.name,
                 reads=node.connected,
-                supplier=lambda: HostedTransformer(transformer),
+                supplier=lambda: HostedTransformer(node.supplier()),
                 fixed_key=True,
             )
         )
+        assert isinstance(host.processor, HostedTransformer)
         step = TableTransformValues(
             node.name,
             self._shared,
-            transformer.transform,
+            host.watched(host.processor.transformer.transform),
             parent=self._view(node.parent),
             sends_old=self._sends_old(node),
             skips_nothing=False,
@@ -443,20 +477,16 @@ class Builder:
         return step
 
     def _window_aggregate(self, node: WindowAggregateNode) -> Step:
-        name, shared, fold = node.name, self._shared, _fold(node)
         users = [each.name for each in self._sub.nodes if node.store in each.stores]
-        options: _WindowOptions = {
-            "at_close": node.emit == "close",
-            "memory": window_memory(node.store, users.index(name)),
-        }
-        step: WindowStep
-        match node.windows:
-            case SessionWindows() as windows:
-                step = SessionAggregate(name, shared, fold, windows, **options)
-            case SlidingWindows() as windows:
-                step = SlidingWindowAggregate(name, shared, fold, windows, **options)
-            case windows:
-                step = TimeWindowAggregate(name, shared, fold, windows, **options)
+        kind = _WINDOW_STEPS[type(node.windows)]
+        step: WindowStep[Any] = kind(
+            node.name,
+            self._shared,
+            _fold(node),
+            node.windows,
+            at_close=node.emit == "close",
+            memory=window_memory(node.store, users.index(node.name)),
+        )
         step.attach(self._window_store(step, node))
         self.finishers.append(step.finish)
         return step

@@ -7,10 +7,22 @@ from collections import Counter
 from collections.abc import Mapping
 from typing import Any, NamedTuple, Protocol
 
+import pyarrow as pa
+
 from penstock.errors import UserFunctionError
 from penstock.serdes import Serde
 
 Headers = tuple[tuple[str, bytes | None], ...]
+
+
+def headers_of(array: pa.ListArray | None, count: int) -> list[Headers]:
+    """Each row's headers, of a column of them."""
+    if array is None:
+        return [()] * count
+    return [
+        () if not row else tuple((each["key"], each["value"]) for each in row)
+        for row in array.to_pylist()
+    ]
 
 
 class Record:
@@ -73,6 +85,11 @@ class DeadLetters(Protocol):
         """Write the input record to the dead-letter topic."""
 
 
+Answers = Mapping[tuple[str, int], Mapping[int, Any]]
+"""By step and function: the answer for each record, by its offset."""
+NOT_ASKED = object()
+
+
 class Shared:
     """What all steps of a run share.
 
@@ -84,10 +101,17 @@ class Shared:
         self.context = NOWHERE
         self.now_ms = now_ms
         self.stream_time = -1
-        self.in_punctuator = False
         self.dead_letters: DeadLetters | None = None
         self.dropped: Counter[str] = Counter()
         self.metadata = dict(metadata)
+        self.ahead: dict[tuple[str, int], Answers] = {}
+        """What functions of columns answered to each input's records at once."""
+
+    def answer_ahead(self, step: str, function: object) -> Any:
+        """What a function answers to the present record, if it was asked ahead."""
+        context = self.context
+        answers = self.ahead.get((context.topic, context.partition), {}).get((step, id(function)))
+        return NOT_ASKED if answers is None else answers.get(context.offset, NOT_ASKED)
 
     def drop(self, reason: str) -> None:
         """Count a record that goes no further, and send it to the dead letters if they want it."""
