@@ -257,7 +257,7 @@ def _apply(
     if batch.changes:
         store.apply(batch.changes.items(), offset=batch.last_offset)
         crash_point("restore.mid_batch")
-    size = sum(map(len, batch.changes)) + sum(len(v) for v in batch.changes.values() if v)
+    size = sum(map(len, batch.changes)) + sum(map(len, filter(None, batch.changes.values())))
     return replace(
         progress,
         restored=progress.restored + batch.records,
@@ -269,19 +269,13 @@ def _apply(
 
 def _decode(messages: list[Message], topic: str, partition: int) -> _Batch:
     """The last change of each key in these messages, and where they end."""
-    records = [message for message in messages if message.error() is None]
-    ends = [message for message in messages if message.error() is not None]
+    records, ends = _parted(messages)
     truncated = any(is_out_of_range(message) for message in ends)
     if truncated:
         ends = []
     # Reading an end may raise: nothing of the batch is applied then.
     positions = [position_after(message) for message in (*records[-1:], *ends)]
-    changes: dict[bytes, bytes | None] = {}
-    pack = _TIMESTAMP.pack
-    for message in records:
-        value = message.value()
-        stored = None if value is None else pack(message.timestamp()[1]) + value
-        changes[message.key()] = stored  # type: ignore[index]  # a missing key is refused below
+    changes = _changes(records)
     if None in changes:
         raise _keyless(topic, partition, next(m.offset() for m in records if m.key() is None))
     return _Batch(
@@ -291,6 +285,31 @@ def _decode(messages: list[Message], topic: str, partition: int) -> _Batch:
         position=max(positions, default=None),
         truncated=truncated,
     )
+
+
+def _parted(messages: list[Message]) -> tuple[list[Message], list[Message]]:
+    """The records, and what is none."""
+    if not any(map(Message.error, messages)):
+        return messages, []
+    records = [message for message in messages if message.error() is None]
+    return records, [message for message in messages if message.error() is not None]
+
+
+def _changes(records: list[Message]) -> dict[bytes, bytes | None]:
+    """The stored value of each key after these records.
+
+    With `map` over the methods: of a restore this is what Python itself spends its time on.
+    """
+    changes: dict[bytes, bytes | None] = {}
+    columns = (map(Message.key, records), map(Message.value, records))
+    now: int | None = None
+    prefix = b""
+    for key, value, (_, timestamp) in zip(*columns, map(Message.timestamp, records), strict=True):
+        if timestamp != now:
+            # Records of a slice mostly have one time.
+            now, prefix = timestamp, _TIMESTAMP.pack(timestamp)
+        changes[key] = None if value is None else prefix + value  # type: ignore[index,operator]
+    return changes
 
 
 def _keyless(topic: str, partition: int, offset: int | None) -> ChangelogError:

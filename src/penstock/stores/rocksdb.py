@@ -117,13 +117,8 @@ class RocksDBStore:
         return found
 
     def apply(self, changes: Iterable[Change], *, offset: int | None) -> None:
-        remaining = iter(changes)
-        last = False
-        while not last:
-            chunk, last = _next_chunk(remaining)
-            if last and offset is not None:
-                chunk.append((_OFFSET, _LONG.pack(offset)))
-            self._write(functools.partial(_batch, chunk))
+        for chunk, last in _chunks(changes):
+            self._write(functools.partial(_batch, chunk, offset if last else None))
 
     def delete_range(self, lower: bytes, upper: bytes) -> None:
         self._write(lambda: _range_deletion(_USER + lower, _USER + upper))
@@ -228,7 +223,7 @@ class RocksDBStore:
         return number
 
     def _write_own(self, key: bytes, data: bytes) -> None:
-        self._write(lambda: _batch([(key, data)]))
+        self._write(lambda: _own_record(key, data))
 
     def _damaged(self, what: str) -> StoreDamagedError:
         return damaged(what, store=self._name, path=self._path)
@@ -247,27 +242,51 @@ class RocksDBStore:
             raise store_error(error, store=self._name, path=self._path, opening=False) from error
 
 
-def _next_chunk(changes: Iterator[Change]) -> tuple[list[Change], bool]:
-    """The next changes as one write, with our prefix, and whether they are the last."""
-    chunk: list[Change] = []
+def _chunks(changes: Iterable[Change]) -> Iterator[tuple[list[Change], bool]]:
+    """The changes as writes that are not too large, and of each whether it is the last."""
+    remaining = iter(changes)
+    last = False
+    while not last:
+        chunk = list(itertools.islice(remaining, CHUNK_RECORDS))
+        last = len(chunk) < CHUNK_RECORDS
+        *parts, rest = _split(chunk)
+        for part in parts:
+            yield part, False
+        yield rest, last
+
+
+def _split(chunk: list[Change]) -> list[list[Change]]:
+    """The changes in parts of about `CHUNK_BYTES` of values; at least one, be it empty."""
+    if sum(len(value) for _, value in chunk if value) < CHUNK_BYTES:
+        return [chunk]
+    parts: list[list[Change]] = [[]]
     size = 0
-    for key, value in itertools.islice(changes, CHUNK_RECORDS):
-        chunk.append((_USER + key, value))
-        if value is not None:
-            size += len(value)
-            if size >= CHUNK_BYTES:
-                return chunk, False
-    return chunk, len(chunk) < CHUNK_RECORDS
+    for change in chunk:
+        if size >= CHUNK_BYTES:
+            parts.append([])
+            size = 0
+        parts[-1].append(change)
+        size += len(change[1] or b"")
+    return parts
 
 
-def _batch(chunk: list[Change]) -> WriteBatch:
+def _batch(chunk: list[Change], offset: int | None) -> WriteBatch:
+    """The changes with our prefix, and behind them the offset."""
     batch = WriteBatch(raw_mode=True)
     put, delete = batch.put, batch.delete
     for key, value in chunk:
         if value is None:
-            delete(key)
+            delete(_USER + key)
         else:
-            put(key, value)
+            put(_USER + key, value)
+    if offset is not None:
+        put(_OFFSET, _LONG.pack(offset))
+    return batch
+
+
+def _own_record(key: bytes, data: bytes) -> WriteBatch:
+    batch = WriteBatch(raw_mode=True)
+    batch.put(key, data)
     return batch
 
 
