@@ -10,6 +10,7 @@ import pytest
 
 from penstock.changelog.snapshots import (
     Manifest,
+    Snapshot,
     SnapshotFile,
     SnapshotLocation,
     copy_snapshot,
@@ -69,10 +70,11 @@ def test_a_copy_is_the_store(
     written, size = _write(location, store, tmp_path / "copy")
     assert size == written.size > 100_000
     _fill(store, 1000, 1500)  # What comes later is not in it.
-    manifest = location.manifest(TASK, "counts")
-    assert manifest == written
     (tmp_path / "elsewhere").mkdir()
-    copy_snapshot(location, TASK, manifest, tmp_path / "elsewhere" / "counts")
+    with location.open(TASK, IDENTITY) as snapshot:
+        assert snapshot is not None
+        assert snapshot.manifest == written
+        copy_snapshot(snapshot, tmp_path / "elsewhere" / "counts")
     copy = RocksDBStore("counts", tmp_path / "elsewhere" / "counts")
     assert copy.identity() == IDENTITY
     assert copy.offset() == 999
@@ -120,18 +122,18 @@ def test_a_snapshot_that_does_not_match_is_refused_whole(
         _write(location, store, tmp_path / "again")
         assert location.manifest(TASK, "counts") is not None
         return
-    with pytest.raises(SnapshotError, match="counts"):
-        copy_snapshot(location, TASK, manifest, tmp_path / "counts")
+    with location.open(TASK, IDENTITY) as snapshot:
+        assert snapshot is not None
+        with pytest.raises(SnapshotError, match="counts"):
+            copy_snapshot(snapshot, tmp_path / "counts")
     assert not (tmp_path / "counts").exists()
 
 
 @pytest.mark.parametrize("name", ["../escaped", "/tmp/escaped", "a/b"])
-def test_a_manifest_cannot_write_elsewhere(
-    tmp_path: Path, location: SnapshotLocation, name: str
-) -> None:
+def test_a_manifest_cannot_write_elsewhere(tmp_path: Path, name: str) -> None:
     manifest = Manifest(identity=IDENTITY, offset=0, files=[SnapshotFile(name, 0, 0)])
     with pytest.raises(SnapshotError, match="names the file"):
-        copy_snapshot(location, TASK, manifest, tmp_path / "counts")
+        copy_snapshot(Snapshot(manifest, lambda _: iter([])), tmp_path / "counts")
 
 
 def test_a_location_that_cannot_be_is_refused() -> None:

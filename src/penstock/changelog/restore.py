@@ -308,7 +308,7 @@ def _changes(records: list[Message]) -> dict[bytes, bytes | None]:
         if timestamp != now:
             # Records of a slice mostly have one time.
             now, prefix = timestamp, _TIMESTAMP.pack(timestamp)
-        changes[key] = None if value is None else prefix + value  # type: ignore[index,operator]
+        changes[key] = None if value is None else prefix + value  # type: ignore[index]
     return changes
 
 

@@ -6,8 +6,12 @@ is written, so a copy that is there already need not be made again.
 
 from __future__ import annotations
 
+import contextlib
+import functools
 import zlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
@@ -29,8 +33,8 @@ class SnapshotFile(msgspec.Struct, frozen=True):
 
     name: str
     size: int
-    checksum: int
-    """CRC-32 of its bytes."""
+    checksum: int | None
+    """CRC-32 of its bytes; None if each piece of it bears its own."""
 
 
 class Manifest(msgspec.Struct, frozen=True, kw_only=True):
@@ -46,14 +50,25 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
         return sum(file.size for file in self.files)
 
 
+Piece = bytes | memoryview
+
+
+@dataclass(frozen=True)
+class Snapshot:
+    """A snapshot that can be copied: `chunks` gives the bytes of its files, asked for in order."""
+
+    manifest: Manifest
+    chunks: Callable[[SnapshotFile], Iterator[Piece]]
+
+
 class SnapshotSource(Protocol):
-    """Where snapshots come from; `task` is a task's durable name."""
+    """Where snapshots come from."""
 
-    def manifest(self, task: str, store: str) -> Manifest | None:
-        """The newest snapshot of a store; None if there is none."""
+    def open(self, task: str, wanted: StoreIdentity) -> AbstractContextManager[Snapshot | None]:
+        """The newest snapshot of a store, if there is one; `task` is a task's durable name.
 
-    def chunks(self, task: str, store: str, file: SnapshotFile) -> Iterator[bytes]:
-        """A file's bytes."""
+        This and what comes of it raises `SnapshotError`.
+        """
 
 
 def read_files(directory: Path, known: Iterable[SnapshotFile] = ()) -> list[SnapshotFile]:
@@ -75,23 +90,23 @@ def read_chunks(path: Path) -> Iterator[bytes]:
             yield chunk
 
 
-def copy_snapshot(source: SnapshotSource, task: str, manifest: Manifest, path: Path) -> None:
+def copy_snapshot(snapshot: Snapshot, path: Path) -> None:
     """Copy a snapshot's files to where a store is to lie; all of them are checked, or none stay.
 
     Raises `SnapshotError` if a file is missing, cut short or different.
     """
-    store = manifest.identity.store
+    store = snapshot.manifest.identity.store
     incoming = path.with_name(f".{path.name}.incoming")
     try:
         _empty(incoming)
-        for file in manifest.files:
-            _copy_file(source.chunks(task, store, file), incoming, file, store)
+        for file in snapshot.manifest.files:
+            _copy_file(snapshot.chunks(file), incoming, file, store)
         incoming.rename(path)
     except OSError as error:
         raise directory_error(error, path) from error
 
 
-def _copy_file(chunks: Iterator[bytes], directory: Path, file: SnapshotFile, store: str) -> None:
+def _copy_file(chunks: Iterator[Piece], directory: Path, file: SnapshotFile, store: str) -> None:
     if Path(file.name).name != file.name:
         raise SnapshotError(f"A snapshot names the file {file.name!r}", where={"store": store})
     size = checksum = 0
@@ -99,13 +114,13 @@ def _copy_file(chunks: Iterator[bytes], directory: Path, file: SnapshotFile, sto
         for chunk in chunks:
             target.write(chunk)
             size += len(chunk)
-            checksum = zlib.crc32(chunk, checksum)
-    if (size, checksum) != (file.size, file.checksum):
+            if file.checksum is not None:
+                checksum = zlib.crc32(chunk, checksum)
+    if (size, checksum) != (file.size, file.checksum or 0):
         raise SnapshotError(
             f"A file of the snapshot has {size} bytes and checksum {checksum}, its manifest says "
-            f"{file.size} and {file.checksum}",
+            f"{file.size} and {file.checksum or 0}",
             where={"store": store, "file": file.name},
-            hint="The store is rebuilt from its changelog",
         )
 
 
@@ -140,8 +155,15 @@ class SnapshotLocation:
             ) from error
         self._root = f"{root}/{application_id}"
 
+    @contextlib.contextmanager
+    def open(self, task: str, wanted: StoreIdentity) -> Iterator[Snapshot | None]:
+        """The newest snapshot of a store, if there is one."""
+        manifest = self.manifest(task, wanted.store)
+        chunks = functools.partial(self.chunks, task, wanted.store)
+        yield None if manifest is None else Snapshot(manifest, chunks)
+
     def manifest(self, task: str, store: str) -> Manifest | None:
-        """The newest snapshot of a store; None if there is none, or if it cannot be read."""
+        """What the newest snapshot of a store is; None if there is none."""
         try:
             with self._files.open_input_stream(self._path(task, store, _MANIFEST)) as stream:
                 return decoder(Manifest).decode(stream.read())

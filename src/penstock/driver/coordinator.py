@@ -94,6 +94,12 @@ class Coordinator:
         with self._lock:
             return self._members.get(name)
 
+    def peers(self, name: str) -> list[str]:
+        """Where the other instances listen."""
+        with self._lock:
+            others = [self._members.get(each) for each in self._members.names if each != name]
+        return [each.tcp_location or each.unix_location for each in others if each is not None]
+
     def lost(self) -> list[tuple[str, str | None]]:
         """Instances that are gone, each once, with the slot to start again if it was a child.
 

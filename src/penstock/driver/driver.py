@@ -168,6 +168,7 @@ class Driver:
             epoch=entry.epoch,
             first_taking=not entry.taken_before,
             commits_partition=self._commits[entry.name],
+            peers=self._parts.coordinator.peers(owner),
         )
         try:
             self._parts.coordinator.call(owner, "take", order, StatusReply)

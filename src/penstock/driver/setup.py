@@ -69,7 +69,13 @@ class Prepared:
         return {name: topic.partitions for name, topic in self.topics.items()}
 
     def take_order(
-        self, task: TaskId, *, epoch: Epoch, first_taking: bool, commits_partition: int
+        self,
+        task: TaskId,
+        *,
+        epoch: Epoch,
+        first_taking: bool,
+        commits_partition: int,
+        peers: list[str],
     ) -> TakeOrder:
         """What an instance is told when it is to take a task."""
         layout = self.tasks[task]
@@ -82,6 +88,7 @@ class Prepared:
             stores=[self._store(store) for store in layout.sub_topology.stores],
             commits_partition=commits_partition,
             closes=closed_keys(layout.sub_topology),
+            peers=peers,
         )
 
     def _input(self, topic: str, partition: int) -> InputOrder:

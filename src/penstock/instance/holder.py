@@ -50,6 +50,11 @@ class Holder:
         with self._lock:
             return list(self._tasks)
 
+    def task(self, name: str) -> OpenTask | None:
+        """The task of that name, if it is served here."""
+        task = self._tasks.get(name)
+        return task if task is not None and task.is_running else None
+
     def read(self, header: ReadHeader, questions: pa.Table) -> Iterator[pa.RecordBatch | Reply]:
         """What a task's store answers."""
         task = self._tasks.get(header.task)

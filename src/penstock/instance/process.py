@@ -7,6 +7,7 @@ died), or when the coordinator has not answered a beat for `session_timeout`.
 from __future__ import annotations
 
 import contextlib
+import functools
 import os
 import signal
 import socket
@@ -33,6 +34,7 @@ from penstock.instance.clients import SharedClients
 from penstock.instance.global_processing import Programs
 from penstock.instance.global_tables import GlobalTables
 from penstock.instance.holder import Holder
+from penstock.instance.peers import PeerCopies, PeerSource
 from penstock.instance.protocol import (
     Beat,
     BeatReply,
@@ -125,12 +127,14 @@ def _serve(
             lease_holds=lease.holds,
             engine=engine,
             snapshots=[] if location is None else [location],
+            peer=functools.partial(PeerSource, token=options.token),
             await_global_tables=tables.wait,
         )
         holder = Holder(environment, tables)
+        copies = PeerCopies(directory, engine, holder.task)
         snapshotter = None if location is None else _snapshotter(location, config, holder)
         with tempfile.TemporaryDirectory(prefix="penstock-") as sockets:
-            servers = _listen(holder, stop, settings, options, Path(sockets))
+            servers = _listen(holder, copies, stop, settings, options, Path(sockets))
             cleaner = Cleaner(directory, config.state_cleanup_delay, keep=holder.tasks)
             try:
                 registration = _registration(options, servers)
@@ -172,6 +176,7 @@ def _open_directory(state_dir: Path, application_id: str, slot: str) -> StateDir
 
 def _listen(
     holder: Holder,
+    copies: PeerCopies,
     stop: threading.Event,
     settings: Settings,
     options: InstanceOptions,
@@ -183,14 +188,14 @@ def _listen(
         stop.set()
         return BeatReply(known=False)
 
-    actions = {**holder.actions, "stop": on_stop}
+    actions = {**holder.actions, **copies.actions, "stop": on_stop}
     locations = [f"grpc+unix://{sockets}/instance.sock"]
     if settings.listen_host:
         locations.append(f"grpc+tcp://{settings.listen_host}:0")
     previous = os.umask(0o177)
     try:
         return [
-            Server(location, token=options.token, actions=actions, rows=holder)
+            Server(location, token=options.token, actions=actions, rows=holder, copies=copies)
             for location in locations
         ]
     finally:

@@ -19,6 +19,7 @@ from penstock.changelog.topics import TOMBSTONES_MS
 from penstock.config import Config, Guarantee
 from penstock.errors import InstanceError, PenstockError
 from penstock.serdes.decoders import converted, decoder
+from penstock.stores.contract import StoreIdentity
 from penstock.stores.rocksdb_engine import RocksDBSettings
 from penstock.topology.nodes import StoreKind, TimeIndex
 
@@ -49,6 +50,9 @@ ROWS = pa.schema(
 )
 """A commit's rows: `kind` 0 is a change of store `target`, 1 an output to topic `target`."""
 CHANGE, OUTPUT = 0, 1
+PIECES = pa.schema([("file", pa.int32()), ("checksum", pa.int64()), ("data", pa.binary())])
+"""A copy of a store: its manifest, as file -1, and then pieces of its files in the manifest's
+order, each with its CRC-32."""
 
 TaskState = Literal["taking", "restoring", "running", "failed", "closed"]
 RestoreState = Literal["restoring", "ended", "suspended"]
@@ -159,12 +163,26 @@ class TakeOrder(Message, frozen=True):
     closes: dict[str, list[str]] = {}
     """For stores of windows that are given out when they close: the names in the metadata of up to
     when that was done. Kafka Streams calls it by the store's name."""
+    peers: list[str] = []
+    """Where other instances listen, which may have copies of the task's stores."""
 
 
 class ReleaseOrder(Message, frozen=True):
     """Give a task up: flush and close its stores."""
 
     task: str
+
+
+class CopyRequest(Message, frozen=True):
+    """An instance asks a peer for its copy of a store, which is to be this one."""
+
+    identity: StoreIdentity
+
+
+class CopyReply(Message, frozen=True):
+    """Whether there is such a copy."""
+
+    here: bool
 
 
 class RestoreStatus(Message, frozen=True):

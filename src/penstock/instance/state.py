@@ -18,7 +18,13 @@ from penstock.changelog.restore import (
     restore,
     truncated,
 )
-from penstock.changelog.snapshots import Manifest, SnapshotSource, copy_snapshot, read_files
+from penstock.changelog.snapshots import (
+    Manifest,
+    Snapshot,
+    SnapshotSource,
+    copy_snapshot,
+    read_files,
+)
 from penstock.coordination.ids import TaskId
 from penstock.errors import (
     PenstockError,
@@ -44,6 +50,8 @@ from penstock.stores.memory import MemoryStore
 from penstock.stores.rocksdb import RocksDBStore
 from penstock.stores.rocksdb_engine import RocksDBEngine
 from penstock.stores.segments import SegmentedStore
+
+_LOCK_WAIT = timedelta(seconds=5)
 
 
 class TaskStores:
@@ -77,7 +85,8 @@ class TaskStores:
         """Lock the task's directory and open its stores."""
         if not self._orders:
             return
-        self._directory = self._state_directory.lock_task(self._task)
+        # A peer may be given a copy of what is here.
+        self._directory = self._state_directory.lock_task(self._task, wait=_LOCK_WAIT)
         crash_point("open.after_lock")
         for order in self._orders.values():
             if order.logged:
@@ -105,6 +114,10 @@ class TaskStores:
             where = {"task": self._task, "store": name}
             raise TaskNotHereError("The task has no such store open", where=where)
         return store
+
+    def identity(self, name: str) -> StoreIdentity:
+        """Whose the store of that name is."""
+        return self._identity(self._orders[name])
 
     def order(self, name: str) -> StoreOrder:
         """What was ordered of that store."""
@@ -147,24 +160,25 @@ class TaskStores:
         self, name: str, last: Manifest | None
     ) -> Iterator[tuple[Manifest | None, Path]]:
         """A copy of a store, gone afterwards; without a manifest if `last` is as new."""
+        offset = self.get(name).offset()
+        if offset is None or (last is not None and last.offset == offset):
+            yield None, self._state_directory.path
+            return
+        with self.copy(name, "snapshot") as path:
+            identity = self.identity(name)
+            files = read_files(path, last.files if last else ())
+            yield Manifest(identity=identity, offset=offset, files=files), path
+
+    @contextlib.contextmanager
+    def copy(self, name: str, purpose: str) -> Iterator[Path]:
+        """The files of a store as they are now, gone afterwards; one at a time for a purpose."""
         directory, store = self._directory, self.get(name)
-        offset = store.offset()
         if directory is None:
             raise TaskNotHereError("The task was closed", where={"task": self._task})
-        if offset is None or (last is not None and last.offset == offset):
-            yield None, directory.path
-            return
-        with directory.scratch(name) as path:
+        with directory.scratch(name, purpose) as path:
             assert isinstance(store, CheckpointStore)
             store.checkpoint(path)
-            yield (
-                Manifest(
-                    identity=self._identity(self._orders[name]),
-                    offset=offset,
-                    files=read_files(path, last.files if last else ()),
-                ),
-                path,
-            )
+            yield path
 
     def wipe(self, name: str) -> None:
         """Delete a store that cannot be read; the next `restore` makes it anew."""
@@ -290,27 +304,30 @@ class TaskStores:
 
     def _start_from_snapshot(self, order: StoreOrder, until: int) -> list[str]:
         """Put a copy of the store in the place of the empty one, if there is one that fits."""
+        failures: list[str] = []
         for source in self._snapshots:
             try:
-                manifest = source.manifest(self._name, order.name)
-                if manifest is None or not self._fits(manifest, order, until):
-                    continue
-                self._replace_by(source, manifest, order)
+                with source.open(self._name, self._identity(order)) as snapshot:
+                    if snapshot is None or not self._fits(snapshot.manifest, order, until):
+                        continue
+                    self._replace_by(snapshot, order)
             except (SnapshotError, StoreDamagedError) as error:
                 self._reopen_empty(order)
-                return [f"{error}. Store {order.name} is rebuilt from its changelog"]
-            origin = f"a snapshot of {manifest.size:,} bytes, up to offset {manifest.offset:,}"
-            return [f"Store {order.name} of task {self._task} comes from {origin}"]
-        return []
+                failures.append(str(error))
+                continue
+            found = snapshot.manifest
+            origin = f"a snapshot of {found.size:,} bytes, up to offset {found.offset:,}"
+            return [*failures, f"Store {order.name} of task {self._task} comes from {origin}"]
+        return [f"{each}. Store {order.name} is rebuilt from its changelog" for each in failures]
 
     def _fits(self, manifest: Manifest, order: StoreOrder, until: int) -> bool:
         return manifest.identity == self._identity(order) and manifest.offset < until
 
-    def _replace_by(self, source: SnapshotSource, manifest: Manifest, order: StoreOrder) -> None:
+    def _replace_by(self, snapshot: Snapshot, order: StoreOrder) -> None:
         assert self._directory is not None
         self._stores.pop(order.name).close()
         self._directory.wipe_store(order.name)
-        copy_snapshot(source, self._name, manifest, self._directory.store_path(order.name))
+        copy_snapshot(snapshot, self._directory.store_path(order.name))
         self._open_store(order)
 
     def _open_store(self, order: StoreOrder) -> KeyValueStore:

@@ -53,7 +53,7 @@ from penstock.instance.protocol import (
 from penstock.instance.state import TaskStores
 from penstock.instance.writer import WriteAbortedError, Writer, WriteUnknownError
 from penstock.observability.crash_points import crash_point
-from penstock.stores.contract import Change
+from penstock.stores.contract import Change, StoreIdentity
 from penstock.stores.directory import StateDirectory
 from penstock.stores.rocksdb_engine import RocksDBEngine
 
@@ -77,8 +77,15 @@ class TaskEnvironment:
     """Shared by all stores; without one, that of the process."""
     snapshots: Sequence[SnapshotSource] = ()
     """Where copies of stores may be found, best first."""
+    peer: Callable[[str], SnapshotSource] | None = None
+    """The copies that another instance has, by its location."""
     await_global_tables: Callable[[Callable[[], bool]], None] = no_global_tables
     """Waits until they hold what their topics hold now, or until its argument says to stop."""
+
+    def sources(self, order: TakeOrder) -> list[SnapshotSource]:
+        """Where to look for copies of a task's stores: peers have newer ones than the location."""
+        peers = [] if self.peer is None else [self.peer(location) for location in order.peers]
+        return [*peers, *self.snapshots]
 
 
 @dataclass
@@ -105,7 +112,7 @@ class OpenTask:
             environment.directory,
             environment.clients,
             engine=environment.engine,
-            snapshots=environment.snapshots,
+            snapshots=environment.sources(order),
         )
         self._writer: Writer | None = None
         self._standing = _Standing()
@@ -399,6 +406,14 @@ class OpenTask:
     ) -> AbstractContextManager[tuple[Manifest | None, Path]]:
         """A copy of a store: see `TaskStores.checkpoint`."""
         return self._stores.checkpoint(store, last)
+
+    def copy(self, store: str) -> AbstractContextManager[Path]:
+        """The files of a store for a peer: see `TaskStores.copy`."""
+        return self._stores.copy(store, "peer")
+
+    def held(self, store: str) -> tuple[StoreIdentity, int | None]:
+        """Whose a store is, and how much of its changelog it holds."""
+        return self._stores.identity(store), self._stores.get(store).offset()
 
     def stop_taking(self) -> None:
         """Have a `take` that is under way, or still to come, end early; does not wait for it."""

@@ -147,9 +147,9 @@ class TaskDirectory:
         return sorted(e.name for e in entries if e.is_dir() and not e.name.startswith("."))
 
     @contextlib.contextmanager
-    def scratch(self, store: str) -> Iterator[Path]:
+    def scratch(self, store: str, purpose: str) -> Iterator[Path]:
         """A path beside a store, on the same file system, that is gone afterwards."""
-        path = self.store_path(store).with_name(f".{store}.copy")
+        path = self.store_path(store).with_name(f".{store}.{purpose}")
         _remove(path)
         try:
             yield path
