@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cache, cached_property
+from hashlib import shake_128
 from typing import Any, Protocol
 
 import numpy as np
@@ -18,6 +19,9 @@ from bench.verify import Fingerprint, fingerprint
 # the broker's bandwidth does not hide what the systems do.
 VALUE_BYTES = 64
 CHUNK = 50_000
+BLOB_BYTES = 1024
+# A fifth of the other rows' chunks: the producer holds the records that are on their way.
+BLOB_CHUNK = 10_000
 SEED = 20_240_613
 HOUR_MS = 3_600_000
 
@@ -118,6 +122,70 @@ class CountInput(Parts):
         ]
         for start in range(0, self.total, CHUNK):
             yield [messages[n] for n in self.draw[start : start + CHUNK].tolist()]
+
+
+@dataclass(frozen=True, kw_only=True)
+class CountsChangelog:
+    """A count for each of so many keys, as a store of counts logs them, in no order."""
+
+    records: int
+    seed: int = SEED
+
+    @cached_property
+    def draw(self) -> Numbers:
+        """The key number of each record, in order."""
+        return np.random.default_rng(self.seed).permutation(self.records)
+
+    def load(self, topic: str) -> TopicLoad:
+        return TopicLoad(topic=topic, records=self.records, chunks=self.chunks)
+
+    def count(self, key: int) -> int:
+        """The count of the key with this number."""
+        return key % 1000 + 1
+
+    def chunks(self) -> Iterator[list[Message]]:
+        for start in range(0, self.records, CHUNK):
+            yield [
+                {"key": key_bytes(n), "value": self.count(n).to_bytes(8, "big")}
+                for n in self.draw[start : start + CHUNK].tolist()
+            ]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Probes(Parts):
+    """One record for each of the first keys: its count tells what the store held before."""
+
+    @property
+    def loads(self) -> tuple[TopicLoad, ...]:
+        topic = f"bench-probes-{self.total}"
+        return (TopicLoad(topic=topic, records=self.total, chunks=self.chunks),)
+
+    def chunks(self) -> Iterator[list[Message]]:
+        yield [{"key": key_bytes(n), "value": value_bytes(n)} for n in range(self.total)]
+
+
+@dataclass(frozen=True, kw_only=True)
+class BlobsChangelog:
+    """A value of a kibibyte, which does not compress, for each of so many keys, in no order."""
+
+    records: int
+    seed: int = SEED
+
+    def load(self, topic: str) -> TopicLoad:
+        return TopicLoad(topic=topic, records=self.records, chunks=self.chunks)
+
+    def chunks(self) -> Iterator[list[Message]]:
+        order = np.random.default_rng(self.seed).permutation(self.records)
+        for start in range(0, self.records, BLOB_CHUNK):
+            yield [
+                {"key": key_bytes(n), "value": blob(n)}
+                for n in order[start : start + BLOB_CHUNK].tolist()
+            ]
+
+
+def blob(number: int) -> bytes:
+    """The kibibyte with this number."""
+    return shake_128(key_bytes(number)).digest(BLOB_BYTES)
 
 
 @dataclass(frozen=True, kw_only=True)

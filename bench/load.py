@@ -14,8 +14,9 @@ PARTITIONS = 4
 IN_FLIGHT_MAX = 400_000
 
 
-def create_topic(admin: AdminClient, topic: str, *, partitions: int = PARTITIONS) -> None:
-    admin.create_topics([NewTopic(topic, partitions, 1)])[topic].result(30)
+def create_topic(admin: AdminClient, topic: str, *, cleanup_policy: str = "delete") -> None:
+    settings = {"cleanup.policy": cleanup_policy}
+    admin.create_topics([NewTopic(topic, PARTITIONS, 1, config=settings)])[topic].result(30)
 
 
 def delete_topics(admin: AdminClient, topics: list[str]) -> None:

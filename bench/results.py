@@ -34,6 +34,8 @@ class Row:
     targets: Mapping[str, float]
     exact: bool
     lower_is_better: bool = False
+    # What Penstock's own figure must not exceed, if there is such a thing.
+    limit: float | None = None
     details: Mapping[str, Any] = field(default_factory=dict)
 
     def medians(self) -> dict[str, float]:
@@ -55,7 +57,8 @@ class Row:
         reached = PENSTOCK not in self.figures or targets_met(
             self.ratios(), self.targets, lower_is_better=self.lower_is_better
         )
-        return self.exact and reached
+        within = self.limit is None or self.medians().get(PENSTOCK, 0.0) <= self.limit
+        return self.exact and reached and within
 
     def to_json(self) -> dict[str, Any]:
         """The row as the results file has it."""
@@ -69,6 +72,7 @@ class Row:
             "peers": {peer: rounded(value) for peer, value in medians.items()},
             "ratios": {peer: rounded(value) for peer, value in self.ratios().items()},
             "targets": dict(self.targets),
+            **({} if self.limit is None else {"limit": self.limit}),
             "rounds": min(len(values) for values in self.figures.values()),
             "spread": rounded(max(spreads.values())),
             "exact": self.exact,

@@ -3,6 +3,7 @@ import java.util.HashMap;
 import java.util.Map;
 import java.util.Properties;
 import java.util.concurrent.CountDownLatch;
+import org.apache.kafka.common.TopicPartition;
 import org.apache.kafka.common.serialization.Serdes;
 import org.apache.kafka.common.utils.Bytes;
 import org.apache.kafka.streams.KafkaStreams;
@@ -20,6 +21,7 @@ import org.apache.kafka.streams.kstream.Suppressed;
 import org.apache.kafka.streams.kstream.Suppressed.BufferConfig;
 import org.apache.kafka.streams.kstream.TimeWindows;
 import org.apache.kafka.streams.kstream.WindowedSerdes;
+import org.apache.kafka.streams.processor.StateRestoreListener;
 
 /** The rows' topologies over RocksDB stores, one of them until SIGTERM. */
 public class KafkaStreamsRows {
@@ -42,6 +44,7 @@ public class KafkaStreamsRows {
                 ended.countDown();
             }
         });
+        streams.setGlobalStateRestoreListener(new RestorePrinter());
         Runtime.getRuntime().addShutdownHook(new Thread(() -> streams.close(Duration.ofSeconds(60))));
         streams.start();
         ended.await();
@@ -52,6 +55,7 @@ public class KafkaStreamsRows {
         StreamsBuilder builder = new StreamsBuilder();
         switch (options.get("topology")) {
             case "count" -> count(builder, options);
+            case "latest" -> latest(builder, options);
             case "windowed_count" -> windowedCount(builder, options);
             case "lambda_reduce" -> lambdaReduce(builder, options);
             case "stream_table_join" -> streamTableJoin(builder, options);
@@ -67,6 +71,14 @@ public class KafkaStreamsRows {
             .count(Materialized.as("counts"))
             .toStream()
             .to(options.get("output"), Produced.with(Serdes.Bytes(), Serdes.Long()));
+    }
+
+    private static void latest(StreamsBuilder builder, Map<String, String> options) {
+        builder.stream(options.get("input"), BYTES)
+            .groupByKey(Grouped.with(Serdes.Bytes(), Serdes.ByteArray()))
+            .reduce((before, value) -> value, Materialized.as("values"))
+            .toStream()
+            .to(options.get("output"), Produced.with(Serdes.Bytes(), Serdes.ByteArray()));
     }
 
     private static void windowedCount(StreamsBuilder builder, Map<String, String> options) {
@@ -120,6 +132,34 @@ public class KafkaStreamsRows {
         properties.put("auto.offset.reset", "earliest");
         properties.put("replication.factor", "1");
         return properties;
+    }
+
+    /** Prints what restores tell, as bench/restores.py reads it. */
+    private static class RestorePrinter implements StateRestoreListener {
+
+        @Override
+        public void onRestoreStart(TopicPartition partition, String store, long start, long end) {
+            print("start", partition, 0);
+        }
+
+        @Override
+        public void onBatchRestored(TopicPartition partition, String store, long end, long count) {
+        }
+
+        @Override
+        public void onRestoreEnd(TopicPartition partition, String store, long total) {
+            print("end", partition, total);
+        }
+
+        @Override
+        public void onRestoreSuspended(TopicPartition partition, String store, long total) {
+            print("suspended", partition, total);
+        }
+
+        private static void print(String what, TopicPartition partition, long records) {
+            System.out.println("restore " + what + " " + partition.partition() + " " + records + " "
+                + System.currentTimeMillis());
+        }
     }
 
     private static Map<String, String> options(String[] arguments) {

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import time
 from datetime import timedelta
 
 import penstock as ps
@@ -44,6 +45,27 @@ def stream_stream_join(app: ps.Application, options: argparse.Namespace) -> None
     pairs.to(options.output)
 
 
+class RestorePrinter(ps.RestoreListener):
+    """Prints what restores tell, as bench/restores.py reads it."""
+
+    def on_restore_start(
+        self, partition: ps.TopicPartition, store: str, starting_offset: int, ending_offset: int
+    ) -> None:
+        self.say("start", partition, 0)
+
+    def on_restore_end(self, partition: ps.TopicPartition, store: str, total_restored: int) -> None:
+        self.say("end", partition, total_restored)
+
+    def on_restore_suspended(
+        self, partition: ps.TopicPartition, store: str, total_restored: int
+    ) -> None:
+        self.say("suspended", partition, total_restored)
+
+    def say(self, what: str, partition: ps.TopicPartition, records: int) -> None:
+        now_ms = time.time_ns() // 1_000_000
+        print(f"restore {what} {partition.partition} {records} {now_ms}", flush=True)
+
+
 TOPOLOGIES = {
     each.__name__: each
     for each in (count, windowed_count, lambda_reduce, stream_table_join, stream_stream_join)
@@ -73,6 +95,7 @@ def main() -> None:
         state_dir=options.state_dir,
     )
     TOPOLOGIES[options.topology](app, options)
+    app.set_restore_listener(RestorePrinter())
     app.run()
 
 

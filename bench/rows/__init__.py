@@ -6,7 +6,16 @@ from collections.abc import Callable
 
 from bench.lab import Lab
 from bench.results import Row
-from bench.rows import count, joins, lambda_reduce, latency, start, windowed_count
+from bench.rows import (
+    count,
+    joins,
+    lambda_reduce,
+    latency,
+    restore,
+    snapshot,
+    start,
+    windowed_count,
+)
 
 ROWS: dict[str, Callable[[Lab], list[Row]]] = {
     "count": count.WORKLOAD.run,
@@ -16,4 +25,6 @@ ROWS: dict[str, Callable[[Lab], list[Row]]] = {
     "stream_stream_join": joins.OF_STREAMS.run,
     "latency": latency.run,
     "start": start.run,
+    "restore": restore.run,
+    "snapshot": snapshot.run,
 }

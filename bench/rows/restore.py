@@ -1,0 +1,105 @@
+"""Row `restore`: records per second from a changelog of counts into empty stores."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from dataclasses import dataclass
+
+from bench.inputs import CountsChangelog, Probes, key_bytes
+from bench.lab import Lab, rotated
+from bench.load import PARTITIONS, create_topic, ensure_loaded, produce
+from bench.measure import CommittedOffsets, sample_until
+from bench.processes import running
+from bench.restores import Restored, wait_restored
+from bench.results import Row
+from bench.systems import Guarantee, Job, System
+from bench.verify import differences, long_value, read_all, same_key
+
+GUARANTEE: Guarantee = "exactly_once"
+SYSTEMS = ("penstock", "kafka_streams")
+TARGET = 1.0
+PROBES = Probes(warmup=0, measured=1_000, tail=0)
+TIMEOUT_SECONDS = 600.0
+
+
+@dataclass(frozen=True)
+class Run:
+    restored: Restored
+    problems: tuple[str, ...]
+
+
+def changelog_for(records: int) -> CountsChangelog:
+    """1.4 million records in the benchmark; `--records` scales them."""
+    return CountsChangelog(records=records * 35 // 100)
+
+
+def run(lab: Lab) -> list[Row]:
+    """A new application whose changelog is there and whose disk is empty, in interleaved rounds."""
+    systems = [lab.systems[name] for name in SYSTEMS if name in lab.systems]
+    changelog = changelog_for(lab.settings.records)
+    ensure_loaded(lab.bootstrap_servers, PROBES)
+    runs: dict[str, list[Run]] = defaultdict(list)
+    for number in range(lab.settings.rounds):
+        for system in rotated(systems, number):
+            label = f"{system.title}, restore, round {number + 1} of {lab.settings.rounds}"
+            runs[system.name].append(run_once(lab, system, changelog, label))
+    return [row(runs, changelog)] if runs else []
+
+
+def run_once(lab: Lab, system: System, changelog: CountsChangelog, label: str) -> Run:
+    [probes] = PROBES.loads
+    with lab.job(system, input=probes.topic, guarantee=GUARANTEE, row="restore") as job:
+        lab.display.status(f"{label}: writing a changelog of {changelog.records:,} records")
+        topic = system.changelog(job)
+        create_topic(lab.admin(), topic, cleanup_policy="compact")
+        produce(lab.bootstrap_servers, changelog.load(topic))
+        lab.wait_for_quiet(label)
+        lab.display.status(label)
+        found = measure(lab, system, job)
+        output = read_all(lab.bootstrap_servers, job.output)
+    expected = {key_bytes(n): changelog.count(n) + 1 for n in range(PROBES.total)}
+    problems = differences(output, expected, key=same_key, value=long_value)
+    if found.records != changelog.records:
+        problems.append(f"{found.records:,} records were restored, not {changelog.records:,}")
+    verdict = "exact" if not problems else f"WRONG: {problems[0]}"
+    text = f"{found.per_second:,.0f} records/s, {found.records:,} in {found.seconds:.2f} s, "
+    lab.display.figure("restore", system.title, GUARANTEE, text + verdict)
+    return Run(found, tuple(problems))
+
+
+def measure(lab: Lab, system: System, job: Job) -> Restored:
+    offsets = CommittedOffsets(lab.bootstrap_servers, group=job.application_id, topics=[job.input])
+    try:
+        with running(system.commands(job), lab.log(job)) as processes:
+            found = wait_restored(
+                lab.log(job),
+                partitions=PARTITIONS,
+                processes=processes,
+                timeout_seconds=TIMEOUT_SECONDS,
+            )
+            sample_until(
+                offsets.records,
+                PROBES.total,
+                alive=processes,
+                stall_seconds=TIMEOUT_SECONDS,
+                on_progress=lambda _: None,
+            )
+            processes.stop()
+    finally:
+        offsets.close()
+    return found
+
+
+def row(runs: dict[str, list[Run]], changelog: CountsChangelog) -> Row:
+    return Row(
+        name="restore",
+        guarantee=GUARANTEE,
+        unit="records/s",
+        figures={name: [run.restored.per_second for run in each] for name, each in runs.items()},
+        targets={"kafka_streams": TARGET} if "kafka_streams" in runs else {},
+        exact=not any(run.problems for each in runs.values() for run in each),
+        details={
+            "changelog_records": changelog.records,
+            "restored": {n: [run.restored.records for run in each] for n, each in runs.items()},
+        },
+    )
