@@ -203,21 +203,24 @@ from penstock.changelog.clients import LogClients
 from penstock.changelog.restore import restore
 from penstock.config import Config
 from penstock.stores.rocksdb import RocksDBStore
-path, servers, topic, until = sys.argv[1:]
+path, servers, topic, until, filling = sys.argv[1:]
 clients = LogClients(Config(bootstrap_servers=servers), "crash")
-store = RocksDBStore("counts", Path(path))
+store = RocksDBStore("counts", Path(path), filling=filling == "True")
 restore(store, topic=topic, partition=0, consumer=clients.consumer(), until=int(until))
 """
 
 
+@pytest.mark.parametrize("filling", [False, True])
 @pytest.mark.crash
-def test_a_restore_that_is_killed_ends_in_the_same_state(log: Log, tmp_path: Path) -> None:
+def test_a_restore_that_is_killed_ends_in_the_same_state(
+    log: Log, tmp_path: Path, filling: bool
+) -> None:
     for part in range(4):
         log.write({b"%d" % i: b"%d" % part for i in range(part, 12_000)})
     crashes = tmp_path / "crashes"
     crashes.mkdir()
     path = tmp_path / "counts"
-    arguments = [str(path), log.config.bootstrap_servers, log.topic, str(log.end())]
+    arguments = [str(path), log.config.bootstrap_servers, log.topic, str(log.end()), str(filling)]
     for hit in (1, 3, 2):
         (crashes / "restore.mid_batch").write_text(str(hit))
         done = subprocess.run(

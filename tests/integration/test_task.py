@@ -21,7 +21,7 @@ from penstock.changelog.topic_admin import TopicAdmin
 from penstock.changelog.topic_plan import ConfigChange
 from penstock.changelog.topics import TopicSpec, changelog_topic, commits_name, commits_topic
 from penstock.config import Config
-from penstock.instance import protocol
+from penstock.instance import protocol, state
 from penstock.instance.clients import SharedClients
 from penstock.instance.protocol import (
     CommitHeader,
@@ -231,6 +231,26 @@ def test_a_read_while_a_commit_is_written_does_not_count(
     assert commit(task, [(b"a", b"1", 7)], to=1, metadata={}).status == "ok"
     assert [reply.status for reply in replies] == ["lost"]
     assert ask(task, "get", (b"a",)) == [(stored_value(7, b"1"),)]
+    task.close()
+
+
+@pytest.mark.parametrize("filled_min", [0, 1_000_000])
+def test_a_store_is_the_same_however_an_empty_disk_is_filled(
+    world: World, monkeypatch: pytest.MonkeyPatch, filled_min: int
+) -> None:
+    monkeypatch.setattr(state, "FILLED_MIN", filled_min)
+    world.produce(2)
+    task = world.take()
+    rows: Rows = [(b"%d" % n, b"%d" % n, n + 1) for n in range(3000)]
+    assert commit(task, rows, to=1, metadata={}).status == "ok"
+    assert commit(task, [(b"1", None, 9), (b"2", b"new", 9)], to=2, metadata={}).status == "ok"
+    task.close()
+    shutil.rmtree(world.state.path / "0_0")
+    task = world.take()
+    asked = [(b"0",), (b"1",), (b"2",), (b"2999",)]
+    found = [stored_value(1, b"0"), None, stored_value(9, b"new"), stored_value(3000, b"2999")]
+    assert [value for (value,) in ask(task, "get", *asked)] == found
+    assert len(ask(task, "range", (None, None))) == 2999
     task.close()
 
 

@@ -96,6 +96,24 @@ def test_options_reach_rocksdb(tmp_path: Path) -> None:
     assert "filter_policy=bloomfilter" in _settings_of(tmp_path, "plain", Config())
 
 
+def test_options_reach_a_store_that_is_there(tmp_path: Path) -> None:
+    _settings_of(tmp_path, "counts", Config(rocksdb_write_buffer_bytes=MIB))
+    text = _settings_of(tmp_path, "counts", Config(rocksdb_write_buffer_bytes=2 * MIB))
+    assert f"\n  write_buffer_size={2 * MIB}\n" in text
+
+
+def test_stores_that_are_opened_again_use_the_shared_memory(tmp_path: Path) -> None:
+    engine = RocksDBEngine(RocksDBSettings.of(Config()))
+    store = RocksDBStore("counts", tmp_path / "counts")
+    store.apply([(b"%05d" % n, b"v" * 100) for n in range(20_000)], offset=1)
+    store.close()
+    store = RocksDBStore("counts", tmp_path / "counts", engine=engine)
+    before = engine.cache.get_usage()
+    store.get_many([b"%05d" % n for n in range(20_000)])
+    assert engine.cache.get_usage() - before > MIB
+    store.close()
+
+
 @pytest.mark.parametrize("path", ["no_such_module:f", "json:no_such", "json", ""])
 def test_a_setter_that_cannot_be_imported_is_named(path: str) -> None:
     settings = RocksDBSettings.of(Config(rocksdb_config_setter=path))

@@ -217,11 +217,26 @@ def test_changes_that_fail_halfway_do_not_move_the_offset(tmp_path: Path) -> Non
     store.close()
 
 
+def test_a_store_that_was_filled_is_read_when_it_is_opened_anew(tmp_path: Path) -> None:
+    store = RocksDBStore("counts", tmp_path / "counts", filling=True)
+    store.set_identity(IDENTITY)
+    store.apply([(b"%d" % i, b"old") for i in range(5000)], offset=4999)
+    store.apply([(b"1", None), (b"2", b"new")], offset=5001)
+    store.close()
+    store = RocksDBStore("counts", tmp_path / "counts")
+    assert (store.offset(), store.identity()) == (5001, IDENTITY)
+    assert store.get_many([b"0", b"1", b"2"]) == [b"old", None, b"new"]
+    assert len(list(store.all())) == 4999
+    store.apply([(b"1", b"back")], offset=5002)
+    assert store.get_many([b"1"]) == [b"back"]
+    store.close()
+
+
 WRITER = """
 import os, sys
 from pathlib import Path
 from penstock.stores.rocksdb import RocksDBStore
-store = RocksDBStore("counts", Path(sys.argv[1]))
+store = RocksDBStore("counts", Path(sys.argv[1]), filling=sys.argv[2] == "True")
 number = (store.offset() or 0) + 1
 while True:
     # Sizes differ, or RocksDB's buffers would always be full at the same place of a write.
@@ -232,15 +247,18 @@ while True:
 """
 
 
+@pytest.mark.parametrize("filling", [False, True])
 @pytest.mark.crash
-def test_after_a_kill_the_offset_is_never_ahead_of_the_data(tmp_path: Path) -> None:
+def test_after_a_kill_the_offset_is_never_ahead_of_the_data(tmp_path: Path, filling: bool) -> None:
     """Each write replaces all 5,000 keys by its number: none may be below the store's offset."""
     path = tmp_path / "counts"
     choice = random.Random(7)
     offsets: list[int] = []
     for _ in range(4):
         child = subprocess.Popen(
-            [sys.executable, "-c", WRITER, str(path)], stdout=subprocess.PIPE, text=True
+            [sys.executable, "-c", WRITER, str(path), str(filling)],
+            stdout=subprocess.PIPE,
+            text=True,
         )
         assert child.stdout is not None
         # So many that the buffers cannot hold them all: something was flushed.

@@ -52,6 +52,8 @@ from penstock.stores.rocksdb_engine import RocksDBEngine
 from penstock.stores.segments import SegmentedStore
 
 _LOCK_WAIT = timedelta(seconds=5)
+FILLED_MIN = 50_000
+"""From how many records on an empty store is filled apart: opening it twice more has a price."""
 
 
 class TaskStores:
@@ -247,6 +249,11 @@ class TaskStores:
         if store.offset() is None and order.persistent:
             notes += self._start_from_snapshot(order, log.end)
             store = self._stores[order.name]
+        fills = (
+            store.offset() is None and _can_be_filled(order) and log.end - log.start > FILLED_MIN
+        )
+        if fills:
+            store = self._reopen(order, filling=True)
         consumer = self._clients.logs.consumer()
         try:
             for _ in range(2):
@@ -279,7 +286,15 @@ class TaskStores:
                 store = self._reopen_empty(order)
         finally:
             consumer.close()
+        if fills:
+            self._reopen(order)
         return notes
+
+    def _reopen(self, order: StoreOrder, *, filling: bool = False) -> KeyValueStore:
+        self._stores.pop(order.name).close()
+        store = self._make_store(order, filling=filling)
+        self._stores[order.name] = store
+        return store
 
     def _can_rebuild(self, order: StoreOrder, log: LogRange) -> bool:
         """Whether an empty store would get all that it should from the changelog."""
@@ -351,12 +366,13 @@ class TaskStores:
         self._stores[order.name] = store
         return store
 
-    def _make_store(self, order: StoreOrder) -> KeyValueStore:
+    def _make_store(self, order: StoreOrder, *, filling: bool = False) -> KeyValueStore:
         assert self._directory is not None
         if not order.persistent:
             return shaped(MemoryStore(order.name), order)
         path = self._directory.store_path(order.name)
-        return shaped(RocksDBStore(order.name, path, engine=self._engine), order)
+        inner = RocksDBStore(order.name, path, engine=self._engine, filling=filling)
+        return shaped(inner, order)
 
     def _identity(self, order: StoreOrder) -> StoreIdentity:
         return StoreIdentity(
@@ -367,6 +383,11 @@ class TaskStores:
             changelog_topic_id=order.changelog_id,
             layout=order.layout,
         )
+
+
+def _can_be_filled(order: StoreOrder) -> bool:
+    """Whether changes are written without reading anything."""
+    return order.persistent and order.kind == "key_value" and order.time_index is None
 
 
 def shaped(inner: ByteStore, order: StoreOrder) -> KeyValueStore:

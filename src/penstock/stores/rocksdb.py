@@ -59,7 +59,8 @@ _open_paths_lock = threading.Lock()
 class RocksDBStore:
     """A store that survives its process; `RocksDBStore(name, directory)` opens or makes it.
 
-    With `read_only` it must be there, and is left as it is; nobody may write to it meanwhile.
+    With `read_only` it must be there, and is left as it is; nobody may write to it meanwhile. With
+    `filling` it takes writes at a multiple of the speed, and is to be opened anew to be read.
 
     >>> import tempfile
     >>> store = RocksDBStore("counts", Path(tempfile.mkdtemp()) / "counts")
@@ -78,16 +79,19 @@ class RocksDBStore:
         *,
         engine: RocksDBEngine | None = None,
         read_only: bool = False,
+        filling: bool = False,
     ) -> None:
         self._name = name
         self._path = directory.resolve()
         self._closed = False
         _claim(self._path, name)
         try:
-            options = (engine or default_engine()).options(name)
+            options = (engine or default_engine()).options(name, filling=filling)
             access = AccessType.read_only() if read_only else AccessType.read_write()
             if read_only:
                 options.create_if_missing(False)
+            else:
+                _forget_options(self._path)
             self._db = Rdict(str(self._path), options, access_type=access)
         except Exception as error:
             _release(self._path)
@@ -294,6 +298,17 @@ def _range_deletion(lower: bytes, upper: bytes) -> WriteBatch:
     batch = WriteBatch(raw_mode=True)
     batch.delete_range(lower, upper)
     return batch
+
+
+def _forget_options(path: Path) -> None:
+    """Have a store opened as we say: rocksdict prefers what RocksDB wrote down the last time.
+
+    Else new settings would never apply, and a store that was opened again would be outside of the
+    budget of memory, which cannot be written down.
+    """
+    with contextlib.suppress(OSError):
+        for file in path.glob("OPTIONS-*"):
+            file.unlink()
 
 
 def _claim(path: Path, store: str) -> None:

@@ -10,6 +10,7 @@ from rocksdict import (
     Cache,
     DBCompactionStyle,
     DBCompressionType,
+    MemtableFactory,
     Options,
     WriteBufferManager,
 )
@@ -57,8 +58,8 @@ class RocksDBEngine:
             counted // 2, False, self.cache
         )
 
-    def options(self, store: str) -> Options:
-        """The options to open a store with."""
+    def options(self, store: str, *, filling: bool = False) -> Options:
+        """The options to open a store with; `filling` makes writes fast and reads very slow."""
         settings = self.settings
         options = Options(raw_mode=True)
         options.create_if_missing(True)
@@ -70,12 +71,17 @@ class RocksDBEngine:
         options.set_compression_type(getattr(DBCompressionType, settings.compression)())
         options.set_compaction_style(DBCompactionStyle.universal())
         options.set_max_background_jobs(2)
+        # A store has one writer, and what it is filled with knows no other way.
+        options.set_allow_concurrent_memtable_write(False)
         options.set_is_fd_close_on_exec(True)
         options.set_keep_log_file_num(2)
         options.set_max_log_file_size(1024 * 1024)
         options.set_stats_dump_period_sec(0)
         if self._setter is not None:
             self._setter(store, options)
+        if filling:
+            # Appended as they come, and sorted where the GIL is not held: by the flush.
+            options.set_memtable_factory(MemtableFactory.vector())
         return options
 
     def _blocks(self) -> BlockBasedOptions:
