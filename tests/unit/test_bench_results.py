@@ -21,6 +21,7 @@ def row(
     targets: Mapping[str, float] | None = None,
     exact: bool = True,
     lower_is_better: bool = False,
+    limit: float | None = None,
 ) -> Row:
     return Row(
         name=name,
@@ -30,6 +31,7 @@ def row(
         targets=targets or {},
         exact=exact,
         lower_is_better=lower_is_better,
+        limit=limit,
     )
 
 
@@ -151,3 +153,10 @@ def test_the_readme_changes_between_its_marks_only() -> None:
 def test_a_readme_without_marks_is_refused() -> None:
     with pytest.raises(BenchError, match="lacks"):
         spliced("no marks", "table")
+
+
+def test_a_limit_is_for_penstocks_own_figure() -> None:
+    assert row({"penstock": [0.4, 0.9, 2.0]}, limit=1.0).met()
+    assert not row({"penstock": [0.4, 1.1, 2.0]}, limit=1.0).met()
+    assert row({"penstock": [0.4]}, limit=1.0).to_json()["limit"] == 1.0
+    assert "limit" not in row({"penstock": [0.4]}).to_json()

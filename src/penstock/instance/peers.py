@@ -6,6 +6,7 @@ import contextlib
 import logging
 import struct
 import threading
+import time
 import zlib
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
@@ -29,7 +30,7 @@ from penstock.stores.rocksdb_engine import RocksDBEngine
 
 TRANSFERS_AT_ONCE = 4
 """How many copies an instance gives at the same time: its own work goes on beside them."""
-PIECE_BYTES = 2 * 1024 * 1024
+PIECE_BYTES = 1024 * 1024
 _QUEUE_SECONDS = 20.0
 _ASK_SECONDS = 5.0
 _TRANSFER_SECONDS = 3600.0
@@ -197,7 +198,7 @@ class PeerSource:
                 yield None if manifest is None else transfer.snapshot(manifest)
             finally:
                 # One that does not fit, or broke, is not to be sent to its end.
-                reader.cancel()
+                transfer.close()
         finally:
             client.close()
 
@@ -221,6 +222,14 @@ class _Transfer:
         self._store = store
         self._silence = silence_seconds
         self._ahead: pa.RecordBatch | None = None
+        self._waiting_since: float | None = None
+        self._closed = threading.Event()
+        threading.Thread(target=self._watch, name="peer-watch", daemon=True).start()
+
+    def close(self) -> None:
+        """Have no more of it."""
+        self._closed.set()
+        self._reader.cancel()
 
     def manifest(self) -> Manifest | None:
         """What comes; None if the peer no longer has it."""
@@ -250,15 +259,22 @@ class _Transfer:
             yield buffer
 
     def _next(self) -> pa.RecordBatch | None:
-        watchdog = threading.Timer(self._silence, self._reader.cancel)
-        watchdog.start()
+        self._waiting_since = time.monotonic()
         try:
             with _told(self._location, self._store):
                 return self._reader.read_chunk().data
         except StopIteration:
             return None
         finally:
-            watchdog.cancel()
+            self._waiting_since = None
+
+    def _watch(self) -> None:
+        """Give up a peer that was stopped: reading from it would never end."""
+        while not self._closed.wait(self._silence / 10):
+            since = self._waiting_since
+            if since is not None and time.monotonic() - since > self._silence:
+                self._reader.cancel()
+                return
 
     def _error(self, what: str) -> SnapshotError:
         return SnapshotError(f"The copy from {self._location} {what}", where={"store": self._store})
