@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
+import socket
 import threading
-from collections.abc import Callable, Iterator
+import zlib
+from collections.abc import Iterator
 from pathlib import Path
 
 import msgspec
-import pyarrow as pa
 import pytest
 
 from penstock.changelog.snapshots import Manifest, SnapshotFile, copy_snapshot
 from penstock.errors import SnapshotError
-from penstock.instance.peers import PeerCopies, PeerSource, piece
-from penstock.instance.protocol import CopyReply, CopyRequest
+from penstock.instance.peers import PeerCopies, PeerSource, listener_for
+from penstock.instance.protocol import CopyReply, CopyRequest, encode
 from penstock.instance.server import Server
 from penstock.stores.contract import StoreIdentity
 from penstock.stores.directory import StateDirectory
@@ -36,7 +37,7 @@ def state(tmp_path: Path) -> Iterator[StateDirectory]:
 
 
 @pytest.fixture
-def copies(state: StateDirectory) -> PeerCopies:
+def copies(state: StateDirectory) -> Iterator[PeerCopies]:
     """An instance that was given a task once, and holds none now."""
     task = state.lock_task("0_1")
     store = RocksDBStore("counts", task.store_path("counts"))
@@ -44,14 +45,21 @@ def copies(state: StateDirectory) -> PeerCopies:
     store.apply([(b"k%05d" % n, b"v" * 1000) for n in range(5000)], offset=4999)
     store.close()
     task.unlock()
-    return PeerCopies(state, None, lambda _: None)
+    made = PeerCopies(state, None, lambda _: None, listener=listener_for("127.0.0.1", state.path))
+    yield made
+    made.close()
 
 
 @pytest.fixture
-def location(tmp_path: Path, copies: PeerCopies) -> Iterator[str]:
-    where = f"grpc+unix://{tmp_path}/s.sock"
-    with Server(where, token="secret", actions=copies.actions, copies=copies):
-        yield where
+def location(copies: PeerCopies) -> Iterator[str]:
+    with Server("grpc+tcp://127.0.0.1:0", token="secret", actions=copies.actions) as server:
+        yield f"grpc+tcp://127.0.0.1:{server.port}"
+
+
+def _asked(copies: PeerCopies, action: str = "make_copy") -> CopyReply:
+    reply = copies.actions[action](encode(CopyRequest(identity=IDENTITY)))
+    assert isinstance(reply, CopyReply)
+    return reply
 
 
 def test_a_copy_from_a_peer_is_the_store(
@@ -69,14 +77,8 @@ def test_a_copy_from_a_peer_is_the_store(
     copy.close()
 
 
-def test_nothing_is_left_beside_the_store(state: StateDirectory, copies: PeerCopies) -> None:
-    for _ in copies.pieces(CopyRequest(identity=IDENTITY)):
-        pass
-    assert not list((state.path / "0_1").glob(".*.peer"))
-
-
 @pytest.mark.parametrize(
-    "wanted", [{"task": "0_2"}, {"store": "other"}, {"store": "../0_1/counts"}], ids=str
+    "wanted", [{"task": "0_2"}, {"store": "other"}, {"store": "../0_1/other"}], ids=str
 )
 def test_a_peer_without_a_copy_says_so(location: str, wanted: dict[str, str]) -> None:
     identity = msgspec.structs.replace(IDENTITY, **wanted)
@@ -90,76 +92,94 @@ def test_a_peer_that_is_gone_has_no_copy(tmp_path: Path) -> None:
         assert snapshot is None
 
 
-def test_a_stranger_gets_nothing(location: str) -> None:
+def test_a_stranger_gets_nothing(copies: PeerCopies, location: str) -> None:
     with PeerSource(location, token="guessed").open(TASK, IDENTITY) as snapshot:
         assert snapshot is None
+    reply = _asked(copies)
+    for key in ("", "0" * 64, reply.key[:-1], reply.key.upper()):
+        with socket.create_connection(("127.0.0.1", int(reply.address))) as connection:
+            connection.sendall(key.encode())
+            connection.shutdown(socket.SHUT_WR)
+            assert connection.recv(1) == b""
 
 
-def test_a_store_is_copied_for_one_peer_at_a_time(copies: PeerCopies) -> None:
-    request = CopyRequest(identity=IDENTITY)
-    first, second = copies.pieces(request), copies.pieces(request)
-    assert next(first).column("data")[0].as_py()
-    assert not next(second).column("data")[0].as_py()
-    first.close()  # type: ignore[attr-defined]  # a generator's
-    assert next(copies.pieces(request)).column("data")[0].as_py()
+def test_a_key_is_good_for_one_time(copies: PeerCopies) -> None:
+    reply = _asked(copies)
+    assert reply.manifest is not None
+    for size in (reply.manifest.size, 0):
+        with socket.create_connection(("127.0.0.1", int(reply.address))) as connection:
+            connection.sendall(reply.key.encode())
+            connection.shutdown(socket.SHUT_WR)
+            assert sum(map(len, iter(lambda: connection.recv(1 << 20), b""))) == size
+
+
+def test_a_store_is_copied_for_one_peer_at_a_time(
+    state: StateDirectory, copies: PeerCopies
+) -> None:
+    assert _asked(copies).here
+    assert _asked(copies, "has_copy").here
+    assert not _asked(copies).here
+    assert list((state.path / "0_1").glob(".*.peer"))
+    copies.close()
+    assert not list((state.path / "0_1").glob(".*.peer"))
 
 
 def test_a_task_that_is_being_taken_is_not_copied(
     state: StateDirectory, copies: PeerCopies
 ) -> None:
     task = state.lock_task("0_1")
-    [refusal] = copies.pieces(CopyRequest(identity=IDENTITY))
-    assert not refusal.column("data")[0].as_py()
+    assert not _asked(copies).here
     task.unlock()
+    assert _asked(copies).here
 
 
 class Faulty:
-    """A peer whose copy has one file of six bytes, and comes otherwise."""
+    """A peer whose copy has two files of six bytes, and comes otherwise."""
 
-    def __init__(self, rest: Callable[[], Iterator[pa.RecordBatch]]) -> None:
-        self._rest = rest
-        self.actions = {"has_copy": lambda body: CopyReply(here=True)}
+    def __init__(self, sent: bytes, *, silent: bool) -> None:
+        self._listener = socket.create_server(("127.0.0.1", 0))
+        self._sent = sent
+        self._silent = silent
+        self._over = threading.Event()
+        self._thread = threading.Thread(target=self._serve)
+        self._thread.start()
 
-    def pieces(self, request: CopyRequest) -> Iterator[pa.RecordBatch]:
-        manifest = Manifest(identity=IDENTITY, offset=1, files=[SnapshotFile("a.sst", 6, None)])
-        yield piece(-1, msgspec.json.encode(manifest))
-        yield from self._rest()
+    def answer(self, body: bytes) -> CopyReply:
+        checksum = zlib.crc32(b"abcdef")
+        files = [SnapshotFile("CURRENT", 6, checksum), SnapshotFile("a.sst", 6, None)]
+        manifest = Manifest(identity=IDENTITY, offset=1, files=files)
+        port = str(self._listener.getsockname()[1])
+        return CopyReply(here=True, manifest=manifest, address=port, key="k")
 
+    def _serve(self) -> None:
+        connection, _ = self._listener.accept()
+        with connection:
+            connection.sendall(self._sent)
+            if self._silent:
+                self._over.wait()
 
-def _changed() -> Iterator[pa.RecordBatch]:
-    right, wrong = piece(0, b"abcdef"), piece(0, b"abcdeg")
-    yield pa.record_batch([*right.columns[:2], wrong.columns[2]], schema=right.schema)
-
-
-def _cut() -> Iterator[pa.RecordBatch]:
-    yield piece(0, b"abc")
-
-
-def _broken() -> Iterator[pa.RecordBatch]:
-    yield piece(0, b"abc")
-    raise OSError("the disk is gone")
-
-
-_RELEASED = threading.Event()
-
-
-def _silent() -> Iterator[pa.RecordBatch]:
-    yield piece(0, b"abc")
-    _RELEASED.wait(30)
+    def close(self) -> None:
+        self._over.set()
+        self._thread.join()
+        self._listener.close()
 
 
-@pytest.mark.parametrize("rest", [_changed, _cut, _broken, _silent])
+@pytest.mark.parametrize(
+    ("sent", "silent"),
+    [(b"abcdeg123456", False), (b"abcdef123", False), (b"", False), (b"abcdef", True)],
+    ids=["changed", "cut short", "nothing", "silent"],
+)
 def test_a_copy_that_does_not_come_whole_leaves_nothing(
-    tmp_path: Path, rest: Callable[[], Iterator[pa.RecordBatch]]
+    tmp_path: Path, sent: bytes, silent: bool
 ) -> None:
-    peer = Faulty(rest)
-    where = f"grpc+unix://{tmp_path}/s.sock"
-    _RELEASED.clear()
-    with Server(where, token="secret", actions=peer.actions, copies=peer):
-        source = PeerSource(where, token="secret", silence_seconds=2.0)
+    peer = Faulty(sent, silent=silent)
+    actions = {"has_copy": peer.answer, "make_copy": peer.answer}
+    with Server("grpc+tcp://127.0.0.1:0", token="secret", actions=actions) as server:
+        location = f"grpc+tcp://127.0.0.1:{server.port}"
+        source = PeerSource(location, token="secret", silence_seconds=1.0)
         with source.open(TASK, IDENTITY) as snapshot:
             assert snapshot is not None
             with pytest.raises(SnapshotError):
                 copy_snapshot(snapshot, tmp_path / "counts")
-        _RELEASED.set()
+    peer.close()
     assert not (tmp_path / "counts").exists()

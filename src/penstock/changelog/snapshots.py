@@ -34,7 +34,7 @@ class SnapshotFile(msgspec.Struct, frozen=True):
     name: str
     size: int
     checksum: int | None
-    """CRC-32 of its bytes; None if each piece of it bears its own."""
+    """CRC-32 of its bytes; None if it is left to RocksDB, which has one for each block of data."""
 
 
 class Manifest(msgspec.Struct, frozen=True, kw_only=True):

@@ -16,7 +16,6 @@ from penstock.errors import InstanceError, InstanceUnreachableError
 from penstock.instance import protocol
 from penstock.instance.protocol import (
     CommitHeader,
-    CopyRequest,
     Exchange,
     M,
     Message,
@@ -30,7 +29,7 @@ from penstock.instance.protocol import (
 _CHANNEL = [("grpc.max_receive_message_length", -1), ("grpc.max_send_message_length", -1)]
 
 # What a lost, stopped or restarting peer can make of a call, and also a peer's own exception.
-FAILURES = (
+_FAILURES = (
     flight.FlightUnavailableError,
     flight.FlightTimedOutError,
     flight.FlightCancelledError,
@@ -63,7 +62,7 @@ class Client:
         try:
             request = flight.Action(action, encode(message))
             answers = list(self._flight.do_action(request, self._options))
-        except FAILURES as error:
+        except _FAILURES as error:
             raise self._failure(error) from error
         return decode(answers[0].body.to_pybytes(), reply)
 
@@ -76,10 +75,6 @@ class Client:
     def commit(self, header: CommitHeader, rows: Iterable[pa.RecordBatch]) -> Reply:
         """Commit a slice: once this answers `ok`, it is durable."""
         return self._exchange(Exchange(commit=header), rows, protocol.ROWS)[0]
-
-    def copy(self, request: CopyRequest) -> flight.FlightStreamReader:
-        """The stream of a store's copy; it raises `FAILURES`."""
-        return self._flight.do_get(flight.Ticket(encode(request)), self._options)
 
     def close(self) -> None:
         """Give the connection up."""
@@ -100,7 +95,7 @@ class Client:
                 while (chunk := reader.read_chunk()).app_metadata is None:
                     answers.append(chunk.data)
             return decode(chunk.app_metadata.to_pybytes(), Reply), answers
-        except FAILURES as error:
+        except _FAILURES as error:
             raise self._failure(error) from error
 
     def _failure(self, error: BaseException) -> InstanceError:

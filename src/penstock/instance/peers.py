@@ -1,28 +1,28 @@
-"""Copies of stores from one instance to another, over the network, instead of a replay."""
+"""Copies of stores from one instance to another, over the network, instead of a replay.
+
+What is asked and answered goes over Flight, with the run's token. The files come over a plain
+socket, for a key that the answer bears: Flight costs four times as much of the processor.
+"""
 
 from __future__ import annotations
 
 import contextlib
 import logging
-import struct
+import secrets
+import socket
 import threading
-import time
 import zlib
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
-import msgspec
-import pyarrow as pa
-
-from penstock.changelog.snapshots import Manifest, Snapshot, SnapshotFile
+from penstock.changelog.snapshots import Manifest, Snapshot, SnapshotFile, read_chunks
 from penstock.errors import InstanceError, PenstockError, SnapshotError
 from penstock.instance import protocol
-from penstock.instance.client import FAILURES, Client
-from penstock.instance.protocol import PIECES, CopyReply, CopyRequest, Message
+from penstock.instance.client import Client
+from penstock.instance.protocol import CopyReply, CopyRequest, Message
 from penstock.instance.server import Handler
 from penstock.instance.task import OpenTask
-from penstock.serdes.decoders import decoder
 from penstock.stores.contract import StoreIdentity
 from penstock.stores.directory import StateDirectory
 from penstock.stores.rocksdb import RocksDBStore
@@ -33,13 +33,22 @@ TRANSFERS_AT_ONCE = 4
 PIECE_BYTES = 1024 * 1024
 _QUEUE_SECONDS = 20.0
 _ASK_SECONDS = 5.0
-_TRANSFER_SECONDS = 3600.0
+_MAKE_SECONDS = 60.0
+"""A copy may have to wait for others, and for its store to be flushed."""
 SILENCE_SECONDS = 30.0
-"""A peer that gives nothing for so long is given up. It may have to flush a store first."""
-_ENDS = struct.Struct("=ii")
-_MANIFEST = -1
+"""A peer that gives or takes nothing for so long is given up."""
+_KEY_BYTES = 32
 
 _log = logging.getLogger("penstock.instance")
+
+
+@dataclass(frozen=True)
+class _Made:
+    """A copy that waits to be fetched; closing `held` makes it go."""
+
+    manifest: Manifest
+    path: Path
+    held: contextlib.ExitStack
 
 
 class PeerCopies:
@@ -50,38 +59,87 @@ class PeerCopies:
         directory: StateDirectory,
         engine: RocksDBEngine | None,
         task: Callable[[str], OpenTask | None],
+        *,
+        listener: socket.socket,
     ) -> None:
         self._directory = directory
         self._engine = engine
         self._task = task
+        self._listener = listener
         self._slots = threading.Semaphore(TRANSFERS_AT_ONCE)
         # A copy lies at a place of its own beside its store: one at a time.
         self._copying: set[tuple[str, str]] = set()
+        self._made: dict[str, _Made] = {}
         self._lock = threading.Lock()
+        threading.Thread(target=self._accept, name="copies", daemon=True).start()
 
     @property
     def actions(self) -> Mapping[str, Handler]:
         """What peers can ask for."""
-        return {"has_copy": self._has_copy}
+        return {"has_copy": self._has_copy, "make_copy": self._make_copy}
 
-    def pieces(self, request: CopyRequest) -> Iterator[pa.RecordBatch]:
-        """A store's manifest, empty if there is no copy, and then the pieces of its files."""
+    def close(self) -> None:
+        """Give no more copies; those under way break off."""
+        # Only this wakes the thread that waits for callers.
+        with contextlib.suppress(OSError):
+            self._listener.shutdown(socket.SHUT_RDWR)
+        self._listener.close()
+        for key in list(self._made):
+            self._discard(key)
+
+    def _has_copy(self, body: bytes) -> Message:
+        return CopyReply(here=self._is_here(protocol.decode(body, CopyRequest).identity))
+
+    def _make_copy(self, body: bytes) -> Message:
+        wanted = protocol.decode(body, CopyRequest).identity
         with contextlib.ExitStack() as held:
             try:
-                held.enter_context(self._turn(request.identity))
-                manifest, path = held.enter_context(self._copy(request.identity))
+                held.enter_context(self._turn(wanted))
+                manifest, path = held.enter_context(self._copy(wanted))
             except PenstockError as error:
                 # It moved, is being taken, or does not open: whoever asks looks elsewhere.
                 _log.info("No copy for a peer: %s", error)
-                yield piece(_MANIFEST, b"")
-                return
-            yield piece(_MANIFEST, msgspec.json.encode(manifest))
-            for number, file in enumerate(manifest.files):
-                yield from file_pieces(number, path / file.name)
+                return CopyReply(here=False)
+            key = secrets.token_hex(_KEY_BYTES)
+            self._made[key] = _Made(manifest, path, held.pop_all())
+        patience = threading.Timer(SILENCE_SECONDS, self._discard, [key])
+        patience.daemon = True
+        patience.start()
+        return CopyReply(here=True, manifest=manifest, address=self._address(), key=key)
 
-    def _has_copy(self, body: bytes) -> Message:
-        wanted = protocol.decode(body, CopyRequest).identity
-        return CopyReply(here=self._is_here(wanted))
+    def _discard(self, key: str) -> None:
+        """A copy that nobody came for goes."""
+        made = self._made.pop(key, None)
+        if made is not None:
+            made.held.close()
+
+    def _address(self) -> str:
+        name = self._listener.getsockname()
+        return name if isinstance(name, str) else str(name[1])
+
+    def _accept(self) -> None:
+        while True:
+            try:
+                connection, _ = self._listener.accept()
+            except OSError:
+                return  # Closed.
+            threading.Thread(target=self._serve, args=(connection,), daemon=True).start()
+
+    def _serve(self, connection: socket.socket) -> None:
+        """Send the files of the copy whose key comes first; a stranger gets nothing."""
+        with connection:
+            try:
+                connection.settimeout(SILENCE_SECONDS)
+                key = _received(connection, 2 * _KEY_BYTES).decode("ascii", "replace")
+                made = self._made.pop(key, None)
+                if made is None:
+                    return
+                with made.held:
+                    for file in made.manifest.files:
+                        with (made.path / file.name).open("rb") as data:
+                            connection.sendfile(data)
+            except OSError as error:
+                _log.info("A copy was not sent: %s", error)
 
     def _is_here(self, wanted: StoreIdentity) -> bool:
         task = self._task(wanted.task)
@@ -144,31 +202,20 @@ class PeerCopies:
 
 
 def manifest_of(identity: StoreIdentity, offset: int | None, directory: Path) -> Manifest:
-    """What lies in a directory; its pieces are checked, so the files are not."""
+    """What lies in a directory; RocksDB itself checks each block of data that it reads."""
     if offset is None:
         raise SnapshotError("The store is empty", where={"store": identity.store})
     found = sorted(each for each in directory.iterdir() if each.is_file())
-    files = [SnapshotFile(path.name, path.stat().st_size, None) for path in found]
-    return Manifest(identity=identity, offset=offset, files=files)
+    return Manifest(identity=identity, offset=offset, files=[_file(path) for path in found])
 
 
-def piece(file: int, data: bytes) -> pa.RecordBatch:
-    """A piece of a file, with its checksum; -1 is the manifest."""
-    # Put together by hand: an array made from bytes is a copy of them.
-    buffers = [None, pa.py_buffer(_ENDS.pack(0, len(data))), pa.py_buffer(data)]
-    columns = [
-        pa.array([file], pa.int32()),
-        pa.array([zlib.crc32(data)], pa.int64()),
-        pa.Array.from_buffers(pa.binary(), 1, buffers),
-    ]
-    return pa.record_batch(columns, schema=PIECES)
-
-
-def file_pieces(number: int, path: Path) -> Iterator[pa.RecordBatch]:
-    """All pieces of a file."""
-    with path.open("rb", buffering=0) as file:
-        while data := file.read(PIECE_BYTES):
-            yield piece(number, data)
+def _file(path: Path) -> SnapshotFile:
+    checksum = None
+    if path.suffix != ".sst":
+        checksum = 0
+        for chunk in read_chunks(path):
+            checksum = zlib.crc32(chunk, checksum)
+    return SnapshotFile(path.name, path.stat().st_size, checksum)
 
 
 class PeerSource:
@@ -185,111 +232,72 @@ class PeerSource:
     def open(self, task: str, wanted: StoreIdentity) -> Iterator[Snapshot | None]:
         """The peer's copy of a store, made when it is asked for; None if it has none."""
         request = CopyRequest(identity=wanted)
-        if not self._has(request):
+        reply = self._ask("has_copy", request, _ASK_SECONDS)
+        if reply.here:
+            reply = self._ask("make_copy", request, _MAKE_SECONDS)
+        if reply.manifest is None:
             yield None
             return
-        client = Client(self._location, token=self._token, timeout_seconds=_TRANSFER_SECONDS)
-        try:
-            with _told(self._location, wanted.store):
-                reader = client.copy(request)
-            transfer = _Transfer(reader, self._location, wanted.store, self._silence)
-            try:
-                manifest = transfer.manifest()
-                yield None if manifest is None else transfer.snapshot(manifest)
-            finally:
-                # One that does not fit, or broke, is not to be sent to its end.
-                transfer.close()
-        finally:
-            client.close()
+        with self._connected(reply.address, wanted.store) as connection:
+            with self._told(wanted.store):
+                connection.sendall(reply.key.encode())
+            yield Snapshot(reply.manifest, lambda file: self._chunks(connection, file))
 
-    def _has(self, request: CopyRequest) -> bool:
-        client = Client(self._location, token=self._token, timeout_seconds=_ASK_SECONDS)
+    def _ask(self, action: str, request: CopyRequest, timeout_seconds: float) -> CopyReply:
+        client = Client(self._location, token=self._token, timeout_seconds=timeout_seconds)
         try:
-            return client.call("has_copy", request, CopyReply).here
+            return client.call(action, request, CopyReply)
         except InstanceError as error:
             _log.info("No copy from %s: %s", self._location, error)
-            return False
+            return CopyReply(here=False)
         finally:
             client.close()
 
+    def _connected(self, address: str, store: str) -> socket.socket:
+        with self._told(store):
+            if not address.isdecimal():
+                connection = socket.socket(socket.AF_UNIX)
+                connection.settimeout(self._silence)
+                connection.connect(address)
+                return connection
+            host = self._location.split("://", 1)[1].rsplit(":", 1)[0].strip("[]")
+            return socket.create_connection((host, int(address)), timeout=self._silence)
 
-class _Transfer:
-    """The pieces of a copy as they come, file by file."""
+    def _chunks(self, connection: socket.socket, file: SnapshotFile) -> Iterator[memoryview]:
+        """The file's bytes; each piece is to be used before the next one is asked for."""
+        buffer = memoryview(bytearray(PIECE_BYTES))
+        missing = file.size
+        while missing:
+            with self._told(file.name):
+                count = connection.recv_into(buffer[: min(missing, PIECE_BYTES)])
+            if not count:
+                return  # The file is too short then, which is noticed.
+            missing -= count
+            yield buffer[:count]
 
-    def __init__(self, reader: Any, location: str, store: str, silence_seconds: float) -> None:
-        self._reader = reader
-        self._location = location
-        self._store = store
-        self._silence = silence_seconds
-        self._ahead: pa.RecordBatch | None = None
-        self._waiting_since: float | None = None
-        self._closed = threading.Event()
-        threading.Thread(target=self._watch, name="peer-watch", daemon=True).start()
-
-    def close(self) -> None:
-        """Have no more of it."""
-        self._closed.set()
-        self._reader.cancel()
-
-    def manifest(self) -> Manifest | None:
-        """What comes; None if the peer no longer has it."""
-        data = b"".join(self.chunks(_MANIFEST))
-        if not data:
-            return None
+    @contextlib.contextmanager
+    def _told(self, what: str) -> Iterator[None]:
         try:
-            return decoder(Manifest).decode(data)
-        except msgspec.DecodeError as error:
-            raise self._error(f"has a manifest that cannot be read: {error}") from error
-
-    def snapshot(self, manifest: Manifest) -> Snapshot:
-        """The files of this manifest, to be asked for in its order."""
-        return Snapshot(manifest, lambda file: self.chunks(manifest.files.index(file)))
-
-    def chunks(self, number: int) -> Iterator[memoryview]:
-        """The bytes of the file with this number; an empty file has none."""
-        while (piece := self._ahead or self._next()) is not None:
-            of_file, checksum, data = (column[0] for column in piece.columns)
-            if of_file.as_py() != number:
-                self._ahead = piece
-                return
-            self._ahead = None
-            buffer = memoryview(data.as_buffer())
-            if zlib.crc32(buffer) != checksum.as_py():
-                raise self._error("was changed on its way")
-            yield buffer
-
-    def _next(self) -> pa.RecordBatch | None:
-        self._waiting_since = time.monotonic()
-        try:
-            with _told(self._location, self._store):
-                return self._reader.read_chunk().data
-        except StopIteration:
-            return None
-        finally:
-            self._waiting_since = None
-
-    def _watch(self) -> None:
-        """Give up a peer that was stopped: reading from it would never end."""
-        while not self._closed.wait(self._silence / 10):
-            since = self._waiting_since
-            if since is not None and time.monotonic() - since > self._silence:
-                self._reader.cancel()
-                return
-
-    def _error(self, what: str) -> SnapshotError:
-        return SnapshotError(f"The copy from {self._location} {what}", where={"store": self._store})
+            yield
+        except OSError as error:
+            raise SnapshotError(
+                f"The copy from {self._location} broke off: {error}", where={"store": what}
+            ) from error
 
 
-@contextlib.contextmanager
-def _told(location: str, store: str) -> Iterator[None]:
-    """Turn what a lost peer makes of a stream into an error of ours; an end is none."""
-    try:
-        yield
-    except StopIteration:
-        raise
-    except FAILURES as error:
-        reason = str(error).split(". gRPC", 1)[0].strip().splitlines()
-        raise SnapshotError(
-            f"The copy from {location} broke off: {reason[0] if reason else type(error).__name__}",
-            where={"store": store},
-        ) from error
+def listener_for(host: str, sockets: Path) -> socket.socket:
+    """A socket on which copies are fetched: TCP if there are other hosts."""
+    if host:
+        return socket.create_server((host, 0))
+    listener = socket.socket(socket.AF_UNIX)
+    listener.bind(str(sockets / "copies.sock"))
+    listener.listen()
+    return listener
+
+
+def _received(connection: socket.socket, count: int) -> bytes:
+    """So many bytes, or fewer if the sender has no more."""
+    data = b""
+    while len(data) < count and (more := connection.recv(count - len(data))):
+        data += more
+    return data

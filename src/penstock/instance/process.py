@@ -35,7 +35,7 @@ from penstock.instance.clients import SharedClients
 from penstock.instance.global_processing import Programs
 from penstock.instance.global_tables import GlobalTables
 from penstock.instance.holder import Holder
-from penstock.instance.peers import PeerCopies, PeerSource
+from penstock.instance.peers import PeerCopies, PeerSource, listener_for
 from penstock.instance.protocol import (
     Beat,
     BeatReply,
@@ -135,9 +135,10 @@ def _serve(
             await_global_tables=tables.wait,
         )
         holder = Holder(environment, tables)
-        copies = PeerCopies(directory, engine, holder.task)
         snapshotter = None if location is None else _snapshotter(location, config, holder)
         with tempfile.TemporaryDirectory(prefix="penstock-") as sockets:
+            listener = listener_for(settings.listen_host, Path(sockets))
+            copies = PeerCopies(directory, engine, holder.task, listener=listener)
             servers = _listen(holder, copies, stop, settings, options, Path(sockets))
             cleaner = Cleaner(directory, config.state_cleanup_delay, keep=holder.tasks)
             try:
@@ -146,6 +147,7 @@ def _serve(
                 return _beat(options, coordinator, lease, stop, holder, config.heartbeat_interval)
             finally:
                 cleaner.close()
+                copies.close()
                 if snapshotter is not None:
                     snapshotter.close()
                 holder.close()
@@ -199,7 +201,7 @@ def _listen(
     previous = os.umask(0o177)
     try:
         return [
-            Server(location, token=options.token, actions=actions, rows=holder, copies=copies)
+            Server(location, token=options.token, actions=actions, rows=holder)
             for location in locations
         ]
     finally:

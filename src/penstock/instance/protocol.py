@@ -15,6 +15,7 @@ import msgspec
 import pyarrow as pa
 
 from penstock import errors
+from penstock.changelog.snapshots import Manifest
 from penstock.changelog.topics import TOMBSTONES_MS
 from penstock.config import Config, Guarantee
 from penstock.errors import InstanceError, PenstockError
@@ -50,9 +51,6 @@ ROWS = pa.schema(
 )
 """A commit's rows: `kind` 0 is a change of store `target`, 1 an output to topic `target`."""
 CHANGE, OUTPUT = 0, 1
-PIECES = pa.schema([("file", pa.int32()), ("checksum", pa.int64()), ("data", pa.binary())])
-"""A copy of a store: its manifest, as file -1, and then pieces of its files in the manifest's
-order, each with its CRC-32."""
 
 TaskState = Literal["taking", "restoring", "running", "failed", "closed"]
 RestoreState = Literal["restoring", "ended", "suspended"]
@@ -180,9 +178,14 @@ class CopyRequest(Message, frozen=True):
 
 
 class CopyReply(Message, frozen=True):
-    """Whether there is such a copy."""
+    """Whether there is such a copy; if it was to be made, what it is and where it is fetched."""
 
     here: bool
+    manifest: Manifest | None = None
+    address: str = ""
+    """A port of the peer's host, or the path of a socket."""
+    key: str = ""
+    """To be sent first to that address; good for one time."""
 
 
 class RestoreStatus(Message, frozen=True):

@@ -10,15 +10,7 @@ import pyarrow as pa
 from pyarrow import flight
 
 from penstock.instance import protocol
-from penstock.instance.protocol import (
-    PIECES,
-    CommitHeader,
-    CopyRequest,
-    Exchange,
-    Message,
-    ReadHeader,
-    Reply,
-)
+from penstock.instance.protocol import CommitHeader, Exchange, Message, ReadHeader, Reply
 
 MIDDLEWARE = "token"
 
@@ -33,13 +25,6 @@ class Rows(Protocol):
 
     def commit(self, header: CommitHeader, batches: Iterator[pa.RecordBatch]) -> Reply:
         """Commit these rows."""
-
-
-class Copies(Protocol):
-    """What gives copies of stores to other instances."""
-
-    def pieces(self, request: CopyRequest) -> Iterator[pa.RecordBatch]:
-        """A store's manifest, empty if there is no copy, and then the pieces of its files."""
 
 
 class CutOffError(pa.ArrowException):  # type: ignore[misc]
@@ -66,22 +51,15 @@ class TokenGate(flight.ServerMiddlewareFactory):  # type: ignore[misc]
 
 
 class Server(flight.FlightServerBase):  # type: ignore[misc]
-    """A Flight server of named actions and, on an instance, of reads, commits and copies."""
+    """A Flight server of named actions and, on an instance, of reads and commits."""
 
     def __init__(
-        self,
-        location: str,
-        *,
-        token: str,
-        actions: Mapping[str, Handler],
-        rows: Rows | None = None,
-        copies: Copies | None = None,
+        self, location: str, *, token: str, actions: Mapping[str, Handler], rows: Rows | None = None
     ) -> None:
         super().__init__(location, middleware={MIDDLEWARE: TokenGate(token)})
         self.location = location
         self._handlers = actions
         self._rows = rows
-        self._copies = copies
 
     def do_action(self, context: Any, action: flight.Action) -> Iterator[flight.Result]:
         """Answer one message with one message."""
@@ -89,13 +67,6 @@ class Server(flight.FlightServerBase):  # type: ignore[misc]
         if handler is None:
             raise flight.FlightServerError(f"There is no action {action.type!r}")
         yield flight.Result(protocol.encode(handler(action.body.to_pybytes())))
-
-    def do_get(self, context: Any, ticket: flight.Ticket) -> flight.FlightDataStream:
-        """Give a copy of a store in pieces."""
-        if self._copies is None:
-            raise flight.FlightServerError("There is no state here")
-        request = protocol.decode(ticket.ticket, CopyRequest)
-        return flight.GeneratorStream(PIECES, self._copies.pieces(request))
 
     def do_exchange(self, context: Any, descriptor: Any, reader: Any, writer: Any) -> None:
         """Answer a read or a commit: the values if it is a read, and then a `Reply`.
