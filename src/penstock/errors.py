@@ -27,6 +27,8 @@
         StateDiskFullError             there is no room left
         StateForeignError              another application made it
       StoreDamagedError                a store on disk is damaged
+      CustomStoreError                 a store that you brought cannot be had, or failed
+      StoreContractError               a store does not keep what its contract promises
       SnapshotError                    a snapshot cannot be written, or is not what it should be
       InstanceError                    an instance cannot do what was asked
         InstanceUnreachableError       it does not answer
@@ -187,6 +189,17 @@ class StateForeignError(StateDirectoryError):
 
 class StoreDamagedError(PenstockError):
     """A store on disk cannot be read; its changelog can rebuild it."""
+
+
+class CustomStoreError(PenstockError):
+    """A store that you brought cannot be had, or one of its methods raised.
+
+    While the task runs it is taken again, a few times; its changelog holds what was committed.
+    """
+
+
+class StoreContractError(PenstockError):
+    """A store does not keep what its contract promises; `check_store` says which promise."""
 
 
 class SnapshotError(PenstockError):

@@ -22,7 +22,7 @@ from penstock.serdes.windowed import (
     split_window_key,
     window_key,
 )
-from penstock.stores.contract import ByteStore, TimeIndexedStore, WindowedStore
+from penstock.stores.contract import ByteStore, TimeIndexedStore, WindowStore
 from penstock.stores.indexed import TimeIndexedKeyValueStore
 from penstock.stores.memory import MemoryStore
 from penstock.stores.rocksdb import RocksDBStore
@@ -286,9 +286,9 @@ def window_store(inner: ByteStore, *, indexed: bool = True) -> SegmentedStore:
 
 
 def test_what_kind_of_reads_a_store_answers() -> None:
-    assert isinstance(window_store(MemoryStore("a")), WindowedStore)
+    assert isinstance(window_store(MemoryStore("a")), WindowStore)
     assert isinstance(TimeIndexedKeyValueStore(MemoryStore("a")), TimeIndexedStore)
-    assert not isinstance(MemoryStore("a"), WindowedStore | TimeIndexedStore)
+    assert not isinstance(MemoryStore("a"), WindowStore | TimeIndexedStore)
 
 
 def test_a_write_into_a_live_segment_is_kept_and_one_into_an_expired_segment_is_not() -> None:

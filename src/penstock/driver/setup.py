@@ -24,7 +24,7 @@ from penstock.driver.internal_topics import (
 from penstock.driver.last_run import LastRun, read_last_run, refuse_change
 from penstock.errors import PartitionCountError, TopicMissingError
 from penstock.instance.protocol import GlobalOrder, InputOrder, StoreOrder, TakeOrder
-from penstock.processors import closed_keys
+from penstock.processors import closed_keys, shape_class
 from penstock.topology import StoreSpec, Topology, naming
 from penstock.topology.manifest import TopologyManifest, manifest_of
 from penstock.topology.patterns import matching, patterns_of, with_topics
@@ -109,6 +109,7 @@ class Prepared:
             retention_ms=spec.retention_ms or 0,
             segment_ms=spec.segment_ms if windowed else 0,
             time_index=spec.time_index,
+            supplier=spec.supplier,
             expires="delete" in policies(settings.get("cleanup.policy", "")),
             tombstones_ms=int(settings.get("delete.retention.ms", TOMBSTONES_MS)),
             allow_truncated=self.config.allow_truncated_changelog,
@@ -134,9 +135,12 @@ def look(
 ) -> Outlook:
     """Check what the last run left and the topics that users made; change nothing.
 
-    Raises `TopologyChangedError`, `TopicMissingError`, `PartitionCountError`,
+    Raises `TopologyError`, `TopologyChangedError`, `TopicMissingError`, `PartitionCountError`,
     `BrokerUnreachableError`.
     """
+    for store in topology.stores:
+        if store.shape is not None:
+            shape_class(store.name, store.shape)
     check_broker(config)
     patterns = patterns_of(topology)
     matched = matching(patterns, admin.names(), application_id) if patterns else frozenset()

@@ -24,6 +24,7 @@ from penstock.config import Config
 from penstock.coordination.commits import judge, settle
 from penstock.coordination.ids import TaskId
 from penstock.errors import (
+    CustomStoreError,
     FencedError,
     InstanceError,
     PenstockError,
@@ -58,6 +59,9 @@ from penstock.stores.directory import StateDirectory
 from penstock.stores.rocksdb_engine import RocksDBEngine
 
 _log = logging.getLogger("penstock.instance")
+
+_STORE_FAILURES_MAX = 3
+"""How often in a row a store that the user brought may fail before its task does."""
 
 
 def no_global_tables(stop: Callable[[], bool]) -> None:
@@ -112,6 +116,7 @@ class OpenTask:
         self._state: TaskState = "taking"
         self._fault: PenstockError | None = None
         self._notes: list[str] = []
+        self._store_failures = 0
         # One commit at a time. Reads go on beside it until the store is written, and are refused
         # afterwards by their number.
         self._lock = threading.Lock()
@@ -218,6 +223,10 @@ class OpenTask:
             with self._lock:
                 yield self._rebuild(header.store, error)
             return
+        except CustomStoreError as error:
+            with self._lock:
+                yield self._store_failed(error)
+            return
         except TaskNotHereError as error:
             yield Reply(status="lost", reason=str(error))
             return
@@ -273,6 +282,8 @@ class OpenTask:
             return self._aborted(writer, str(error))
         except (WriteUnknownError, FencedError) as error:
             return self._lost(error)
+        except CustomStoreError as error:
+            return self._store_failed(error)
         except pa.ArrowException as error:
             # The stream broke: its worker is gone, and nothing of its slice may become visible.
             return self._aborted(writer, f"The worker went away: {error}")
@@ -288,6 +299,8 @@ class OpenTask:
                 self._stores.apply(store, store_changes, ends.get(store))
         except StoreDamagedError as error:
             return self._rebuild(store, error)
+        except CustomStoreError as error:
+            return self._store_failed(error)
         except PenstockError as error:
             self._fail(error)
             return Reply(status="lost", reason=str(error))
@@ -295,6 +308,7 @@ class OpenTask:
             record.n, record.position, record, metadata=record.metadata, times=times
         )
         self._applying = False
+        self._store_failures = 0
         crash_point("commit.after_store_before_reply")
         # d. The answer.
         return structs.replace(_done(self._standing), status="ok")
@@ -376,13 +390,27 @@ class OpenTask:
             return Reply(status="lost", reason=str(failure))
         return self._lost(error)
 
+    def _store_failed(self, error: CustomStoreError) -> Reply:
+        """A store that the user brought raised: open it afresh, a few times in a row."""
+        if self._state != "running":
+            return Reply(status="lost", reason=f"the task is {self._state}")
+        self._store_failures += 1
+        if self._store_failures >= _STORE_FAILURES_MAX:
+            self._fail(error)
+            return Reply(status="lost", reason=str(error))
+        self._notes.append(f"{error.summary}: the task is taken again")
+        return self._lost(error)
+
     # Giving up.
 
     def flush(self) -> None:
         """Make the stores durable, and export how far they are."""
         with self._lock:
             if self._state == "running":
-                self._stores.flush()
+                try:
+                    self._stores.flush()
+                except CustomStoreError as error:
+                    self._store_failed(error)
 
     @property
     def is_running(self) -> bool:

@@ -42,6 +42,7 @@ class Aggregation:
     merger: Callable[[Any, Any, Any], Any] | None = None
     retention: timedelta | None = None
     max_entries: int | None = None
+    supplier: str | None = None
 
 
 class Grouping:
@@ -97,6 +98,7 @@ class Grouping:
                 changelog_config=changelog_config(spec.logging, store),
                 caching=spec.caching and spec.max_entries is None,
                 max_entries=spec.max_entries,
+                supplier=spec.supplier or "",
             )
         )
         source = self.source(store)
@@ -189,6 +191,7 @@ def window_store(
         retention_ms=_retention(store, windows, spec.retention),
         time_index=_time_index(windows) if emit == "close" else None,
         window_ms=window_size(windows),
+        supplier=spec.supplier or "",
     )
 
 

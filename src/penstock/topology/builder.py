@@ -94,11 +94,13 @@ class StreamsBuilder:
         value: type[V] | Serde[V],
         caching: bool = True,
         logging: Logging = True,
+        supplier: str | None = None,
         name: str | None = None,
     ) -> KTable[K, V]:
         """A topic as a table: the latest value of each key, in a store.
 
-        A record without a value deletes its key; one without a key is dropped.
+        A record without a value deletes its key; one without a key is dropped. `supplier` names
+        what opens a store of yours, as for `key_value_store`.
 
         >>> builder = StreamsBuilder()
         >>> patients = builder.table("patients", "patient-names", key=str, value=str)
@@ -120,6 +122,7 @@ class StreamsBuilder:
             logging=is_logged(logging),
             changelog_config=changelog_config(logging, held),
             caching=caching,
+            supplier=supplier or "",
         )
         return latest_values(draft, step, spec, after=source, named=store is not None)
 
@@ -173,6 +176,8 @@ class StreamsBuilder:
                 caching=False,
                 max_entries=store.max_entries,
                 persistent=store.persistent,
+                supplier=store.supplier or "",
+                shape=store.shape,
                 retention_ms=retention,
                 window_ms=None if store.window is None else int(store.window / millisecond),
             )
@@ -196,10 +201,11 @@ class StreamsBuilder:
         """
         draft = self._draft
         check_name(topic, "topic")
-        if store.kind != "key_value" or store.max_entries is not None:
+        special = store.max_entries is not None or store.supplier or store.shape
+        if store.kind != "key_value" or special:
             raise TopologyError(
                 f"The global store {store.name!r} is not a plain key-value store",
-                hint="Make it with key_value_store(...)",
+                hint="Make it with key_value_store(...), and without supplier=",
             )
         source, step = self._table_steps(name)
         draft.add_source(

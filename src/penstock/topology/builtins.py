@@ -18,6 +18,7 @@ class StoreOptions(TypedDict, total=False):
 
     caching: bool
     logging: Logging
+    supplier: str | None
     max_entries: int | None
 
 
@@ -26,6 +27,7 @@ class WindowOptions(TypedDict, total=False):
 
     caching: bool
     logging: Logging
+    supplier: str | None
     retention: timedelta | None
 
 

@@ -63,9 +63,12 @@ class CogroupedKStream(Generic[K, V2]):
         value: type[V2] | Serde[V2] | None = None,
         caching: bool = True,
         logging: Logging = True,
+        supplier: str | None = None,
     ) -> KTable[K, V2]:
         """Fold the records of all streams by key into the store `name`."""
-        spec = _specification(self.parts, initializer, name, value, caching, logging)
+        spec = _specification(
+            self.parts, initializer, name, value, caching, logging, supplier=supplier
+        )
 
         def store(held: str, key: Serde[Any]) -> StoreSpec:
             serde = needed(spec.value, "value", f"The store {held!r}")
@@ -76,6 +79,7 @@ class CogroupedKStream(Generic[K, V2]):
                 caching=caching,
                 logging=is_logged(logging),
                 changelog_config=changelog_config(logging, held),
+                supplier=supplier or "",
             )
 
         def node(step: str, held: str, aggregator: Callable[..., Any]) -> AggregateNode:
@@ -107,11 +111,19 @@ class WindowedCogroupedKStream(Generic[K, V2]):
         retention: timedelta | None = None,
         caching: bool = True,
         logging: Logging = True,
+        supplier: str | None = None,
     ) -> KTable[Windowed[K], V2]:
         """Fold the records of all streams by key and window into the store `name`."""
         check_merger(self.windows, merger)
         spec = _specification(
-            self.parts, initializer, name, value, caching, logging, retention=retention
+            self.parts,
+            initializer,
+            name,
+            value,
+            caching,
+            logging,
+            retention=retention,
+            supplier=supplier,
         )
         windows = self.windows
 
@@ -146,6 +158,7 @@ def _specification(
     logging: Logging,
     *,
     retention: timedelta | None = None,
+    supplier: str | None = None,
 ) -> Aggregation:
     return Aggregation(
         kind="aggregate",
@@ -156,6 +169,7 @@ def _specification(
         logging=logging,
         initializer=initializer,
         retention=retention,
+        supplier=supplier,
     )
 
 

@@ -42,12 +42,14 @@ class KGroupedStream(Generic[K, V]):
         *,
         caching: bool = True,
         logging: Logging = True,
+        supplier: str | None = None,
         max_entries: int | None = None,
     ) -> KTable[K, int]:
         """Count the records of each key in the store `name`.
 
         Records without a key or a value are not counted. With `max_entries` the store forgets the
-        key that was not used for longest when there is one too many, and has no cache.
+        key that was not used for longest when there is one too many, and has no cache. `supplier`
+        names what opens a store of yours, as for `key_value_store`.
         """
         return self._aggregate(
             Aggregation(
@@ -57,6 +59,7 @@ class KGroupedStream(Generic[K, V]):
                 store=name,
                 caching=caching,
                 logging=logging,
+                supplier=supplier,
                 max_entries=max_entries,
             )
         )
@@ -68,6 +71,7 @@ class KGroupedStream(Generic[K, V]):
         *,
         caching: bool = True,
         logging: Logging = True,
+        supplier: str | None = None,
         max_entries: int | None = None,
     ) -> KTable[K, V]:
         """Combine each key's values by `reducer(aggregate, value)`; the first value starts.
@@ -82,6 +86,7 @@ class KGroupedStream(Generic[K, V]):
                 store=name,
                 caching=caching,
                 logging=logging,
+                supplier=supplier,
                 max_entries=max_entries,
                 aggregator=reducer,
             )
@@ -96,6 +101,7 @@ class KGroupedStream(Generic[K, V]):
         value: type[V2] | Serde[V2] | None = None,
         caching: bool = True,
         logging: Logging = True,
+        supplier: str | None = None,
         max_entries: int | None = None,
     ) -> KTable[K, V2]:
         """Fold each key's values by `aggregator(key, value, aggregate)`, from `initializer()`.
@@ -110,6 +116,7 @@ class KGroupedStream(Generic[K, V]):
                 store=name,
                 caching=caching,
                 logging=logging,
+                supplier=supplier,
                 max_entries=max_entries,
                 initializer=initializer,
                 aggregator=aggregator,
@@ -179,7 +186,12 @@ class KGroupedTable(Generic[K, V]):
         self._grouping = Grouping(flow, name, table=True)
 
     def count(
-        self, name: str | None = None, *, caching: bool = True, logging: Logging = True
+        self,
+        name: str | None = None,
+        *,
+        caching: bool = True,
+        logging: Logging = True,
+        supplier: str | None = None,
     ) -> KTable[K, int]:
         """Count the rows of each group, in the store `name`."""
         return self._aggregate(
@@ -190,6 +202,7 @@ class KGroupedTable(Generic[K, V]):
                 store=name,
                 caching=caching,
                 logging=logging,
+                supplier=supplier,
             )
         )
 
@@ -201,6 +214,7 @@ class KGroupedTable(Generic[K, V]):
         *,
         caching: bool = True,
         logging: Logging = True,
+        supplier: str | None = None,
     ) -> KTable[K, V]:
         """Combine the rows of each group: `adder(aggregate, new)`, `subtractor(aggregate, old)`."""
         return self._aggregate(
@@ -211,6 +225,7 @@ class KGroupedTable(Generic[K, V]):
                 store=name,
                 caching=caching,
                 logging=logging,
+                supplier=supplier,
                 aggregator=adder,
                 subtractor=subtractor,
             )
@@ -226,6 +241,7 @@ class KGroupedTable(Generic[K, V]):
         value: type[V2] | Serde[V2] | None = None,
         caching: bool = True,
         logging: Logging = True,
+        supplier: str | None = None,
     ) -> KTable[K, V2]:
         """Fold the rows of each group; `subtractor(key, old, aggregate)` takes out an old row."""
         return self._aggregate(
@@ -236,6 +252,7 @@ class KGroupedTable(Generic[K, V]):
                 store=name,
                 caching=caching,
                 logging=logging,
+                supplier=supplier,
                 initializer=initializer,
                 aggregator=adder,
                 subtractor=subtractor,

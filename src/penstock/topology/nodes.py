@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 from penstock.config import TimestampRule
 from penstock.serdes import BytesSerde, Serde
-from penstock.topology.processor import Processor, ValueTransformer
+from penstock.topology.processor import Processor, Shape, ValueTransformer
 from penstock.topology.suppression import BufferLimits
 from penstock.topology.windows import JoinWindows, Windows
 
@@ -437,6 +437,10 @@ class StoreSpec:
     is_global: bool = False
     """Whether every instance holds all of it, filled from its topic."""
     time_index: TimeIndex | None = None
+    supplier: str = ""
+    """What opens a store that the user brought, as `module:name`; empty for one of ours."""
+    shape: Shape | None = None
+    """What a processor is given instead of the plain store."""
 
     @property
     def recency(self) -> StoreSpec | None:

@@ -223,6 +223,52 @@ class SessionStore(Protocol[K_contra, V]):
         """The value of exactly that session."""
 
 
+class SliceStore(Protocol):
+    """A store of bytes during one slice, as a store with a shape of its own sees it.
+
+    What is put is found at once, and goes to the changelog under exactly these keys and values.
+    """
+
+    @property
+    def name(self) -> str:
+        """The store's name in the topology."""
+
+    def get_many(self, keys: Sequence[bytes]) -> list[bytes | None]:
+        """The value of each key, in the same order; those not read before cost one call."""
+
+    def put(self, key: bytes, value: bytes, timestamp: int | None = None) -> None:
+        """Set a key; without a timestamp it is that of the record that is being processed."""
+
+    def delete(self, key: bytes, timestamp: int | None = None) -> None:
+        """Delete a key."""
+
+    def range(
+        self, lower: bytes | None = None, upper: bytes | None = None
+    ) -> Iterator[tuple[bytes, bytes]]:
+        """The entries with lower <= key < upper, by key."""
+
+
+@dataclass(frozen=True)
+class Shape:
+    """A class of the user's that makes its own of a store of bytes: `made_of(store, **options)`."""
+
+    made_of: str | Callable[..., Any]
+    """The class, or where it is, as `module:name`."""
+    options: Mapping[str, Any]
+
+    @property
+    def format(self) -> str:
+        """What must stay, for the changelog to keep its meaning: the class's name.
+
+        >>> Shape("mypackage:CountMinSketch", {}).format
+        'CountMinSketch'
+        """
+        if isinstance(self.made_of, str):
+            return self.made_of.rpartition(":")[2]
+        name: str = getattr(self.made_of, "__qualname__", type(self.made_of).__qualname__)
+        return name
+
+
 @dataclass(frozen=True)
 class StoreBuilder:
     """A store to be added with `add_state_store`; see `key_value_store` and its kin."""
@@ -236,6 +282,8 @@ class StoreBuilder:
     retention: timedelta | None = None
     window: timedelta | None = None
     max_entries: int | None = None
+    supplier: str | None = None
+    shape: Shape | None = None
 
 
 def lru_store(
@@ -250,14 +298,52 @@ def lru_store(
 
 
 def key_value_store(
-    name: str, *, key: Any, value: Any, persistent: bool = True, logging: Logging = True
+    name: str,
+    *,
+    key: Any,
+    value: Any,
+    persistent: bool = True,
+    logging: Logging = True,
+    supplier: str | None = None,
 ) -> StoreBuilder:
     """A key-value store for processors.
+
+    `supplier` names, as `module:name`, what opens a store of yours on every instance:
+    `supplier(name, directory)` gives a `penstock.stores.KeyValueStore`.
 
     >>> key_value_store("seen", key=str, value=int).kind
     'key_value'
     """
-    return StoreBuilder(name, key, value, persistent=persistent, logging=logging)
+    return StoreBuilder(name, key, value, persistent=persistent, logging=logging, supplier=supplier)
+
+
+def custom_store(
+    name: str,
+    made_of: str | Callable[..., Any],
+    *,
+    persistent: bool = True,
+    logging: Logging = True,
+    supplier: str | None = None,
+    **options: Any,
+) -> StoreBuilder:
+    """A store with a shape of its own: processors are given `made_of(store, **options)`.
+
+    `made_of` is a class, or where it is as `module:name`. It is called for each slice with a
+    `SliceStore` of bytes, and decides by itself under which keys it keeps what: that is also its
+    changelog's format. Its method `flush()`, if it has one, is called at the slice's end.
+
+    >>> custom_store("visits", "mypackage:CountMinSketch", depth=4).shape.options
+    {'depth': 4}
+    """
+    return StoreBuilder(
+        name,
+        bytes,
+        bytes,
+        persistent=persistent,
+        logging=logging,
+        supplier=supplier,
+        shape=Shape(made_of, options),
+    )
 
 
 def window_store(
@@ -269,6 +355,7 @@ def window_store(
     window: timedelta,
     persistent: bool = True,
     logging: Logging = True,
+    supplier: str | None = None,
 ) -> StoreBuilder:
     """A window store for processors; entries older than `retention` expire."""
     return StoreBuilder(
@@ -278,6 +365,7 @@ def window_store(
         kind="window",
         persistent=persistent,
         logging=logging,
+        supplier=supplier,
         retention=retention,
         window=window,
     )
@@ -291,6 +379,7 @@ def session_store(
     retention: timedelta,
     persistent: bool = True,
     logging: Logging = True,
+    supplier: str | None = None,
 ) -> StoreBuilder:
     """A session store for processors; sessions that ended longer ago than `retention` expire."""
     return StoreBuilder(
@@ -300,5 +389,6 @@ def session_store(
         kind="session",
         persistent=persistent,
         logging=logging,
+        supplier=supplier,
         retention=retention,
     )

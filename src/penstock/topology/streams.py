@@ -201,6 +201,7 @@ class KStream(Generic[K, V]):
         *,
         caching: bool = True,
         logging: Logging = True,
+        supplier: str | None = None,
         name: str | None = None,
     ) -> KTable[K, V]:
         """The latest value of each key, in a store; a record without a value deletes its key.
@@ -228,6 +229,7 @@ class KStream(Generic[K, V]):
             logging=is_logged(logging),
             changelog_config=changelog_config(logging, held),
             caching=caching,
+            supplier=supplier or "",
         )
         return latest_values(draft, step, store_spec, after=source, named=store is not None)
 

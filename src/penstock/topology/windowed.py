@@ -60,6 +60,7 @@ class WindowedKStream(Generic[K, V]):
         retention: timedelta | None = None,
         caching: bool = True,
         logging: Logging = True,
+        supplier: str | None = None,
     ) -> KTable[Windowed[K], int]:
         """Count the records of each key and window in the store `name`."""
         return self._aggregate(
@@ -70,6 +71,7 @@ class WindowedKStream(Generic[K, V]):
                 store=name,
                 caching=caching,
                 logging=logging,
+                supplier=supplier,
                 retention=retention,
             )
         )
@@ -82,6 +84,7 @@ class WindowedKStream(Generic[K, V]):
         retention: timedelta | None = None,
         caching: bool = True,
         logging: Logging = True,
+        supplier: str | None = None,
     ) -> KTable[Windowed[K], V]:
         """Combine the values of each key and window by `reducer(aggregate, value)`."""
         return self._aggregate(
@@ -92,6 +95,7 @@ class WindowedKStream(Generic[K, V]):
                 store=name,
                 caching=caching,
                 logging=logging,
+                supplier=supplier,
                 retention=retention,
                 aggregator=reducer,
             )
@@ -108,6 +112,7 @@ class WindowedKStream(Generic[K, V]):
         retention: timedelta | None = None,
         caching: bool = True,
         logging: Logging = True,
+        supplier: str | None = None,
     ) -> KTable[Windowed[K], V2]:
         """Fold the values of each key and window by `aggregator(key, value, aggregate)`.
 
@@ -122,6 +127,7 @@ class WindowedKStream(Generic[K, V]):
                 store=name,
                 caching=caching,
                 logging=logging,
+                supplier=supplier,
                 retention=retention,
                 initializer=initializer,
                 aggregator=aggregator,

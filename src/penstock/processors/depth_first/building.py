@@ -6,6 +6,11 @@ from collections.abc import Callable
 from typing import Any, TypeVar
 
 from penstock.errors import TopologyError, UserFunctionError
+from penstock.processors.depth_first.aggregations import (
+    aggregate_step,
+    fold_of,
+    table_aggregate_step,
+)
 from penstock.processors.depth_first.dead_letters import letter_of
 from penstock.processors.depth_first.foreign_keys import (
     AnswerRow,
@@ -37,6 +42,7 @@ from penstock.processors.depth_first.process import (
     UserWindowStore,
 )
 from penstock.processors.depth_first.record import Record, Shared
+from penstock.processors.depth_first.shaped import Shapes
 from penstock.processors.depth_first.state import (
     KeyValueState,
     Row,
@@ -62,10 +68,7 @@ from penstock.processors.depth_first.steps import (
 )
 from penstock.processors.depth_first.suppress import Suppress
 from penstock.processors.depth_first.tables import (
-    Aggregate,
-    Latest,
     StoredStep,
-    TableAggregate,
     TableSelect,
     TableStore,
     TableTransform,
@@ -74,7 +77,6 @@ from penstock.processors.depth_first.tables import (
 )
 from penstock.processors.depth_first.window_store import WindowStore
 from penstock.processors.depth_first.windows import (
-    Fold,
     SessionAggregate,
     SlidingWindowAggregate,
     TimeWindowAggregate,
@@ -181,6 +183,7 @@ class Builder:
         self._window_stores: dict[str, WindowStore] = {}
         self.steps: dict[str, Step] = {}
         self.states: dict[str, KeyValueState | TimedState] = {}
+        self.shapes = Shapes(shared, reader, rows, self.states)
         self.finishers: list[Callable[[], None]] = []
         self.flushers: list[Callable[[], None]] = []
 
@@ -266,13 +269,14 @@ class Builder:
         return Map(node.name, self._shared, lambda key, value: [mapper(key, value)])
 
     def _table(self, node: Node) -> Step | None:
+        shared = self._shared
         match node:
             case WindowAggregateNode():
                 return self._window_aggregate(node)
             case TableAggregateNode():
-                return self._stored(node, self._table_aggregate(node))
+                return self._stored(node, table_aggregate_step(shared, node))
             case AggregateNode():
-                return self._stored(node, self._aggregate(node))
+                return self._stored(node, aggregate_step(shared, node))
             case TableFilterNode():
                 predicate, negate = node.predicate, node.negate
                 return self._transform(
@@ -353,6 +357,8 @@ class Builder:
 
     def _user_store(self, name: str, handed: HandedOut | None) -> object:
         spec = self._sub.store(name)
+        if spec.shape is not None:
+            return self.shapes.store(spec)
         if spec.kind == "key_value":
             return UserKeyValueStore(self._shared, spec, self._key_value(name), handed)
         kind = UserSessionStore if spec.kind == "session" else UserWindowStore
@@ -396,31 +402,6 @@ class Builder:
             times=self._join_times[name],
             unmatched=unmatched,
         )
-
-    def _aggregate(self, node: AggregateNode) -> StoredStep:
-        name, shared = node.name, self._shared
-        if node.kind == "latest":
-            return Latest(name, shared)
-        fold = _fold(node)
-        return Aggregate(name, shared, fold.initializer, fold.aggregator)
-
-    def _table_aggregate(self, node: TableAggregateNode) -> StoredStep:
-        name, shared = node.name, self._shared
-        if node.kind == "count":
-            return TableAggregate(name, shared, int, _add_one, _take_one)
-        assert node.aggregator is not None
-        assert node.subtractor is not None
-        if node.kind == "reduce":
-            fold, subtract = _fold(node), node.subtractor
-            return TableAggregate(
-                name,
-                shared,
-                fold.initializer,
-                fold.aggregator,
-                lambda _, old, rows: subtract(rows, old),
-            )
-        assert node.initializer is not None
-        return TableAggregate(name, shared, node.initializer, node.aggregator, node.subtractor)
 
     def _stored(self, node: AggregateNode, step: StoredStep) -> Step:
         step.attach(self._table_store(step, node, node.store))
@@ -476,7 +457,7 @@ class Builder:
         step: WindowStep[Any] = kind(
             node.name,
             self._shared,
-            _fold(node),
+            fold_of(node),
             node.windows,
             at_close=node.emit == "close",
             memory=window_memory(node.store, users.index(node.name)),
@@ -553,28 +534,3 @@ class Builder:
 def _timed_state(spec: StoreSpec, reader: ScanReader, rows: list[Row]) -> TimedState:
     kind = SessionState if spec.kind == "session" else WindowState
     return kind(spec, reader, rows)
-
-
-def _fold(node: AggregateNode) -> Fold:
-    """An aggregation's three functions, as Kafka Streams makes them of a count or a reducer."""
-    if node.kind == "count":
-        return Fold(int, _add_one, lambda _, left, right: left + right)
-    assert node.aggregator is not None
-    if node.kind == "reduce":
-        reducer = node.aggregator
-
-        def reduce(_: Any, value: Any, aggregate: Any) -> Any:
-            return value if aggregate is None else reducer(aggregate, value)
-
-        return Fold(lambda: None, reduce, lambda key, left, right: reduce(key, right, left))
-    assert node.initializer is not None
-    merger = node.merger if isinstance(node, WindowAggregateNode) else None
-    return Fold(node.initializer, node.aggregator, merger)
-
-
-def _add_one(_key: Any, _value: Any, count: int) -> int:
-    return count + 1
-
-
-def _take_one(_key: Any, _value: Any, count: int) -> int:
-    return count - 1
