@@ -60,7 +60,8 @@ class CustomStore:
         return found
 
     def apply(self, changes: Iterable[Change], *, offset: int | None) -> None:
-        self._call("apply", self._inner.apply, changes, offset=offset)
+        # Read out first: what goes wrong on the way here is not the store's fault.
+        self._call("apply", self._inner.apply, list(changes), offset=offset)
 
     def delete_range(self, lower: bytes, upper: bytes) -> None:
         if isinstance(self._inner, RangeDeletingStore):
