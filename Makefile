@@ -51,6 +51,7 @@ contract: $(READY) ## Try every kind of store against its model: make contract [
 record: compiler $(READY) ## Record Kafka Streams' answers anew, for the tests that run without Java
 	@$(VENV)/bin/penstock prepare --kafka-streams
 	@PYTHONPATH=. $(PYTHON) -m tests.conformance.record
+	@PYTHONPATH=. $(PYTHON) -m tests.conformance.record_streams
 
 lock: $(READY) ## Choose newer packages, within the ranges of pyproject.toml
 	@$(VENV)/bin/uv pip compile --quiet --upgrade --universal --python-version 3.11 \
