@@ -44,8 +44,8 @@ def start_instance(
             command,
             stdin=stdin,
             stdout=stdout,
-            # What this process can import, its program's neighbours too, an instance can: it imports
-            # the stores that users bring.
+            # What this process can import, its program's neighbours too, an instance can import:
+            # suppliers of stores that users bring.
             env={
                 **os.environ,
                 TOKEN_VARIABLE: options.token,
