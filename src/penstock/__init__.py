@@ -26,6 +26,7 @@ from penstock.serdes import (
     serde,
 )
 from penstock.topology import (
+    VALID_TO_UNDEFINED,
     BranchedKStream,
     CogroupedKStream,
     GlobalKTable,
@@ -39,6 +40,7 @@ from penstock.topology import (
     StreamsBuilder,
     Topology,
     ValueTransformer,
+    VersionedRecord,
     WindowedKStream,
     hopping,
     join_window,
@@ -54,10 +56,12 @@ from penstock.topology import (
     unlimited,
     until_time_limit,
     until_window_closes,
+    versioned_store,
     window_store,
 )
 
 __all__ = [
+    "VALID_TO_UNDEFINED",
     "Application",
     "AvroSerde",
     "BranchedKStream",
@@ -85,6 +89,7 @@ __all__ = [
     "StreamsBuilder",
     "Topology",
     "ValueTransformer",
+    "VersionedRecord",
     "Windowed",
     "WindowedKStream",
     "WindowedSerde",
@@ -103,6 +108,7 @@ __all__ = [
     "unlimited",
     "until_time_limit",
     "until_window_closes",
+    "versioned_store",
     "window_store",
 ]
 __version__ = "0.1.0"

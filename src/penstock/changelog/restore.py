@@ -21,7 +21,7 @@ from penstock.changelog.kafka_failures import kafka_error, unreachable
 from penstock.changelog.reading import is_out_of_range, never, position_after, read_timeout
 from penstock.errors import ChangelogError, StateForeignError, StoreDamagedError
 from penstock.observability.crash_points import crash_point
-from penstock.stores.contract import KeyValueStore, StoreIdentity
+from penstock.stores.contract import KeyValueStore, StoreIdentity, VersionedStore
 
 BATCH_RECORDS = 5_000
 SILENCE_MAX = timedelta(seconds=60)
@@ -144,11 +144,13 @@ def restore(
         store.set_caught_up_at(began_ms)
     progress = RestoreProgress(restored=0, remaining=max(0, until - start), bytes=0)
     outcome = RestoreOutcome.COMPLETE
+    versioned = isinstance(store, VersionedStore)
     heard = time.monotonic()
     consumer.assign([TopicPartition(topic, partition, start)])
     try:
         while progress.remaining > 0 and outcome is RestoreOutcome.COMPLETE:
-            batch = _decode(consumer.consume(BATCH_RECORDS, _POLL_SECONDS), topic, partition)
+            messages = consumer.consume(BATCH_RECORDS, _POLL_SECONDS)
+            batch = _decode(messages, topic, partition, versioned=versioned)
             if batch.position is not None:
                 heard = time.monotonic()
                 progress = _apply(store, batch, progress, until)
@@ -227,8 +229,10 @@ def _apply(
     )
 
 
-def _decode(messages: list[Message], topic: str, partition: int) -> _Batch:
-    """The last change of each key in these messages, and where they end."""
+def _decode(
+    messages: list[Message], topic: str, partition: int, *, versioned: bool = False
+) -> _Batch:
+    """The last change of each key, or of each version, in these messages, and where they end."""
     records = [message for message in messages if message.error() is None]
     ends = [message for message in messages if message.error() is not None]
     truncated = any(is_out_of_range(message) for message in ends)
@@ -239,9 +243,11 @@ def _decode(messages: list[Message], topic: str, partition: int) -> _Batch:
     changes: dict[bytes, bytes | None] = {}
     pack = _TIMESTAMP.pack
     for message in records:
-        value = message.value()
+        value, key = message.value(), message.key()
         stored = None if value is None else pack(message.timestamp()[1]) + value
-        changes[message.key()] = stored  # type: ignore[index]  # a missing key is refused below
+        if versioned and key is not None:
+            key += pack(message.timestamp()[1])
+        changes[key] = stored  # type: ignore[index]  # a missing key is refused below
     if None in changes:
         raise _keyless(topic, partition, next(m.offset() for m in records if m.key() is None))
     return _Batch(

@@ -13,6 +13,7 @@ COMMITS_SEGMENT_MS = 600_000
 """Short segments, since a task's start reads its partition from the first one still there."""
 
 LONG_MAX = 2**63 - 1
+_LAG = "min.compaction.lag.ms"
 _CHANGELOG = {"cleanup.policy": "compact", "message.timestamp.type": "CreateTime"}
 ADDITIONAL_RETENTION_MS = 86_400_000
 """Kafka Streams' `windowstore.changelog.additional.retention.ms`."""
@@ -75,15 +76,19 @@ def changelog_topic(
     partitions: int,
     replication_factor: int = -1,
     retention_ms: int | None = None,
+    history_ms: int | None = None,
     config: Mapping[str, str] | None = None,
 ) -> TopicSpec:
     """A store's changelog: one partition per task, the last value of each key kept.
 
-    With `retention_ms`, which windows and sessions have, what is older goes a day later. Settings
-    in `config` replace the usual ones, except how long windows are kept, as in Kafka Streams.
+    With `retention_ms`, which windows and sessions have, what is older goes a day later. With
+    `history_ms`, which versions have, all values of a key stay for that and a day. Settings in
+    `config` replace the usual ones, except how long windows are kept, as in Kafka Streams.
     """
     name = naming.changelog_topic(application_id, store)
     settings = dict(_CHANGELOG)
+    if history_ms is not None:
+        settings[_LAG] = str(min(history_ms + ADDITIONAL_RETENTION_MS, LONG_MAX))
     if retention_ms is not None:
         settings["cleanup.policy"] = "compact,delete"
     settings |= config or {}
@@ -123,6 +128,7 @@ def plan_topics(wanted: Iterable[TopicSpec], existing: Mapping[str, ExistingTopi
             _policy_problem(spec, found)
             or _partitions_problem(spec, found)
             or _retention_problem(spec, found)
+            or _lag_problem(spec, found)
         )
         if problem is not None:
             problems.append(problem)
@@ -180,6 +186,19 @@ def _retention_problem(spec: TopicSpec, found: ExistingTopic) -> KafkaError | No
         where={"topic": spec.name},
         hint=f"Set it: kafka-configs --alter --topic {spec.name} "
         f"--add-config retention.ms={wanted}",
+    )
+
+
+def _lag_problem(spec: TopicSpec, found: ExistingTopic) -> KafkaError | None:
+    """A changelog that is compacted too soon would restore a store without its history."""
+    wanted, kept = int(spec.config.get(_LAG, 0)), int(found.config.get(_LAG, LONG_MAX))
+    if kept >= wanted:
+        return None
+    return KafkaError(
+        f"The internal topic {spec.name!r} has {_LAG}={kept}, less than {wanted}: "
+        "it would lose the history of its store",
+        where={"topic": spec.name},
+        hint=f"Set it: kafka-configs --alter --topic {spec.name} --add-config {_LAG}={wanted}",
     )
 
 

@@ -29,6 +29,7 @@ from penstock.topology.succession import keep_names, succeed
 
 _CONNECT_SECONDS = 5.0
 _KAFKA_PORT = 9092
+_WINDOWED = ("window", "session")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -90,7 +91,6 @@ class Prepared:
 
     def _store(self, spec: StoreSpec) -> StoreOrder:
         changelog = naming.changelog_topic(self.application_id, spec.name) if spec.logging else ""
-        windowed = spec.kind != "key_value"
         return StoreOrder(
             name=spec.name,
             changelog=changelog,
@@ -98,7 +98,7 @@ class Prepared:
             kind=spec.kind,
             persistent=spec.persistent,
             retention_ms=spec.retention_ms or 0,
-            segment_ms=spec.segment_ms if windowed else 0,
+            segment_ms=0 if spec.kind == "key_value" else spec.segment_ms,
             time_index=spec.time_index,
         )
 
@@ -146,7 +146,8 @@ def prepare(
                     store.name,
                     partitions=count,
                     replication_factor=factor,
-                    retention_ms=None if store.kind == "key_value" else store.retention_ms,
+                    retention_ms=store.retention_ms if store.kind in _WINDOWED else None,
+                    history_ms=store.retention_ms if store.kind == "versioned" else None,
                     config=store.changelog_config,
                 )
             )

@@ -26,6 +26,7 @@ from penstock.stores.indexed import TimeIndexedKeyValueStore
 from penstock.stores.memory import MemoryStore
 from penstock.stores.rocksdb import RocksDBStore
 from penstock.stores.segments import SegmentedStore
+from penstock.stores.versioned import VersionsStore
 
 
 class TaskStores:
@@ -239,6 +240,8 @@ def shaped(inner: ByteStore, order: StoreOrder) -> KeyValueStore:
     """A store of the kind that was ordered, with its entries in a store of bytes."""
     if order.kind == "key_value":
         return inner if order.time_index is None else TimeIndexedKeyValueStore(inner)
+    if order.kind == "versioned":
+        return VersionsStore(inner, retention_ms=order.retention_ms, segment_ms=order.segment_ms)
     return SegmentedStore(
         inner,
         kind=order.kind,

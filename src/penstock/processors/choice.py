@@ -111,8 +111,11 @@ def runs_in_columns(sub_topology: SubTopology) -> bool:
     stores = [store for node in nodes for store in node.stores]
     # Streams that are grouped together share a store, which only records in order can.
     shared = len(stores) != len(set(stores))
-    limited = any(store.max_entries is not None for store in sub_topology.stores)
-    return not shared and not limited and all(_is_in_columns(node) for node in sub_topology.nodes)
+    # What a versioned store says of a record depends on all those before it.
+    special = any(
+        store.max_entries is not None or store.kind == "versioned" for store in sub_topology.stores
+    )
+    return not shared and not special and all(_is_in_columns(node) for node in sub_topology.nodes)
 
 
 def _is_in_columns(node: Node) -> bool:

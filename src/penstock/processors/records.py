@@ -58,7 +58,8 @@ class ScanReader(StateReader, Protocol):
         self, store: str, questions: Sequence[tuple[bytes, int, int]]
     ) -> list[list[Entry]]:
         """For each (key, first, last): the windows of exactly that key that start in first..last,
-        or the sessions that end there, in order of time. Both ends belong to the range.
+        or the sessions that end there, or what a versioned store says that the key was then, in
+        order of time. Both ends belong to the range.
         """
 
     def range_many(

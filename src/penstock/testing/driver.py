@@ -126,7 +126,7 @@ class TopologyTestDriver:
         return StoreView(spec, self._state.of(name), alive_from=alive)
 
     def _alive_from(self, spec: StoreSpec) -> int:
-        """The first time that has not expired in a store of windows or sessions."""
+        """The first time that has not expired in a store of windows, sessions or versions."""
         if spec.retention_ms is None:
             return 0
         known = (each.get(f"{spec.name}:time") for each in self._metadata.values())

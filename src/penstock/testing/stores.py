@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Generic, TypeVar
 
@@ -18,10 +19,12 @@ from penstock.serdes.windowed import (
     window_end,
     window_key,
 )
-from penstock.topology import StoreSpec
+from penstock.stores.contract import NOTHING, split_stored_value, split_version_key
+from penstock.topology import StoreSpec, VersionedRecord
 
 K = TypeVar("K")
 V = TypeVar("V")
+LONG_MAX = 2**63 - 1
 
 
 class DriverState:
@@ -45,6 +48,8 @@ class DriverState:
     ) -> list[list[Entry]]:
         """For each (key, first, last): that key's windows of those times."""
         spec = self._specs[store]
+        if spec.kind == "versioned":
+            return [versions_between(self.of(store), *each) for each in questions]
         tail = SESSION_TAIL_BYTES if spec.kind == "session" else WINDOW_TAIL_BYTES
         by_key: dict[bytes, list[Entry]] = {}
         for entry in self._sorted(store):
@@ -75,15 +80,24 @@ class DriverState:
     def apply(self, changes: pa.RecordBatch) -> None:
         """Write what a slice changed."""
         for change in changes.to_pylist():
-            held = self.of(change["store"])
-            if change["value"] is None:
+            held, value = self.of(change["store"]), change["value"]
+            time = change["timestamp"].to_bytes(TIMESTAMP_BYTES, "big", signed=True)
+            if self._specs[change["store"]].kind == "versioned":
+                held[change["key"] + time] = NOTHING if value is None else time + value
+            elif value is None:
                 held.pop(change["key"], None)
             else:
-                time = change["timestamp"].to_bytes(TIMESTAMP_BYTES, "big", signed=True)
-                held[change["key"]] = time + change["value"]
+                held[change["key"]] = time + value
 
     def _sorted(self, store: str) -> list[Entry]:
         return sorted(self.of(store).items())
+
+
+def versions_between(held: Mapping[bytes, bytes], key: bytes, first: int, last: int) -> list[Entry]:
+    """What a key was from first to last, in order of time; `held` has versions of any keys."""
+    own = sorted((n, data) for n, data in held.items() if n[:-TIMESTAMP_BYTES] == key)
+    times = [split_version_key(name)[1] for name, _ in own]
+    return own[max(bisect_right(times, first) - 1, 0) : bisect_right(times, last)]
 
 
 def _time(spec: StoreSpec, entry: Entry) -> int:
@@ -95,16 +109,29 @@ def _time(spec: StoreSpec, entry: Entry) -> int:
     return int.from_bytes(entry[1][-TIMESTAMP_BYTES:], "big", signed=True)
 
 
+def _latest(versions: Mapping[bytes, bytes]) -> dict[bytes, bytes]:
+    """The last version of each key that is not a deletion."""
+    last: dict[bytes, tuple[int, bytes]] = {}
+    for name, data in versions.items():
+        key, time = split_version_key(name)
+        if key not in last or time > last[key][0]:
+            last[key] = time, data
+    return {key: data for key, (_, data) in last.items() if data != NOTHING}
+
+
 class StoreView(Mapping[K, V], Generic[K, V]):
     """A store as a test sees it: a mapping, in the order of the keys' bytes.
 
-    Keys of windows and sessions are `Windowed`.
+    Keys of windows and sessions are `Windowed`. Of a versioned store it has the latest values.
     """
 
     def __init__(self, spec: StoreSpec, held: dict[bytes, bytes], *, alive_from: int) -> None:
         self._spec = spec
-        self._held = held
-        if spec.kind != "key_value":
+        self._held = self._versions = held
+        self._alive_from = alive_from
+        if spec.kind == "versioned":
+            self._held = _latest(held)
+        elif spec.kind != "key_value":
             alive = (each for each in held.items() if _time(spec, each) >= alive_from)
             self._held = dict(alive)
         self._keys: Serde[Any] = spec.key_serde
@@ -127,6 +154,18 @@ class StoreView(Mapping[K, V], Generic[K, V]):
     def timestamp(self, key: K) -> int:
         """The time of a key's value, in milliseconds since the epoch."""
         return int.from_bytes(self._stored(key)[:TIMESTAMP_BYTES], "big", signed=True)
+
+    def as_of(self, key: K, timestamp: int) -> VersionedRecord | None:
+        """What a key of a versioned store was at a time; None also if that is past its history."""
+        name = self._keys.serialize(key)
+        found = versions_between(self._versions, name, timestamp, LONG_MAX)
+        is_latest = len(found) == 1
+        valid = [data for key, data in found[:1] if split_version_key(key)[1] <= timestamp]
+        if valid in ([], [NOTHING]) or (timestamp < self._alive_from and not is_latest):
+            return None
+        time, value = split_stored_value(valid[0])
+        valid_to = None if is_latest else split_version_key(found[1][0])[1]
+        return VersionedRecord(self._spec.value_serde.deserialize(value), time, valid_to)
 
     def _key(self, data: bytes) -> Any:
         if self._spec.kind != "window":

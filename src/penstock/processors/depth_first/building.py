@@ -19,7 +19,6 @@ from penstock.processors.depth_first.joins import (
     JoinTimes,
     JoinWindow,
     StreamJoin,
-    StreamTableJoin,
     TableJoin,
     TableMerge,
     Unmatched,
@@ -57,10 +56,12 @@ from penstock.processors.depth_first.steps import (
     View,
 )
 from penstock.processors.depth_first.suppress import Suppress
+from penstock.processors.depth_first.table_lookup import StreamTableJoin, Waiting, WaitingJoin
 from penstock.processors.depth_first.tables import (
     Aggregate,
     Latest,
     StoredStep,
+    Table,
     TableAggregate,
     TableReduce,
     TableSelect,
@@ -68,6 +69,11 @@ from penstock.processors.depth_first.tables import (
     TableTransform,
     TableTransformValues,
     Unstored,
+)
+from penstock.processors.depth_first.versioned import (
+    UserVersionedStore,
+    VersionedState,
+    VersionedTable,
 )
 from penstock.processors.depth_first.window_store import WindowStore
 from penstock.processors.depth_first.windows import (
@@ -136,6 +142,10 @@ class _Late:
         found: Value | None = self._steps[self._name].get(key)
         return found
 
+    def get_as_of(self, key: Any, time: int) -> Value | None:
+        found: Value | None = self._steps[self._name].get_as_of(key, time)
+        return found
+
 
 class _WindowOptions(TypedDict):
     at_close: bool
@@ -167,10 +177,11 @@ class Builder:
         cached = sum(store.caching for store in sub_topology.stores)
         self._cache_bytes = limits.cache_max_bytes // max(cached, 1)
         self._join_times: dict[str, JoinTimes] = {}
-        self._tables: dict[str, TableStore] = {}
+        self._tables: dict[str, Table] = {}
         self._window_stores: dict[str, WindowStore] = {}
         self.steps: dict[str, Step] = {}
-        self.states: dict[str, KeyValueState | TimedState] = {}
+        self.states: dict[str, KeyValueState | TimedState | VersionedState] = {}
+        self.waiting: list[Waiting] = []
         self.finishers: list[Callable[[], None]] = []
         self.flushers: list[Callable[[], None]] = []
 
@@ -267,7 +278,7 @@ class Builder:
             case TableTransformValuesNode():
                 return self._transform_values(node)
             case TableSelectNode():
-                return TableSelect(node.name, self._shared, node.mapper)
+                return TableSelect(self._shared, node)
             case SuppressNode():
                 state = self._key_value(node.store)
                 step = Suppress(self._shared, node, parent=self._view(node.parent), state=state)
@@ -279,8 +290,7 @@ class Builder:
         shared = self._shared
         match node:
             case StreamTableJoinNode():
-                table = self._view(node.table)
-                return StreamTableJoin(node.name, shared, table, node.joiner, left=node.left)
+                return self._table_lookup(node)
             case TableJoinNode():
                 return TableJoin(
                     shared,
@@ -309,6 +319,17 @@ class Builder:
                 return self._process(node)
         return self._foreign_key(node)
 
+    def _table_lookup(self, node: StreamTableJoinNode) -> Step:
+        table = self._view(node.table)
+        if node.buffer is None:
+            return StreamTableJoin(self._shared, node, table)
+        # The first is the table's own store; a transformer between may look into others.
+        versions = self._versioned(node.reads[0])
+        waiting = Waiting(self._shared, node, self._key_value(node.buffer), versions)
+        self.waiting.append(waiting)
+        self.finishers.append(waiting.finish)
+        return WaitingJoin(self._shared, node, table, waiting)
+
     def _process(self, node: ProcessNode) -> Step:
         stores = {name: self._user_store(name) for name in node.reads}
         for spec in node.global_stores:
@@ -328,6 +349,8 @@ class Builder:
         spec = self._sub.store(name)
         if spec.kind == "key_value":
             return UserKeyValueStore(self._shared, spec, self._key_value(name))
+        if spec.kind == "versioned":
+            return UserVersionedStore(self._shared, spec, self._versioned(name))
         kind = UserSessionStore if spec.kind == "session" else UserWindowStore
         store = kind(self._shared, spec, self._timed(name))
         self.finishers.append(store.finish)
@@ -407,7 +430,7 @@ class Builder:
             sends_old=can_send_old(self._sub.by_name[parent], self._sub.by_name)
             if filters
             else self._sends_old(node),
-            skips_nothing=filters,
+            skips_nothing=isinstance(node, TableFilterNode) and not node.versioned,
         )
         if node.store is not None:
             step.attach(self._table_store(step, node, node.store))
@@ -469,16 +492,22 @@ class Builder:
         self.flushers.append(store.flush)
         return store
 
-    def _table_store(self, step: Step, node: Node, store: str) -> TableStore:
+    def _table_store(self, step: Step, node: Node, store: str) -> Table:
         # Streams that are grouped together share one store, and all their steps one child.
-        if store in self._tables:
-            return self._tables[store]
-        table = self._tables[store] = TableStore(
+        if store not in self._tables:
+            self._tables[store] = self._new_table_store(step, node, self._sub.store(store))
+        return self._tables[store]
+
+    def _new_table_store(self, step: Step, node: Node, spec: StoreSpec) -> Table:
+        sends_old = self._sends_old(node)
+        if spec.kind == "versioned":
+            return VersionedTable(step, spec, self._versioned(spec.name), sends_old=sends_old)
+        table = TableStore(
             step,
-            self._sub.store(store),
-            self._key_value(store),
+            spec,
+            self._key_value(spec.name),
             cache_bytes=self._cache_bytes,
-            sends_old=self._sends_old(node),
+            sends_old=sends_old,
         )
         self.flushers.append(table.flush)
         return table
@@ -503,6 +532,16 @@ class Builder:
         recency = KeyValueState(spec.recency.name, self._reader, self._rows)
         state = LruState(spec, self._reader, self._rows, recency)
         self.finishers.append(state.finish)
+        return state
+
+    def _versioned(self, name: str) -> VersionedState:
+        state = self.states.get(name)
+        if state is None:
+            spec = self._sub.store(name)
+            state = VersionedState(spec, self._shared, self._reader, self._rows)
+            self.states[name] = state
+            self.finishers.append(state.finish)
+        assert isinstance(state, VersionedState)
         return state
 
     def _windows(self, name: str) -> WindowState:

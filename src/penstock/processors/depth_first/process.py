@@ -10,6 +10,7 @@ from penstock.errors import TopologyError
 from penstock.processors.depth_first.record import Record, Shared
 from penstock.processors.depth_first.state import KeyValueState, TimedState
 from penstock.processors.depth_first.steps import Step
+from penstock.processors.depth_first.versioned import UserVersionedStore
 from penstock.serdes import Serde
 from penstock.topology import ProcessNode, StoreSpec
 from penstock.topology.processor import (
@@ -117,7 +118,7 @@ class Process(Step):
         for key, value in pairs:
             for store, keys in self._processor.keys_to_read(key, value).items():
                 held = self._stores.get(store)
-                if isinstance(held, UserKeyValueStore):
+                if isinstance(held, UserKeyValueStore | UserVersionedStore):
                     wanted.setdefault(store, []).extend(map(held.key_bytes, keys))
         return wanted
 

@@ -1,0 +1,284 @@
+"""A store of versions: what each key is, and what it was for a while before.
+
+A version is valid from its own time until that of the next one; the latest has no end. In the
+inner store:
+
+    l  key                                    the latest value as it is stored, if it is one
+    d  key                                    the time of the latest version, if it is a deletion
+    s  segment of the end, key's length, key, end      the version's time, 1 and its value, or 0
+    x  segment of the time, key               nothing; says that `d` has this key
+    t                                         the latest time of all that was ever written
+
+The latest values are together and are read in bulk. All others lie in the segment (end //
+segment_ms) of their *end*, so that all of a segment can go when its time is past the retention:
+who asks then for what was valid before it has asked too late.
+"""
+
+from __future__ import annotations
+
+import struct
+from bisect import bisect_right, insort
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import islice
+from typing import NamedTuple
+
+from penstock.stores.contract import (
+    NOTHING,
+    ByteStore,
+    Change,
+    Entry,
+    pages,
+    split_stored_value,
+    split_version_key,
+    stored_value,
+    version_key,
+)
+from penstock.stores.layered import PAGE_ENTRIES, LayeredStore, entries_between
+
+_LONG = struct.Struct(">q")
+_INT = struct.Struct(">I")
+_LATEST, _LATEST_END = b"l", b"m"
+_DELETED = b"d"
+_SEGMENT = b"s"
+_DELETIONS = b"x"
+_TIME = b"t"
+_IS_VALUE, _IS_DELETION = b"\x01", b"\x00"
+_FLAG_AT = _LONG.size
+NEVER = -1
+"""The latest time of a store into which nothing was written."""
+
+
+class _Version(NamedTuple):
+    """From when on a key was something; None is a deletion."""
+
+    time: int
+    value: bytes | None
+
+
+_Search = Callable[[bytes, int, int], Iterator[tuple[int, _Version]]]
+
+
+class VersionsStore(LayeredStore):
+    """Versions in a store of bytes, by the keys and the times that they have in the changelog.
+
+    >>> from penstock.stores.memory import MemoryStore
+    >>> store = VersionsStore(MemoryStore("prices"), retention_ms=100, segment_ms=20)
+    >>> price = lambda time, value: (version_key(b"tea", time), stored_value(time, value))
+    >>> store.apply([price(10, b"2"), price(30, b"4"), price(20, b"3")], offset=1)
+    >>> [split_stored_value(value) for _, value in store.versions(b"tea", 25, 30)]
+    [(20, b'3'), (30, b'4')]
+    >>> store.get_many([b"tea"]) == [stored_value(30, b"4")]
+    True
+    """
+
+    def __init__(self, inner: ByteStore, *, retention_ms: int, segment_ms: int) -> None:
+        super().__init__(inner)
+        self._retention_ms = retention_ms
+        self._segment_ms = segment_ms
+        [latest] = inner.get_many([_TIME])
+        self._time: int = NEVER if latest is None else _LONG.unpack(latest)[0]
+
+    @property
+    def latest_time(self) -> int:
+        """The latest time of all that was ever written; -1 if nothing was."""
+        return self._time
+
+    def get_many(self, keys: Sequence[bytes]) -> list[bytes | None]:
+        return self._inner.get_many([_LATEST + key for key in keys])
+
+    def range(
+        self, lower: bytes | None = None, upper: bytes | None = None, *, limit: int
+    ) -> list[Entry]:
+        end = _LATEST_END if upper is None else _LATEST + upper
+        found = self._inner.range(_LATEST + (lower or b""), end, limit=limit)
+        return [(key[len(_LATEST) :], value) for key, value in found]
+
+    def all(self, *, page_size: int = PAGE_ENTRIES) -> Iterator[Entry]:
+        return pages(self, page_size)
+
+    def approximate_num_entries(self) -> int:
+        """About how many versions there are: nobody counts the latest ones alone."""
+        return max(self._inner.approximate_num_entries() - 1, 0)
+
+    def versions(self, key: bytes, first: int, last: int) -> Iterator[Entry]:
+        """What exactly that key was between first and last; see `contract.VersionedStore`."""
+        [latest] = self._latest_of([key])
+        if latest is None:
+            return
+        if latest.time > first:
+            for _, version in self._ended(key, first, latest.time):
+                if version.time > last:
+                    return
+                yield _entry(key, version)
+        if latest.time <= last:
+            yield _entry(key, latest)
+
+    def apply(self, changes: Iterable[Change], *, offset: int | None) -> None:
+        versions = []
+        for name, value in changes:
+            key, time = split_version_key(name)
+            bare = None if value is None else split_stored_value(value)[1]
+            versions.append((key, _Version(time, bare)))
+        time = max((version.time for _, version in versions), default=NEVER)
+        time = max(time, self._time)
+        first = self._first_segment(time)
+        if first > self._first_segment(self._time):
+            self._expire(first)
+        rows = self._rows(versions, first)
+        if time > self._time:
+            rows.append((_TIME, _LONG.pack(time)))
+        self._inner.apply(rows, offset=offset)
+        self._time = time
+
+    def _rows(self, versions: list[tuple[bytes, _Version]], first_segment: int) -> list[Change]:
+        """The versions as the inner store has them, what has ended before what has not.
+
+        If a crash parts them, the latest is still there to be ended again when the changelog is
+        applied anew.
+        """
+        keys = list(dict.fromkeys(key for key, _ in versions))
+        latest = dict(zip(keys, self._latest_of(keys), strict=True))
+        deleted = {key for key, last in latest.items() if last is not None and last.value is None}
+        ended = _Ended(self._ended, first_segment, self._segment_ms)
+        for key, version in versions:
+            present = latest[key]
+            if present is not None and version.time < present.time:
+                ended.insert(key, version, present.time)
+                continue
+            if present is not None and version.time > present.time:
+                ended.add(key, present, version.time)
+            latest[key] = version
+        rows: list[Change] = list(ended.rows.items())
+        for key, last in latest.items():
+            assert last is not None
+            if last.value is None:
+                rows += self._deletion_rows(key, last.time, first_segment)
+                continue
+            rows.append((_LATEST + key, stored_value(last.time, last.value)))
+            if key in deleted:
+                rows.append((_DELETED + key, None))
+        return rows
+
+    def _deletion_rows(self, key: bytes, time: int, first_segment: int) -> list[Change]:
+        segment = time // self._segment_ms
+        if segment < first_segment:
+            # A deletion that nobody can ask for any more is as good as none.
+            return [(_LATEST + key, None), (_DELETED + key, None)]
+        return [
+            (_DELETIONS + _LONG.pack(segment) + key, b""),
+            (_DELETED + key, _LONG.pack(time)),
+            (_LATEST + key, None),
+        ]
+
+    def _latest_of(self, keys: Sequence[bytes]) -> list[_Version | None]:
+        """Each key's latest version, which may be a deletion."""
+        count = len(keys)
+        names = [_LATEST + key for key in keys] + [_DELETED + key for key in keys]
+        found = self._inner.get_many(names)
+        result: list[_Version | None] = []
+        for value, deleted in zip(found[:count], found[count:], strict=True):
+            if value is not None:
+                result.append(_Version(*split_stored_value(value)))
+            elif deleted is not None:
+                result.append(_Version(_LONG.unpack(deleted)[0], None))
+            else:
+                result.append(None)
+        return result
+
+    def _ended(self, key: bytes, after: int, until: int) -> Iterator[tuple[int, _Version]]:
+        """A key's versions that ended after one time and not after another, with their ends."""
+        first = max(after // self._segment_ms, self._first_segment(self._time))
+        for segment in range(first, until // self._segment_ms + 1):
+            prefix = _segment_prefix(segment, key)
+            lower, upper = prefix + _LONG.pack(after + 1), prefix + _LONG.pack(until + 1)
+            for name, data in entries_between(self._inner, lower, upper):
+                end: int = _LONG.unpack(name[len(prefix) :])[0]
+                yield end, _version(data)
+
+    def _expire(self, first_segment: int) -> None:
+        """Drop all segments before this one. From the very start, not from the last time: so that
+        one that a crash left behind goes with the next.
+        """
+        self._inner.delete_range(_SEGMENT + _LONG.pack(0), _SEGMENT + _LONG.pack(first_segment))
+        start, end = _DELETIONS + _LONG.pack(0), _DELETIONS + _LONG.pack(first_segment)
+        oldest = first_segment * self._segment_ms
+        rows = entries_between(self._inner, start, end)
+        while page := list(islice(rows, PAGE_ENTRIES)):
+            names = [_DELETED + name[len(start) :] for name, _ in page]
+            found = zip(names, self._inner.get_many(names), strict=True)
+            # The key may have been written again, or deleted once more.
+            gone = [n for n, time in found if time is not None and _LONG.unpack(time)[0] < oldest]
+            self._inner.apply([(name, None) for name in gone], offset=None)
+        self._inner.delete_range(start, end)
+
+    def _first_segment(self, time: int) -> int:
+        """The first segment with a version that may still be asked for."""
+        return max(time - self._retention_ms, 0) // self._segment_ms
+
+
+class _Ended:
+    """The versions with an end that a batch of changes makes, laid over those that are stored."""
+
+    def __init__(self, stored: _Search, first_segment: int, segment_ms: int) -> None:
+        self.rows: dict[bytes, bytes] = {}
+        self._stored = stored
+        self._segment_ms = segment_ms
+        self._first_segment = first_segment
+        self._ends: dict[bytes, list[int]] = {}
+
+    def add(self, key: bytes, version: _Version, end: int) -> None:
+        """Write a version that ends, unless nobody can ask for it any more."""
+        segment = end // self._segment_ms
+        if segment < self._first_segment:
+            return
+        ends = self._ends.setdefault(key, [])
+        name = _segment_prefix(segment, key) + _LONG.pack(end)
+        if name not in self.rows:
+            insort(ends, end)
+        self.rows[name] = _row(version)
+
+    def insert(self, key: bytes, version: _Version, latest: int) -> None:
+        """Write a version that is older than the latest: it ends where the next one begins."""
+        found = self._ending_after(key, version.time, latest)
+        if found is None:
+            self.add(key, version, latest)
+            return
+        end, present = found
+        if present.time > version.time:
+            self.add(key, version, present.time)
+            return
+        if present.time < version.time:
+            self.add(key, present, version.time)
+        self.add(key, version, end)
+
+    def _ending_after(self, key: bytes, time: int, latest: int) -> tuple[int, _Version] | None:
+        """The version that was valid at a time, or else the next one, with its end."""
+        stored = next(self._stored(key, time, latest), None)
+        ends = self._ends.get(key, ())
+        at = bisect_right(ends, time)
+        if at == len(ends) or (stored is not None and stored[0] < ends[at]):
+            return stored
+        name = _segment_prefix(ends[at] // self._segment_ms, key) + _LONG.pack(ends[at])
+        return ends[at], _version(self.rows[name])
+
+
+def _segment_prefix(segment: int, key: bytes) -> bytes:
+    # With its length before it no key is the beginning of another.
+    return _SEGMENT + _LONG.pack(segment) + _INT.pack(len(key)) + key
+
+
+def _row(version: _Version) -> bytes:
+    if version.value is None:
+        return _LONG.pack(version.time) + _IS_DELETION
+    return _LONG.pack(version.time) + _IS_VALUE + version.value
+
+
+def _version(row: bytes) -> _Version:
+    (time,) = _LONG.unpack_from(row)
+    is_value = row[_FLAG_AT : _FLAG_AT + 1] == _IS_VALUE
+    return _Version(time, row[_FLAG_AT + 1 :] if is_value else None)
+
+
+def _entry(key: bytes, version: _Version) -> Entry:
+    value = NOTHING if version.value is None else stored_value(version.time, version.value)
+    return version_key(key, version.time), value
