@@ -13,6 +13,8 @@ from typing import Any
 _TEXT_MAX = 80
 _TAIL = 40
 INITIAL = "0"
+# Keys that the functions make of values.
+GUESSED_KEYS = ("a", "b", "c", "d", "e", "é", "𝄞", "1", "x", "n0", "n1", "n2")
 
 
 def text(value: Any) -> str:
