@@ -222,9 +222,9 @@ class _Draft:
         caching = {} if self.chance.random() < 0.8 else {"caching": False}
         return {"store": f"store{self.stores}", **caching}
 
-    def kept(self, *, may: bool = True) -> dict[str, Any]:
+    def kept(self, *, may: bool = True, often: bool = False) -> dict[str, Any]:
         """A store, which may be a versioned one if its keys are texts."""
-        if not may or self.versions.random() < 0.7:
+        if not may or self.versions.random() > (0.6 if often else 0.3):
             return self.store()
         history = self.versions.choice([5, 20, 60, 200, 10_000]) * self.scale
         return {**self.store(), "versioned": history}
@@ -249,9 +249,10 @@ class _Draft:
         self.topics[topic] = kind
         return topic
 
-    def source(self, *, table: bool = False) -> _Flow:
+    def source(self, *, table: bool = False, often: bool = False) -> _Flow:
         if table:
-            return self.flow(self.add("table", topic=self.topic("table"), **self.kept()))
+            kept = self.kept(often=often)
+            return self.flow(self.add("table", topic=self.topic("table"), **kept))
         count = 2 if self.chance.random() < 0.1 else 1
         return _Flow(self.add("stream", topics=[self.topic("stream") for _ in range(count)]))
 
@@ -316,7 +317,8 @@ class _Draft:
 
     def filtered(self, flow: _Flow) -> _Flow:
         op = self.chance.choice(["filter", "filter_not"])
-        words = [word for word in PREDICATES if word != "has_value" or op == "filter"]
+        words = [word for word in PREDICATES if word not in ("has_value", "has_key")]
+        words += ["has_value"] if op == "filter" else []
         if flow.longs:
             words = ["even_end", "short_key", "has_b_or_none"]
         word = self.chance.choice(words)
@@ -516,10 +518,14 @@ class _Draft:
         flow = self.text_key(flow)
         if not flow.rekeyed and self.chance.random() < 0.2:
             grouped = _Flow(self.add("group_by_key", flow))
-            other = self.flow(self.add("count", grouped, **self.kept()))
+            other = self.flow(self.add("count", grouped, **self.kept(often=True)))
         else:
-            other = self.source(table=True)
-        return self.join(flow, other.step, ["inner", "left"], **self.grace(other))
+            other = self.source(table=True, often=True)
+        grace = self.grace(other)
+        if grace:
+            # Kafka Streams fails when a record without a key is to wait.
+            flow = replace(flow, step=self.add("filter", flow, f="has_key"))
+        return self.join(flow, other.step, ["inner", "left"], **grace)
 
     def grace(self, table: _Flow) -> dict[str, int]:
         """How long a record waits for a row, if the table remembers it."""

@@ -61,6 +61,7 @@ PREDICATES: dict[str, Callable[[Any, Any], bool]] = {
     "even_end": lambda _k, v: text(v) == "" or ord(text(v)[-1]) % 2 == 0,
     "short_key": lambda k, _v: k is not None and len(_inner(k) or "") < 2,
     "has_value": lambda _k, v: v is not None,
+    "has_key": lambda k, _v: k is not None,
 }
 
 VALUES: dict[str, Callable[[Any], str | None]] = {

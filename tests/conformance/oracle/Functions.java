@@ -34,6 +34,7 @@ final class Functions {
       case "even_end" -> text(value).isEmpty() || last(text(value)).codePointAt(0) % 2 == 0;
       case "short_key" -> key != null && length(inner(key)) < 2;
       case "has_value" -> value != null;
+      case "has_key" -> key != null;
       default -> throw new IllegalArgumentException(word);
     };
   }
