@@ -14,6 +14,7 @@ state).
 from __future__ import annotations
 
 import dataclasses
+import importlib
 import os
 import typing
 from collections.abc import Callable, Mapping
@@ -27,6 +28,7 @@ from penstock.errors import ConfigError
 Guarantee = Literal["exactly_once", "at_least_once"]
 OffsetReset = Literal["earliest", "latest"]
 OnBadRecord = Literal["fail", "continue", "dead_letter"]
+Compression = Literal["none", "snappy", "lz4", "zstd"]
 
 
 def default_state_dir() -> Path:
@@ -126,6 +128,33 @@ class Config:
     num_instances: int = _option(
         0, "num.instances", "Instances on one machine; 0 is one per two cores."
     )
+    rocksdb_memory_bytes: int = _option(
+        512 * 1024 * 1024,
+        "rocksdb.memory.bytes",
+        "Memory that all stores of an instance share: blocks, indexes, filters, write buffers, and "
+        "what is read ahead in a restore.",
+    )
+    rocksdb_write_buffer_bytes: int = _option(
+        16 * 1024 * 1024, "rocksdb.write.buffer.bytes", "A store's write buffer is flushed at this."
+    )
+    rocksdb_write_buffers_max: int = _option(
+        3, "rocksdb.write.buffers.max", "Write buffers that a store may fill before it must wait."
+    )
+    rocksdb_block_bytes: int = _option(
+        4096, "rocksdb.block.bytes", "How much is read from the disk, and cached, at once."
+    )
+    rocksdb_bloom_bits: int = _option(
+        10, "rocksdb.bloom.bits", "Bits of a bloom filter per key; 0 for no filters."
+    )
+    rocksdb_compression: Compression = _option(
+        "none", "rocksdb.compression", "`none`, `snappy`, `lz4` or `zstd`."
+    )
+    rocksdb_config_setter: str = _option(
+        "",
+        "rocksdb.config.setter",
+        "`module:function`, called in instances as `function(store, options)` with rocksdict's "
+        "`Options` before a store is opened, for everything else.",
+    )
     slice_records_max: int = _option(
         400_000, "slice.records.max", "Most records of a task that are committed together."
     )
@@ -210,6 +239,36 @@ _HANDLERS = {
 }
 
 
+_LEAST = {
+    "slice_records_max": 1,
+    "slice_bytes_max": 1,
+    "rocksdb_memory_bytes": 16 * 1024 * 1024,
+    "rocksdb_write_buffer_bytes": 64 * 1024,
+    "rocksdb_write_buffers_max": 2,
+    "rocksdb_block_bytes": 1024,
+    "rocksdb_bloom_bits": 0,
+}
+
+
+def imported(path: str, *, option: str) -> Any:
+    """What an option names as `module:name`.
+
+    >>> imported("json:dumps", option="x")({})
+    '{}'
+    """
+    module, _, name = path.partition(":")
+    try:
+        found = importlib.import_module(module)
+        for part in name.split("."):
+            found = getattr(found, part)
+    except (ImportError, AttributeError, ValueError) as error:
+        raise ConfigError(
+            f"Option {option} names {path!r}, which cannot be imported: {error}",
+            hint="Write module:name, of a module on the Python path of every instance",
+        ) from error
+    return found
+
+
 def _milliseconds(text: str) -> timedelta:
     return timedelta(milliseconds=float(text))
 
@@ -260,7 +319,7 @@ def _check(config: Config) -> None:
             raise ConfigError(f"Option {name} is {value!r}", hint="Use a positive timedelta")
         if kind is bool and not isinstance(value, bool):
             raise ConfigError(f"Option {name} is {value!r}", hint="Use True or False")
-        least = 1 if name in ("slice_records_max", "slice_bytes_max") else -1
+        least = _LEAST.get(name, -1)
         if kind is int and (not isinstance(value, int) or value < least):
             raise ConfigError(f"Option {name} is {value!r}", hint=f"Use a number >= {least}")
     handlers = [name for name in _FIELDS if name.endswith("_exception_handler")]

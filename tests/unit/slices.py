@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -11,12 +12,23 @@ import pyarrow as pa
 from penstock.processors import (
     HEADERS_TYPE,
     Limits,
+    RecordRun,
     Records,
     SliceResult,
     SliceRun,
 )
 from penstock.topology import StreamsBuilder, SubTopology, Topology
-from tests.unit.depth_first import Row
+
+
+@dataclass(frozen=True)
+class Row:
+    """A record in bytes."""
+
+    offset: int
+    timestamp: int
+    key: bytes | None
+    value: bytes | None
+    headers: list[tuple[str, bytes]] | None = None
 
 
 class DictState:
@@ -73,10 +85,11 @@ def run(
     cache_max_bytes: int = 1_000_000,
     on_bad_record: Any = "fail",
     partitions: int = 4,
+    kind: type[SliceRun | RecordRun] = SliceRun,
 ) -> SliceResult:
     """The result of these chunks."""
     counts = dict.fromkeys(sub.output_topics("app"), partitions)
-    slice_run = SliceRun(
+    slice_run = kind(
         sub,
         application_id="app",
         state=state or DictState(),

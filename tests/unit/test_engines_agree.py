@@ -16,8 +16,7 @@ from penstock.processors import Limits, RecordRun, SliceRun, runs_in_columns
 from penstock.processors.two_inputs import TableJoinRun
 from penstock.testing.stores import DriverState
 from penstock.topology import SubTopology
-from tests.unit.depth_first import Row
-from tests.unit.slices import changes, outputs, records
+from tests.unit.slices import Row, changes, outputs, records
 
 
 def _ms(count: int) -> timedelta:
@@ -155,6 +154,9 @@ def _joined(builder: ps.StreamsBuilder, left: bool) -> None:
     joined = joins(table, lambda value, row: f"{value}-{row}", value=str)
     joined.to("out")
     joined.group_by_key().count("counts").to_stream().to("counted")
+    # What the cache holds back meets the table as it is at the end.
+    lasts = stream.to_table("lasts").to_stream()
+    lasts.join(table, lambda value, row: f"{value}={row}", value=str).to("late")
 
 
 PIECES = st.lists(

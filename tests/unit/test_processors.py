@@ -24,8 +24,7 @@ from penstock.processors import (
 )
 from penstock.processors.partitioner import murmur2
 from penstock.serdes import serde_of
-from tests.unit.depth_first import Row
-from tests.unit.slices import DictState, build, changes, outputs, records, run
+from tests.unit.slices import DictState, Row, build, changes, outputs, records, run
 
 long = serde_of(int).serialize
 

@@ -13,10 +13,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from penstock.processors import RecordRun, SliceResult
 from penstock.processors import full_cache as full_cache_module
 from penstock.processors import slice_run as slice_run_module
-from tests.unit.depth_first import DepthFirst, Row
-from tests.unit.slices import DictState, build, changes, outputs, records, run
+from tests.unit.slices import DictState, Row, build, changes, outputs, records, run
 
 
 def _forget_small(_: bytes, value: int, total: int) -> int | None:
@@ -164,11 +164,6 @@ def test_columns_equal_depth_first_processing(
         for spec in sub.stores
         if known
     }
-    reference = DepthFirst(sub, "in", {s: dict(v) for s, v in stored.items()}, cache)
-    for row in data:
-        reference.record(row)
-    reference.finish()
-
     edges = sorted({0, len(data), *(cut for cut in cuts if cut < len(data))})
     chunks = [records(data[a:b]) for a, b in pairwise(edges)]
     with pytest.MonkeyPatch.context() as patch:
@@ -176,13 +171,17 @@ def test_columns_equal_depth_first_processing(
         patch.setattr(full_cache_module, "ENTRIES_MIN", entries_min)
         result = run(sub, chunks, state=DictState(stored), cache_max_bytes=cache)
 
+    reference = run(
+        sub, [records(data)], state=DictState(stored), cache_max_bytes=cache, kind=RecordRun
+    )
     for spec in sub.stores:
-        mine = [row for row in changes(result) if row[0] == spec.name]
-        assert mine == [row for row in reference.changes if row[0] == spec.name]
-    assert [_plain(row) for row in outputs(result)] == [
-        _plain((_full(sub, topic), *rest)) for topic, *rest in reference.outputs
-    ]
+        assert _of_store(result, spec.name) == _of_store(reference, spec.name)
+    assert [_plain(row) for row in outputs(result)] == [_plain(row) for row in outputs(reference)]
     assert dict(result.dropped) == dict(reference.dropped)
+
+
+def _of_store(result: SliceResult, store: str) -> list[tuple[Any, ...]]:
+    return [row for row in changes(result) if row[0] == store]
 
 
 def _sample(serde: str) -> Any:
@@ -192,8 +191,3 @@ def _sample(serde: str) -> Any:
 def _plain(row: tuple[Any, ...]) -> tuple[Any, ...]:
     # No headers and an empty list of headers are the same to Kafka.
     return (*row[:-1], row[-1] or None)
-
-
-def _full(sub: Any, topic: str) -> str:
-    sink = next(sink for sink in sub.sinks if sink.topic == topic)
-    return f"app-{topic}" if sink.repartition else topic

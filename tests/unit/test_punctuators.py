@@ -8,8 +8,7 @@ from datetime import timedelta
 from penstock.processors import WALL_CLOCK_DUE, Limits, RecordRun
 from penstock.testing.stores import DriverState
 from penstock.topology import Processor, ProcessorContext, Record, StreamsBuilder
-from tests.unit.depth_first import Row
-from tests.unit.slices import records
+from tests.unit.slices import Row, records
 
 SECOND = timedelta(seconds=1)
 Action = Callable[[ProcessorContext, list[int]], object]

@@ -212,10 +212,17 @@ def test_a_store_has_a_changelog_unless_told_otherwise() -> None:
 def test_an_empty_program_and_a_topic_read_twice_are_refused() -> None:
     with pytest.raises(TopologyError, match="nothing to run"):
         StreamsBuilder().build()
-    builder = StreamsBuilder()
-    _words(builder)
-    with pytest.raises(TopologyError, match="'words' is read twice"):
+    for second in (
+        lambda b: b.table("words", key=str, value=str),
+        lambda b: b.global_table("words", key=str, value=str),
+        lambda b: b.stream(["words", "more"], key=str, value=str),
+        lambda b: b.stream("words", key=bytes, value=int),
+        lambda b: b.stream("words", key=bytes, value=str, timestamp=lambda _k, _v, time: time),
+    ):
+        builder = StreamsBuilder()
         _words(builder)
+        with pytest.raises(TopologyError, match="'words' is read twice"):
+            second(builder)
 
 
 def test_unknown_names_are_answered_with_the_known_ones() -> None:

@@ -176,6 +176,11 @@ def table_named(b: StreamsBuilder) -> None:
     b.table("in", "latest", key=str, value=str, name="patients").to_stream().to("out")
 
 
+def read_twice(b: StreamsBuilder) -> None:
+    b.stream(["in", "more"], key=str, value=str).filter(_always).to("out")
+    b.stream(["more", "in"], key=str, value=str, name="again").map_values(len, value=int).to("out2")
+
+
 PROGRAMS = [
     count,
     count_unnamed,
@@ -201,6 +206,7 @@ PROGRAMS = [
     to_table,
     table,
     table_named,
+    read_twice,
     *described_stateful.PROGRAMS,
 ]
 

@@ -10,6 +10,7 @@ from confluent_kafka.admin import AdminClient
 
 from penstock.config import Config
 
+RESTORES_AT_ONCE = 16
 ASK_TIMEOUT = timedelta(seconds=10)
 """How long a broker may take to answer one question."""
 
@@ -43,7 +44,12 @@ class LogClients:
             # By default a full queue pauses fetching for a second, in which it runs dry.
             fetch_queue_backoff_ms=5,
             queued_min_messages=200_000,
-            queued_max_messages_kbytes=32 * 1024,
+            queued_max_messages_kbytes=self._queue_kbytes(),
             max_partition_fetch_bytes=4 * 1024 * 1024,
         )
         return Consumer(properties)
+
+    def _queue_kbytes(self) -> int:
+        """A quarter of the memory of an instance is for the restores that run at once."""
+        share = self.config.rocksdb_memory_bytes // 4 // RESTORES_AT_ONCE
+        return max(1024, min(32 * 1024, share // 1024))

@@ -39,6 +39,7 @@ from penstock.stores.contract import StoreIdentity
 from penstock.stores.directory import GLOBAL_DIRECTORY, StateDirectory, TaskDirectory
 from penstock.stores.memory import MemoryStore
 from penstock.stores.rocksdb import RocksDBStore
+from penstock.stores.rocksdb_engine import RocksDBEngine
 from penstock.stores.whole_topic import WholeTopicStore
 
 _log = logging.getLogger("penstock.instance")
@@ -56,14 +57,20 @@ class GlobalTables:
     """All global tables of an instance; they follow their topics from the start."""
 
     def __init__(
-        self, orders: Sequence[GlobalOrder], directory: StateDirectory, logs: LogClients
+        self,
+        orders: Sequence[GlobalOrder],
+        directory: StateDirectory,
+        logs: LogClients,
+        *,
+        engine: RocksDBEngine | None = None,
     ) -> None:
         self._directory = directory.lock_global() if orders else None
         self._tables: dict[str, GlobalTable] = {}
         for order in orders:
             assert self._directory is not None
-            table = GlobalTable(order, directory.application_id, self._directory, logs)
-            self._tables[order.store] = table
+            self._tables[order.store] = GlobalTable(
+                order, directory.application_id, self._directory, logs, engine=engine
+            )
         for table in self._tables.values():
             table.start()
 
@@ -122,12 +129,19 @@ class GlobalTable:
     """One topic in one store. A thread of its own writes; any thread may read."""
 
     def __init__(
-        self, order: GlobalOrder, application_id: str, directory: TaskDirectory, logs: LogClients
+        self,
+        order: GlobalOrder,
+        application_id: str,
+        directory: TaskDirectory,
+        logs: LogClients,
+        *,
+        engine: RocksDBEngine | None = None,
     ) -> None:
         self.fault: PenstockError | None = None
         self._order = order
         self._application_id = application_id
         self._directory = directory
+        self._engine = engine
         self._logs = logs
         self._admin = TopicAdmin(logs.config, admin=logs.admin)
         self._store: WholeTopicStore | None = None
@@ -316,11 +330,12 @@ class GlobalTable:
         name = self._order.store
         if not self._order.persistent:
             return WholeTopicStore(MemoryStore(name))
+        path = self._directory.store_path(name)
         try:
-            return WholeTopicStore(RocksDBStore(name, self._directory.store_path(name)))
+            return WholeTopicStore(RocksDBStore(name, path, engine=self._engine))
         except StoreDamagedError as error:
             self._wipe(error.summary)
-            return WholeTopicStore(RocksDBStore(name, self._directory.store_path(name)))
+            return WholeTopicStore(RocksDBStore(name, path, engine=self._engine))
 
     def _wipe(self, why: str) -> None:
         """Start afresh, and have it told."""

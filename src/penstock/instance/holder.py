@@ -9,6 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pyarrow as pa
 from msgspec import structs
 
+from penstock.changelog.clients import RESTORES_AT_ONCE
 from penstock.instance import protocol
 from penstock.instance.global_tables import GlobalTables
 from penstock.instance.protocol import (
@@ -25,7 +26,7 @@ from penstock.instance.protocol import (
 from penstock.instance.server import Handler
 from penstock.instance.task import OpenTask, TaskEnvironment
 
-_TAKES_AT_ONCE = 16
+_TAKES_AT_ONCE = RESTORES_AT_ONCE
 """Taking mostly waits for Kafka, 0.25 s for a producer alone: many at once start fast."""
 
 

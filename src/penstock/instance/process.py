@@ -43,6 +43,7 @@ from penstock.instance.server import Server
 from penstock.instance.task import TaskEnvironment
 from penstock.serdes.decoders import decoder
 from penstock.stores.directory import StateDirectory
+from penstock.stores.rocksdb_engine import RocksDBEngine
 
 TOKEN_VARIABLE = "PENSTOCK_TOKEN"
 _LOCK_WAIT = timedelta(seconds=5)
@@ -104,13 +105,15 @@ def _serve(
     lease = Lease(config.session_timeout.total_seconds())
     with _open_directory(config.state_dir, settings.application_id, options.slot) as directory:
         clients = SharedClients(config, settings.application_id)
-        tables = GlobalTables(settings.global_tables, directory, clients.logs)
+        engine = RocksDBEngine(settings.rocksdb)
+        tables = GlobalTables(settings.global_tables, directory, clients.logs, engine=engine)
         environment = TaskEnvironment(
             application_id=settings.application_id,
             config=config,
             directory=directory,
             clients=clients,
             lease_holds=lease.holds,
+            engine=engine,
             await_global_tables=tables.wait,
         )
         holder = Holder(environment, tables)

@@ -6,6 +6,7 @@ pickled: whoever can reach a socket can at worst send a message that does not de
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from datetime import timedelta
 from pathlib import Path
 from typing import Literal, TypeVar
@@ -17,6 +18,7 @@ from penstock import errors
 from penstock.config import Config, Guarantee
 from penstock.errors import InstanceError, PenstockError
 from penstock.serdes.decoders import decoder
+from penstock.stores.rocksdb_engine import RocksDBSettings
 from penstock.topology.nodes import StoreKind, TimeIndex
 
 HEADERS = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
@@ -206,6 +208,7 @@ class Settings(Message, frozen=True):
     session_timeout: timedelta
     heartbeat_interval: timedelta
     transaction_timeout: timedelta
+    rocksdb: RocksDBSettings
     listen_host: str = ""
     """Listen on TCP at this address too; empty on one host."""
     global_tables: list[GlobalOrder] = []
@@ -228,6 +231,7 @@ class Settings(Message, frozen=True):
             kafka=dict(config.kafka),
             listen_host=listen_host,
             global_tables=global_tables,
+            rocksdb=RocksDBSettings.of(config),
             **{name: getattr(config, name) for name in names + more},
         )
 
@@ -241,6 +245,7 @@ class Settings(Message, frozen=True):
             session_timeout=self.session_timeout,
             heartbeat_interval=self.heartbeat_interval,
             transaction_timeout=self.transaction_timeout,
+            **{f"rocksdb_{name}": value for name, value in asdict(self.rocksdb).items()},
         )
 
 

@@ -25,6 +25,7 @@ from penstock.stores.directory import StateDirectory, TaskDirectory
 from penstock.stores.indexed import TimeIndexedKeyValueStore
 from penstock.stores.memory import MemoryStore
 from penstock.stores.rocksdb import RocksDBStore
+from penstock.stores.rocksdb_engine import RocksDBEngine
 from penstock.stores.segments import SegmentedStore
 from penstock.stores.versioned import VersionsStore
 
@@ -38,6 +39,7 @@ class TaskStores:
         directory: StateDirectory,
         clients: SharedClients,
         *,
+        engine: RocksDBEngine | None = None,
         now_ms: Callable[[], int] = lambda: time.time_ns() // 1_000_000,
     ) -> None:
         self._task = order.task
@@ -45,6 +47,7 @@ class TaskStores:
         self._orders = {store.name: store for store in order.stores}
         self._state_directory = directory
         self._clients = clients
+        self._engine = engine
         self._now_ms = now_ms
         self._directory: TaskDirectory | None = None
         self._stores: dict[str, KeyValueStore] = {}
@@ -223,7 +226,8 @@ class TaskStores:
         assert self._directory is not None
         if not order.persistent:
             return shaped(MemoryStore(order.name), order)
-        return shaped(RocksDBStore(order.name, self._directory.store_path(order.name)), order)
+        path = self._directory.store_path(order.name)
+        return shaped(RocksDBStore(order.name, path, engine=self._engine), order)
 
     def _identity(self, order: StoreOrder) -> StoreIdentity:
         return StoreIdentity(

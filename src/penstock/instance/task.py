@@ -49,6 +49,7 @@ from penstock.observability.crash_points import crash_point
 from penstock.processors import STREAM_TIME
 from penstock.stores.contract import Change
 from penstock.stores.directory import StateDirectory
+from penstock.stores.rocksdb_engine import RocksDBEngine
 
 _log = logging.getLogger("penstock.instance")
 
@@ -66,6 +67,8 @@ class TaskEnvironment:
     directory: StateDirectory
     clients: SharedClients
     lease_holds: Callable[[], bool]
+    engine: RocksDBEngine | None = None
+    """Shared by all stores; without one, that of the process."""
     await_global_tables: Callable[[Callable[[], bool]], None] = no_global_tables
     """Waits until they hold what their topics hold now, or until its argument says to stop."""
 
@@ -93,7 +96,9 @@ class OpenTask:
         self.order = order
         self._environment = environment
         self._partition = TaskId.parse(order.task).partition
-        self._stores = TaskStores(order, environment.directory, environment.clients)
+        self._stores = TaskStores(
+            order, environment.directory, environment.clients, engine=environment.engine
+        )
         self._writer: Writer | None = None
         self._standing = _Standing()
         self._state: TaskState = "taking"

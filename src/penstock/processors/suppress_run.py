@@ -12,15 +12,14 @@ import pyarrow as pa
 from penstock.processors.batch import Batch, Column
 from penstock.processors.binary_columns import tail_numbers
 from penstock.processors.calls import encode
-from penstock.processors.depth_first.record import Context, Headers
+from penstock.processors.depth_first.record import Context, headers_of
+from penstock.processors.depth_first.state import TIME_BYTES
 from penstock.processors.depth_first.suppress import Buffered, read_buffered
 from penstock.processors.outputs import Changes
 from penstock.processors.records import HEADERS_TYPE, ScanReader
 from penstock.serdes import Serde, Windowed, WindowedSerde
 from penstock.topology import SuppressNode
 from penstock.topology.windows import LONG_MAX
-
-TIME_BYTES = 8
 
 
 class SuppressRun:
@@ -59,7 +58,7 @@ class SuppressRun:
         self._read_due(int(batch.timestamps.max()))
         times, offsets = batch.timestamps.tolist(), batch.offsets.tolist()
         ends = times if not node.final else _window_ends(batch, keys, node.key_serde)
-        headers = _headers(batch)
+        headers = headers_of(batch.headers, len(batch))
         emitted: list[tuple[bytes, Buffered]] = []
         causes: list[int] = []
         for row, (name, value) in enumerate(zip(names, values.to_pylist(), strict=True)):
@@ -176,12 +175,3 @@ def _window_ends(batch: Batch, keys: pa.BinaryArray, serde: Serde[Any]) -> list[
         return ends
     windows: list[Windowed[object]] = batch.keys.objects()
     return [window.end for window in windows]
-
-
-def _headers(batch: Batch) -> list[Headers]:
-    if batch.headers is None:
-        return [()] * len(batch)
-    return [
-        () if not row else tuple((each["key"], each["value"]) for each in row)
-        for row in batch.headers.to_pylist()
-    ]

@@ -44,7 +44,7 @@ class TableJoinRun(SliceRun):
         self._store = sub_topology.store(table.store)
         self._table = next(s for s in sub_topology.sources if table.name in s.children)
         self._history = TableHistory(self._store, state)
-        self._places = np.empty(0, dtype=np.int64)
+        self._places = np.zeros(1, dtype=np.int64)
         self._inputs: dict[Input, list[Records]] = {}
 
     def process(self, records: Records) -> None:
@@ -87,9 +87,10 @@ class TableJoinRun(SliceRun):
         if stream is not None and len(stream):
             # By the records' numbers, of which those that could not be decoded have none.
             numbers = stream.order[0]
-            self._places = np.zeros(int(numbers[-1]) + 1, dtype=np.int64)
+            self._rows += int(numbers[-1]) + 1
+            self._places = np.zeros(self._rows + 1, dtype=np.int64)
             self._places[numbers] = stream_places
-            self._rows += len(self._places)
+            self._places[-1] = len(table_places) + len(stream_places)
             self._run(stream_source, stream)
 
     def _read(
@@ -108,7 +109,9 @@ class TableJoinRun(SliceRun):
 
     def _joined_rows(self, node: StreamTableJoinNode, batch: Batch) -> Batch:
         # A row's first place in the order is its record's number: rows of one record share it.
-        places = self._places[batch.order[0]]
+        # What the record cache held back has a number after all of them, and meets the last rows.
+        numbers = np.minimum(batch.order[0], len(self._places) - 1)
+        places = self._places[numbers]
         return join_table_rows(
             node, batch, places, self._history, self._store.key_serde, self._dropped
         )

@@ -7,21 +7,20 @@ i  time  key           nothing
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from itertools import islice
 
 from penstock.stores.contract import Change, Entry, pages
-from penstock.stores.layered import PAGE_ENTRIES, LayeredStore, entries_between
+from penstock.stores.layered import PAGE_ENTRIES, DataStore, entries_between
 
 _LONG = struct.Struct(">q")
 _ORDERED = struct.Struct(">Q")
 _BIAS = 2**63
-_DATA, _DATA_END = b"d", b"e"
 _INDEX, _INDEX_END = b"i", b"j"
 _ROW_BYTES = len(_INDEX) + _ORDERED.size
 
 
-class TimeIndexedKeyValueStore(LayeredStore):
+class TimeIndexedKeyValueStore(DataStore):
     """Keys and values in a store of bytes, with an index of times.
 
     >>> from penstock.stores.memory import MemoryStore
@@ -31,9 +30,6 @@ class TimeIndexedKeyValueStore(LayeredStore):
     >>> [key for key, _ in store.fetch_times(0, 6)]
     [b'a', b'b']
     """
-
-    def get_many(self, keys: Sequence[bytes]) -> list[bytes | None]:
-        return self._inner.get_many([_DATA + key for key in keys])
 
     def apply(self, changes: Iterable[Change], *, offset: int | None) -> None:
         # The last change of each key: only the value that is there now has an index row.
@@ -46,7 +42,7 @@ class TimeIndexedKeyValueStore(LayeredStore):
                 rows.append((_row(old, key), None))
             if value is not None:
                 rows.append((_row(value, key), b""))
-            rows.append((_DATA + key, value))
+            rows.append((self.data_key(key), value))
         self._inner.apply(rows, offset=offset)
 
     def fetch_times(self, first: int, last: int) -> Iterator[Entry]:
@@ -61,13 +57,6 @@ class TimeIndexedKeyValueStore(LayeredStore):
             for key, value in zip(keys, self.get_many(keys), strict=True):
                 if value is not None:
                     yield key, value
-
-    def range(
-        self, lower: bytes | None = None, upper: bytes | None = None, *, limit: int
-    ) -> list[Entry]:
-        end = _DATA_END if upper is None else _DATA + upper
-        found = self._inner.range(_DATA + (lower or b""), end, limit=limit)
-        return [(key[len(_DATA) :], value) for key, value in found]
 
     def all(self, *, page_size: int = PAGE_ENTRIES) -> Iterator[Entry]:
         return pages(self, page_size)

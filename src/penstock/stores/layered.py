@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from penstock.stores.contract import ByteStore, Entry, KeyValueStore, StoreIdentity, pages
 
@@ -40,6 +40,28 @@ class LayeredStore:
 
     def close(self) -> None:
         self._inner.close()
+
+
+_DATA, _DATA_END = b"d", b"e"
+
+
+class DataStore(LayeredStore):
+    """Keeps keys and values behind the letter d; other letters are free for what goes with them."""
+
+    def get_many(self, keys: Sequence[bytes]) -> list[bytes | None]:
+        return self._inner.get_many([self.data_key(key) for key in keys])
+
+    def range(
+        self, lower: bytes | None = None, upper: bytes | None = None, *, limit: int
+    ) -> list[Entry]:
+        end = _DATA_END if upper is None else self.data_key(upper)
+        found = self._inner.range(self.data_key(lower or b""), end, limit=limit)
+        return [(key[len(_DATA) :], value) for key, value in found]
+
+    @staticmethod
+    def data_key(key: bytes) -> bytes:
+        """Where a key's entry lies in the inner store."""
+        return _DATA + key
 
 
 def entries_between(store: KeyValueStore, lower: bytes, upper: bytes) -> Iterator[Entry]:

@@ -20,27 +20,14 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 
 import msgspec
-from rocksdict import (
-    BlockBasedOptions,
-    Cache,
-    DbClosedError,
-    DBCompactionStyle,
-    DBCompressionType,
-    Options,
-    Rdict,
-    ReadOptions,
-    WriteBatch,
-    WriteOptions,
-)
+from rocksdict import DbClosedError, Rdict, ReadOptions, WriteBatch, WriteOptions
 
 from penstock.errors import StateLockedError, StoreDamagedError, TaskNotHereError
 from penstock.serdes.decoders import decoder
 from penstock.stores.contract import Change, StoreIdentity, pages
 from penstock.stores.failures import damaged, is_stall, store_error
+from penstock.stores.rocksdb_engine import RocksDBEngine, default_engine
 
-BLOCK_CACHE_BYTES = 50 * 1024 * 1024
-WRITE_BUFFER_BYTES = 16 * 1024 * 1024
-WRITE_BUFFERS_MAX = 3
 CHUNK_RECORDS = 2_000
 """A write holds the GIL; 2,000 small records take about 3 ms, which no heartbeat notices."""
 CHUNK_BYTES = 1024 * 1024
@@ -74,13 +61,13 @@ class RocksDBStore:
     Raises `StoreDamagedError`, `StateLockedError`, `StatePermissionError` or `StateDiskFullError`.
     """
 
-    def __init__(self, name: str, directory: Path) -> None:
+    def __init__(self, name: str, directory: Path, *, engine: RocksDBEngine | None = None) -> None:
         self._name = name
         self._path = directory.resolve()
         self._closed = False
         _claim(self._path, name)
         try:
-            self._db = Rdict(str(self._path), _options())
+            self._db = Rdict(str(self._path), (engine or default_engine()).options(name))
         except Exception as error:
             _release(self._path)
             raise store_error(error, store=name, path=self._path, opening=True) from error
@@ -261,33 +248,6 @@ def _range_deletion(lower: bytes, upper: bytes) -> WriteBatch:
     batch = WriteBatch(raw_mode=True)
     batch.delete_range(lower, upper)
     return batch
-
-
-@functools.cache
-def _block_cache() -> Cache:
-    # One for the process: a cache per store would let memory grow with the number of tasks.
-    return Cache(BLOCK_CACHE_BYTES)
-
-
-def _options() -> Options:
-    """Kafka Streams' settings where rocksdict has them."""
-    blocks = BlockBasedOptions()
-    blocks.set_block_cache(_block_cache())
-    blocks.set_block_size(4096)
-    blocks.set_bloom_filter(10, False)
-    options = Options(raw_mode=True)
-    options.create_if_missing(True)
-    options.set_block_based_table_factory(blocks)
-    options.set_write_buffer_size(WRITE_BUFFER_BYTES)
-    options.set_max_write_buffer_number(WRITE_BUFFERS_MAX)
-    options.set_compression_type(DBCompressionType.none())
-    options.set_compaction_style(DBCompactionStyle.universal())
-    options.set_max_background_jobs(2)
-    options.set_is_fd_close_on_exec(True)
-    options.set_keep_log_file_num(2)
-    options.set_max_log_file_size(1024 * 1024)
-    options.set_stats_dump_period_sec(0)
-    return options
 
 
 def _claim(path: Path, store: str) -> None:

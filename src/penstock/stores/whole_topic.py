@@ -7,18 +7,17 @@ p  partition           the next offset to read of that partition
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 
 from penstock.stores.contract import Change, Entry, pages
-from penstock.stores.layered import PAGE_ENTRIES, LayeredStore, entries_between
+from penstock.stores.layered import PAGE_ENTRIES, DataStore, entries_between
 
 _NEXT = struct.Struct(">q")
 _PARTITION = struct.Struct(">i")
-_DATA, _DATA_END = b"d", b"e"
 _POSITION, _POSITION_END = b"p", b"q"
 
 
-class WholeTopicStore(LayeredStore):
+class WholeTopicStore(DataStore):
     """Keys and values in a store of bytes, with the positions that they were read up to.
 
     >>> from penstock.stores.memory import MemoryStore
@@ -41,18 +40,8 @@ class WholeTopicStore(LayeredStore):
         found = entries_between(self._inner, _POSITION, _POSITION_END)
         return {_PARTITION.unpack(key[1:])[0]: _NEXT.unpack(at)[0] for key, at in found}
 
-    def get_many(self, keys: Sequence[bytes]) -> list[bytes | None]:
-        return self._inner.get_many([_DATA + key for key in keys])
-
     def apply(self, changes: Iterable[Change], *, offset: int | None) -> None:
-        self._inner.apply(((_DATA + key, value) for key, value in changes), offset=offset)
-
-    def range(
-        self, lower: bytes | None = None, upper: bytes | None = None, *, limit: int
-    ) -> list[Entry]:
-        end = _DATA_END if upper is None else _DATA + upper
-        found = self._inner.range(_DATA + (lower or b""), end, limit=limit)
-        return [(key[len(_DATA) :], value) for key, value in found]
+        self._inner.apply(((self.data_key(key), value) for key, value in changes), offset=offset)
 
     def all(self, *, page_size: int = PAGE_ENTRIES) -> Iterator[Entry]:
         return pages(self, page_size)

@@ -141,11 +141,6 @@ def window_size(windows: Windows) -> int | None:
     return windows.difference_ms if isinstance(windows, SlidingWindows) else None
 
 
-def _may_cache(windows: Windows, emit: Emit) -> bool:
-    """Whether a store has a cache: as in Kafka Streams, not where sessions emit at their close."""
-    return emit == "update" or not isinstance(windows, SessionWindows)
-
-
 def _time_index(windows: Windows) -> TimeIndex:
     return "session_end" if isinstance(windows, SessionWindows) else "window_start"
 

@@ -52,7 +52,8 @@ class StreamsBuilder:
         """The stream of a topic's records (or of several topics').
 
         `timestamp(key, value, kafka_timestamp)` gives a record's time in milliseconds; a record of
-        a negative time is dropped. Without it the time is Kafka's.
+        a negative time is dropped. Without it the time is Kafka's. A second stream of the same
+        topics is the first one.
         """
         topics = (topic,) if isinstance(topic, str) else tuple(topic)
         if not topics:
@@ -63,10 +64,9 @@ class StreamsBuilder:
         if len(topics) == 1:
             key_serde = key_serde.for_topic(topics[0], "key")
             value_serde = value_serde.for_topic(topics[0], "value")
-        step = self._draft.step_name(name, "KSTREAM-SOURCE-")
-        self._draft.add_source(
+        step = self._draft.add_stream(
             SourceNode(
-                name=step,
+                name=self._draft.step_name(name, "KSTREAM-SOURCE-"),
                 topics=topics,
                 key_serde=key_serde,
                 value_serde=value_serde,

@@ -80,6 +80,7 @@ class Draft:
         self._joined: list[tuple[str, str]] = []
         self._shared: dict[str, RepartitionSteps] = {}
         self._bases: set[str] = set()
+        self._streams: list[SourceNode] = []
 
     def number(self, prefix: str) -> str:
         """The next of Kafka Streams' generated names."""
@@ -145,6 +146,19 @@ class Draft:
                     hint="Keep the stream in a variable and use it for both",
                 )
         return self.add(node)
+
+    def add_stream(self, node: SourceNode) -> str:
+        """Append a stream's source; a second one of the same topics is the first one."""
+        for other in self._streams:
+            if set(other.topics) == set(node.topics):
+                if _reading(other) != _reading(node):
+                    raise TopologyError(
+                        f"Topic {node.topics[0]!r} is read twice, with different serdes or times",
+                        hint="Read it the same way both times, or keep the stream in a variable",
+                    )
+                return other.name
+        self._streams.append(node)
+        return self.add_source(node)
 
     def add_store(self, spec: StoreSpec) -> None:
         """Add a store; two of one name would overwrite each other's changelog."""
@@ -282,6 +296,10 @@ class Draft:
             return [step]
         parents = [name for name, children in self._children.items() if step in children]
         return [source for parent in parents for source in self._sources_of(parent)]
+
+
+def _reading(source: SourceNode) -> tuple[object, ...]:
+    return source.key_serde, source.value_serde, source.timestamp
 
 
 def _check_functions(node: Node) -> None:

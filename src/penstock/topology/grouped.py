@@ -51,17 +51,15 @@ class KGroupedStream(Generic[K, V]):
         key that was not used for longest when there is one too many, and has no cache. In place of
         a name may stand a `versioned_store(...)`.
         """
-        return table_of(
-            self.grouping.aggregate(
-                Aggregation(
-                    kind="count",
-                    prefix="KSTREAM-AGGREGATE",
-                    value=serde_of(int),
-                    store=name,
-                    caching=caching,
-                    logging=logging,
-                    max_entries=max_entries,
-                )
+        return self._aggregate(
+            Aggregation(
+                kind="count",
+                prefix="KSTREAM-AGGREGATE",
+                value=serde_of(int),
+                store=name,
+                caching=caching,
+                logging=logging,
+                max_entries=max_entries,
             )
         )
 
@@ -78,18 +76,16 @@ class KGroupedStream(Generic[K, V]):
 
         A reducer that returns `None` deletes the key.
         """
-        return table_of(
-            self.grouping.aggregate(
-                Aggregation(
-                    kind="reduce",
-                    prefix="KSTREAM-REDUCE",
-                    value=self.grouping.flow.value,
-                    store=name,
-                    caching=caching,
-                    logging=logging,
-                    max_entries=max_entries,
-                    aggregator=reducer,
-                )
+        return self._aggregate(
+            Aggregation(
+                kind="reduce",
+                prefix="KSTREAM-REDUCE",
+                value=self.grouping.flow.value,
+                store=name,
+                caching=caching,
+                logging=logging,
+                max_entries=max_entries,
+                aggregator=reducer,
             )
         )
 
@@ -108,19 +104,17 @@ class KGroupedStream(Generic[K, V]):
 
         An aggregator that returns `None` deletes the key.
         """
-        return table_of(
-            self.grouping.aggregate(
-                Aggregation(
-                    kind="aggregate",
-                    prefix="KSTREAM-AGGREGATE",
-                    value=aggregate_serde(value, initializer, aggregator),
-                    store=name,
-                    caching=caching,
-                    logging=logging,
-                    max_entries=max_entries,
-                    initializer=initializer,
-                    aggregator=aggregator,
-                )
+        return self._aggregate(
+            Aggregation(
+                kind="aggregate",
+                prefix="KSTREAM-AGGREGATE",
+                value=aggregate_serde(value, initializer, aggregator),
+                store=name,
+                caching=caching,
+                logging=logging,
+                max_entries=max_entries,
+                initializer=initializer,
+                aggregator=aggregator,
             )
         )
 
@@ -177,6 +171,9 @@ class KGroupedStream(Generic[K, V]):
         >>> beats.group_by_key().windowed_by(minutes).count("rates").to_stream().to("rates")
         """
         return WindowedKStream(self.grouping, windows)
+
+    def _aggregate(self, spec: Aggregation) -> KTable[Any, Any]:
+        return table_of(self.grouping.aggregate(spec))
 
 
 class KGroupedTable(Generic[K, V]):

@@ -142,6 +142,10 @@ public class Descriptions {
     });
     describe("table", b -> b.table("in", C, Materialized.as("latest")).toStream().to("out"));
     describe("table_named", b -> b.table("in", C.withName("patients"), Materialized.as("latest")).toStream().to("out"));
+    describe("read_twice", b -> {
+      b.stream(List.of("in", "more"), C).filter((k, v) -> true).to("out");
+      b.stream(List.of("more", "in"), C.withName("again")).mapValues(v -> v.length()).to("out2");
+    });
     describe("windowed", b -> b.stream("in", C).groupByKey().windowedBy(MINUTES)
         .count(Materialized.as("rates")).toStream().to("out"));
     describe("windowed_unnamed", b -> b.stream("in", C).groupBy((k, v) -> v).windowedBy(MINUTES)

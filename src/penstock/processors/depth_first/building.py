@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, TypedDict
+from typing import Any
 
 from penstock.errors import TopologyError, UserFunctionError
 from penstock.processors.depth_first.dead_letters import letter_of
@@ -63,7 +63,6 @@ from penstock.processors.depth_first.tables import (
     StoredStep,
     Table,
     TableAggregate,
-    TableReduce,
     TableSelect,
     TableStore,
     TableTransform,
@@ -125,10 +124,17 @@ from penstock.topology import (
     TableMergeNode,
     TableSelectNode,
     TableTransformValuesNode,
+    TimeWindows,
     ToStreamNode,
     WindowAggregateNode,
 )
 from penstock.topology.materialization import can_send_old, sends_old
+
+_WINDOW_STEPS: dict[type, type[WindowStep[Any]]] = {
+    TimeWindows: TimeWindowAggregate,
+    SlidingWindows: SlidingWindowAggregate,
+    SessionWindows: SessionAggregate,
+}
 
 
 class _Late:
@@ -145,11 +151,6 @@ class _Late:
     def get_as_of(self, key: Any, time: int) -> Value | None:
         found: Value | None = self._steps[self._name].get_as_of(key, time)
         return found
-
-
-class _WindowOptions(TypedDict):
-    at_close: bool
-    memory: str
 
 
 class Builder:
@@ -407,7 +408,14 @@ class Builder:
         assert node.aggregator is not None
         assert node.subtractor is not None
         if node.kind == "reduce":
-            return TableReduce(name, shared, node.aggregator, node.subtractor)
+            fold, subtract = _fold(node), node.subtractor
+            return TableAggregate(
+                name,
+                shared,
+                fold.initializer,
+                fold.aggregator,
+                lambda _, old, rows: subtract(rows, old),
+            )
         assert node.initializer is not None
         return TableAggregate(name, shared, node.initializer, node.aggregator, node.subtractor)
 
@@ -460,20 +468,16 @@ class Builder:
         return step
 
     def _window_aggregate(self, node: WindowAggregateNode) -> Step:
-        name, shared, fold = node.name, self._shared, _fold(node)
         users = [each.name for each in self._sub.nodes if node.store in each.stores]
-        options: _WindowOptions = {
-            "at_close": node.emit == "close",
-            "memory": window_memory(node.store, users.index(name)),
-        }
-        step: WindowStep
-        match node.windows:
-            case SessionWindows() as windows:
-                step = SessionAggregate(name, shared, fold, windows, **options)
-            case SlidingWindows() as windows:
-                step = SlidingWindowAggregate(name, shared, fold, windows, **options)
-            case windows:
-                step = TimeWindowAggregate(name, shared, fold, windows, **options)
+        kind = _WINDOW_STEPS[type(node.windows)]
+        step: WindowStep[Any] = kind(
+            node.name,
+            self._shared,
+            _fold(node),
+            node.windows,
+            at_close=node.emit == "close",
+            memory=window_memory(node.store, users.index(node.name)),
+        )
         step.attach(self._window_store(step, node))
         self.finishers.append(step.finish)
         return step

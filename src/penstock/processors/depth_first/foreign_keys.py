@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 from penstock.processors.depth_first.record import Record, Shared
-from penstock.processors.depth_first.state import KeyValueState
+from penstock.processors.depth_first.state import KeyValueState, after_prefix
 from penstock.processors.depth_first.steps import Step, View
 from penstock.serdes import Change
 from penstock.serdes.murmur3 import murmur3_128
@@ -195,5 +195,4 @@ class Resolve(Step):
 def subscription_range(foreign: bytes) -> tuple[bytes, bytes | None]:
     """Between which stored keys all lie that refer to a right row of this key."""
     prefix = foreign_prefix(foreign)
-    stripped = prefix.rstrip(b"\xff")
-    return prefix, stripped[:-1] + bytes((stripped[-1] + 1,)) if stripped else None
+    return prefix, after_prefix(prefix)

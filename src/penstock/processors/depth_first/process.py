@@ -8,7 +8,7 @@ from typing import Any
 
 from penstock.errors import TopologyError
 from penstock.processors.depth_first.record import Record, Shared
-from penstock.processors.depth_first.state import KeyValueState, TimedState
+from penstock.processors.depth_first.state import KeyValueState, TimedState, after_prefix
 from penstock.processors.depth_first.steps import Step
 from penstock.processors.depth_first.versioned import UserVersionedStore
 from penstock.serdes import Serde
@@ -285,9 +285,7 @@ class UserKeyValueStore:
 
     def prefix_scan(self, prefix: bytes) -> Iterator[tuple[Any, Any]]:
         """The entries whose key's bytes begin so."""
-        stripped = prefix.rstrip(b"\xff")
-        last = stripped[:-1] + bytes((stripped[-1] + 1,)) if stripped else None
-        return self._entries(prefix, last)
+        return self._entries(prefix, after_prefix(prefix))
 
     def _entries(self, first: bytes | None, last: bytes | None) -> Iterator[tuple[Any, Any]]:
         for key, stored in list(self._state.range(first, last)):

@@ -7,10 +7,22 @@ from collections import Counter
 from collections.abc import Mapping
 from typing import Any, NamedTuple, Protocol
 
+import pyarrow as pa
+
 from penstock.errors import UserFunctionError
 from penstock.serdes import Serde
 
 Headers = tuple[tuple[str, bytes | None], ...]
+
+
+def headers_of(array: pa.ListArray | None, count: int) -> list[Headers]:
+    """Each row's headers, of a column of them."""
+    if array is None:
+        return [()] * count
+    return [
+        () if not row else tuple((each["key"], each["value"]) for each in row)
+        for row in array.to_pylist()
+    ]
 
 
 class Record:

@@ -15,7 +15,14 @@ from penstock.processors.depth_first.building import Builder
 from penstock.processors.depth_first.dead_letters import DeadLetterTopic
 from penstock.processors.depth_first.prefetch import prefetch
 from penstock.processors.depth_first.process import NEVER, Punctuator
-from penstock.processors.depth_first.record import Context, DeadLetter, Headers, Record, Shared
+from penstock.processors.depth_first.record import (
+    Context,
+    DeadLetter,
+    Headers,
+    Record,
+    Shared,
+    headers_of,
+)
 from penstock.processors.depth_first.state import Row
 from penstock.processors.depth_first.steps import Step
 from penstock.processors.inputs import before, joined, unprocessed
@@ -226,7 +233,7 @@ class RecordRun:
         topic, partition = name
         keys, values = batch.keys.objects(), batch.values.objects()
         timestamps, offsets = batch.timestamps.tolist(), batch.offsets.tolist()
-        headers = _headers(batch.headers, len(offsets))
+        headers = headers_of(batch.headers, len(offsets))
         for row, offset in enumerate(offsets):
             record = Record(keys[row], values[row], timestamps[row], headers[row])
             yield step, record, Context(topic, partition, offset, timestamps[row], headers[row])
@@ -249,16 +256,7 @@ def _context(name: Input, chunks: list[Records], offset: int) -> Context:
     whole = joined(chunks)
     row = int(np.searchsorted(whole.offsets, offset))
     headers = None if whole.headers is None else whole.headers.slice(row, 1)
-    return Context(*name, offset, int(whole.timestamps[row]), _headers(headers, 1)[0])
-
-
-def _headers(array: pa.ListArray | None, count: int) -> list[Headers]:
-    if array is None:
-        return [()] * count
-    return [
-        () if not row else tuple((each["key"], each["value"]) for each in row)
-        for row in array.to_pylist()
-    ]
+    return Context(*name, offset, int(whole.timestamps[row]), headers_of(headers, 1)[0])
 
 
 def _changes(rows: list[Row], stores: list[str]) -> pa.RecordBatch:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_left, insort
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
 
 import pyarrow as pa
@@ -39,6 +39,16 @@ def as_stored(data: bytes | None) -> Stored | None:
     return Stored(data[TIME_BYTES:], int.from_bytes(data[:TIME_BYTES], "big", signed=True))
 
 
+def after_prefix(prefix: bytes) -> bytes | None:
+    """The first key behind all that begin with a prefix; None if there can be none.
+
+    >>> after_prefix(b"ab"), after_prefix(b"a\\xff"), after_prefix(b"\\xff")
+    (b'ac', b'b', None)
+    """
+    stripped = prefix.rstrip(b"\xff")
+    return stripped[:-1] + bytes((stripped[-1] + 1,)) if stripped else None
+
+
 class KeyValueState:
     """A key-value store; an absent key that was read once is known to be absent."""
 
@@ -48,6 +58,8 @@ class KeyValueState:
         self._rows = rows
         self._known: dict[bytes, Stored | None] = {}
         self._written: set[bytes] = set()
+        self._written_in_order: list[bytes] | None = None
+        """Kept from the first question for a range on."""
         self._ranges: dict[
             tuple[bytes | None, bytes | None], list[tuple[bytes, Stored | None]]
         ] = {}
@@ -70,7 +82,10 @@ class KeyValueState:
     def put(self, key: bytes, value: bytes | None, timestamp: int) -> None:
         """Set or delete a key, for readers only; `log` writes it."""
         self._known[key] = None if value is None else Stored(value, timestamp)
-        self._written.add(key)
+        if key not in self._written:
+            self._written.add(key)
+            if self._written_in_order is not None:
+                insort(self._written_in_order, key)
 
     def log(self, key: bytes, value: bytes | None, timestamp: int) -> None:
         """Write to the changelog and to the store."""
@@ -91,15 +106,18 @@ class KeyValueState:
         """The entries with lower <= key < upper, by key."""
         self.prefetch_ranges([(lower, upper)])
         entries = dict(self._ranges[lower, upper])
-        entries.update(
-            (key, self._known[key])
-            for key in self._written
-            if (lower is None or lower <= key) and (upper is None or key < upper)
-        )
+        entries.update((key, self._known[key]) for key in self._written_between(lower, upper))
         for key in sorted(entries):
             stored = entries[key]
             if stored is not None:
                 yield key, stored
+
+    def _written_between(self, lower: bytes | None, upper: bytes | None) -> list[bytes]:
+        if self._written_in_order is None:
+            self._written_in_order = sorted(self._written)
+        order = self._written_in_order
+        first = 0 if lower is None else bisect_left(order, lower)
+        return order[first : len(order) if upper is None else bisect_left(order, upper)]
 
 
 class _KeyRows:
@@ -132,6 +150,35 @@ class _KeyRows:
         return found
 
 
+_TimedRow = tuple[bytes, int, int, Stored | None]
+"""A key, two numbers, and what is stored there."""
+
+
+class _Timeline:
+    """All keys' entries in order of time, up to a time."""
+
+    def __init__(self, rows: Mapping[tuple[Any, ...], _TimedRow], until: int) -> None:
+        self._rows = dict(rows)
+        self._order = sorted(rows)
+        self.until = until
+
+    def set(self, place: tuple[Any, ...], row: _TimedRow) -> None:
+        """Know an entry, or that there is none."""
+        if place not in self._rows:
+            insort(self._order, place)
+        self._rows[place] = row
+
+    def between(self, first: int, last: int) -> list[tuple[bytes, int, int, Stored]]:
+        """The entries of first..last; a place begins with its time."""
+        lower, upper = bisect_left(self._order, (first,)), bisect_left(self._order, (last + 1,))
+        found = []
+        for place in self._order[lower:upper]:
+            key, time, second, stored = self._rows[place]
+            if stored is not None:
+                found.append((key, time, second, stored))
+        return found
+
+
 class TimedState:
     """What window and session stores have in common: entries of a key, ordered by two numbers."""
 
@@ -144,8 +191,7 @@ class TimedState:
         self._alive = spec.alive_ms
         self._segment = spec.segment_ms
         self._keys: dict[bytes, _KeyRows] = {}
-        self._times: dict[tuple[int, bytes, int], Stored | None] | None = None
-        self._times_until = -FAR
+        self._timeline: _Timeline | None = None
         self.stream_time = -1
 
     def store_key(self, key: bytes, first: int, second: int) -> bytes:
@@ -209,8 +255,8 @@ class TimedState:
             return False
         stored = None if value is None else Stored(value, timestamp)
         self._of(key).set((first, second), stored)
-        if self._times is not None:
-            self._times[first, key, second] = stored
+        if self._timeline is not None:
+            self._timeline.set(self.place(key, first, second), (key, first, second, stored))
         return True
 
     def log(self, key: bytes, value: bytes | None, timestamp: int) -> None:
@@ -223,16 +269,9 @@ class TimedState:
         `until` is the latest time that this slice may ask for, so that it is read only once.
         """
         first = max(first, self._oldest_time())
-        if self._times is None or self._times_until < last:
-            self._read_times(first, max(last, until))
-        assert self._times is not None
-        found = [
-            (key, time, second, stored)
-            for (time, key, second), stored in self._times.items()
-            if stored is not None and first <= time <= last
-        ]
-        found.sort(key=lambda each: self.place(*each[:3]))
-        return found
+        if self._timeline is None or self._timeline.until < last:
+            self._timeline = self._read_timeline(first, max(last, until))
+        return self._timeline.between(first, last)
 
     def place(self, key: bytes, first: int, second: int) -> tuple[Any, ...]:
         """Where an entry stands among those of all keys, in order of time."""
@@ -242,15 +281,15 @@ class TimedState:
         """The first time that is found by time alone."""
         raise NotImplementedError
 
-    def _read_times(self, first: int, last: int) -> None:
-        times: dict[tuple[int, bytes, int], Stored | None] = {}
+    def _read_timeline(self, first: int, last: int) -> _Timeline:
+        rows: dict[tuple[Any, ...], _TimedRow] = {}
         for data, stored in self._reader.fetch_times(self.store, first, last):
             key, time, second = self.split(data)
-            times[time, key, second] = as_stored(stored)
+            rows[self.place(key, time, second)] = (key, time, second, as_stored(stored))
         for key, known in self._keys.items():
             for (time, second), row in known.rows.items():
-                times[time, key, second] = row
-        self._times, self._times_until = times, last
+                rows[self.place(key, time, second)] = (key, time, second, row)
+        return _Timeline(rows, last)
 
     def _read(self, questions: list[tuple[bytes, int, int]]) -> None:
         answers = self._reader.fetch_many(self.store, questions)

@@ -17,7 +17,6 @@ _CONTEXT = struct.Struct(">qqi")
 _INT = struct.Struct(">i")
 _TIME = struct.Struct(">q")
 _NULL, _AS_PRIOR = -1, -2
-NEVER = 2**63 - 1
 
 
 class Buffered(NamedTuple):

@@ -213,38 +213,6 @@ class TableAggregate(StoredStep):
         self.table.put(record, aggregate, timestamp, old=old)
 
 
-class TableReduce(StoredStep):
-    """As `TableAggregate`, with a group's first row as its start."""
-
-    def __init__(
-        self,
-        name: str,
-        shared: Shared,
-        adder: Callable[[Any, Any], Any],
-        subtractor: Callable[[Any, Any], Any],
-    ) -> None:
-        super().__init__(name, shared)
-        self._adder = adder
-        self._subtractor = subtractor
-
-    def process(self, record: Record) -> None:
-        change: Change = record.value
-        before = self.table.get(record.key)
-        old = None if before is None else before.value
-        aggregate, timestamp = old, record.timestamp
-        if change.old is not None and before is not None:
-            aggregate = self.call(self._subtractor, old, change.old)
-            timestamp = max(timestamp, before.timestamp)
-        if change.new is not None:
-            if aggregate is None:
-                aggregate = change.new
-            else:
-                aggregate = self.call(self._adder, aggregate, change.new)
-                if before is not None:
-                    timestamp = max(timestamp, before.timestamp)
-        self.table.put(record, aggregate, timestamp, old=old)
-
-
 class TableTransform(Step):
     """Turns a table's values into others, row by row; may keep the result in a store."""
 

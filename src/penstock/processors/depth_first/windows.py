@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any, Generic, NamedTuple, TypeVar
 
 from penstock.processors.depth_first.record import Record, Shared
 from penstock.processors.depth_first.state import FAR
@@ -17,6 +17,8 @@ from penstock.topology import (
     TimeWindows,
     WindowAggregateNode,
 )
+
+W = TypeVar("W", bound=TimeWindows | SlidingWindows | SessionWindows)
 
 
 class Fold(NamedTuple):
@@ -50,7 +52,7 @@ def _closed_key(memory: str) -> str:
     return f"{memory}:closed"
 
 
-class WindowStep(Step):
+class WindowStep(Step, Generic[W]):
     """What all windowed aggregations share: stream time, lateness, results at the close.
 
     `memory` is the name under which a step finds again what it left: its store's, which stays when
@@ -60,11 +62,12 @@ class WindowStep(Step):
     store: WindowStore
 
     def __init__(
-        self, name: str, shared: Shared, fold: Fold, *, at_close: bool, memory: str
+        self, name: str, shared: Shared, fold: Fold, windows: W, *, at_close: bool, memory: str
     ) -> None:
         super().__init__(name, shared)
         self._memory = memory
         self.fold = fold
+        self.windows = windows
         self._emits_at_close = at_close
         self.stream_time = shared.recall(f"{memory}:stream-time", -1)
         self._last_close = shared.recall(_closed_key(memory), -1)
@@ -122,31 +125,18 @@ class WindowStep(Step):
         return None if self._last_close < 0 else self._last_close
 
 
-class TimeWindowAggregate(WindowStep):
+class TimeWindowAggregate(WindowStep[TimeWindows]):
     """Windows of one size, tumbling or hopping."""
-
-    def __init__(
-        self,
-        name: str,
-        shared: Shared,
-        fold: Fold,
-        windows: TimeWindows,
-        *,
-        at_close: bool,
-        memory: str,
-    ) -> None:
-        super().__init__(name, shared, fold, at_close=at_close, memory=memory)
-        self._windows = windows
 
     def process(self, record: Record) -> None:
         if record.key is None:
             self.shared.drop("null_key")
             return
         self.stream_time = max(self.stream_time, record.timestamp)
-        close_time = self.stream_time - self._windows.grace_ms
+        close_time = self.stream_time - self.windows.grace_ms
         key = self.store.key(record.key)
-        for start in self._windows.starts(record.timestamp):
-            window = Window(start, start + self._windows.size_ms)
+        for start in self.windows.starts(record.timestamp):
+            window = Window(start, start + self.windows.size_ms)
             if window.end > close_time:
                 self.update(record, key, window, self.store.get(key, window))
             else:
@@ -155,7 +145,7 @@ class TimeWindowAggregate(WindowStep):
             self._emit(record, close_time)
 
     def _emit(self, record: Record, close_time: int) -> None:
-        size, last = self._windows.size_ms, self.last_close
+        size, last = self.windows.size_ms, self.last_close
         upper = close_time - size
         if upper < 0:
             return
@@ -165,41 +155,28 @@ class TimeWindowAggregate(WindowStep):
         self.emit_closed(record, close_time, lower, upper)
 
     def _same_windows(self, one: int, other: int) -> bool:
-        return list(self._windows.starts(one)) == list(self._windows.starts(other))
+        return list(self.windows.starts(one)) == list(self.windows.starts(other))
 
 
-class SlidingWindowAggregate(WindowStep):
+class SlidingWindowAggregate(WindowStep[SlidingWindows]):
     """A window for each set of records that lie close enough together.
 
     A record ends one window, and begins one just after itself; each exists once a record is in it.
     """
 
-    def __init__(
-        self,
-        name: str,
-        shared: Shared,
-        fold: Fold,
-        windows: SlidingWindows,
-        *,
-        at_close: bool,
-        memory: str,
-    ) -> None:
-        super().__init__(name, shared, fold, at_close=at_close, memory=memory)
-        self._difference = windows.difference_ms
-        self._grace = windows.grace_ms
-        self._close_time = 0
+    _close_time = 0
 
     def process(self, record: Record) -> None:
         if record.key is None or record.value is None:
             self.shared.drop("null_key" if record.key is None else "null_value")
             return
         self.stream_time = max(self.stream_time, record.timestamp)
-        self._close_time = close_time = self.stream_time - self._grace
-        if record.timestamp + 1 + self._difference <= close_time:
+        self._close_time = close_time = self.stream_time - self.windows.grace_ms
+        if record.timestamp + 1 + self.windows.difference_ms <= close_time:
             self.drop_late()
             return
         key = self.store.key(record.key)
-        if record.timestamp < self._difference:
+        if record.timestamp < self.windows.difference_ms:
             self._process_early(record, key)
         else:
             self._process(record, key)
@@ -207,7 +184,7 @@ class SlidingWindowAggregate(WindowStep):
             self._emit(record, close_time)
 
     def _process(self, record: Record, key: bytes) -> None:
-        time, difference = record.timestamp, self._difference
+        time, difference = record.timestamp, self.windows.difference_ms
         around = self.store.windows(key, max(0, time - 2 * difference), time + 1)
         starts = {window.start for window, _ in around}
         left: Value | None = None
@@ -259,7 +236,7 @@ class SlidingWindowAggregate(WindowStep):
         if time + 1 not in starts:
             self._begin_own(record, key, right)
         if first is None:
-            self._update(record, key, Window(0, self._difference), None)
+            self._update(record, key, Window(0, self.windows.difference_ms), None)
         else:
             if previous is not None and previous + 1 not in starts:
                 self._update(record, key, self._window(previous + 1), None)
@@ -268,7 +245,7 @@ class SlidingWindowAggregate(WindowStep):
     def _begin_after(self, record: Record, key: bytes, previous: int, starts: set[int]) -> None:
         """Make the window that the record before begins, if this one is the first in it."""
         start = previous + 1
-        if start not in starts and start + self._difference >= record.timestamp:
+        if start not in starts and start + self.windows.difference_ms >= record.timestamp:
             self._update(record, key, self._window(start), None)
 
     def _begin_own(self, record: Record, key: bytes, later: Value | None) -> None:
@@ -284,39 +261,26 @@ class SlidingWindowAggregate(WindowStep):
             self.drop_late()
 
     def _window(self, start: int) -> Window:
-        return Window(start, start + self._difference)
+        return Window(start, start + self.windows.difference_ms)
 
     def _emit(self, record: Record, close_time: int) -> None:
-        upper = close_time - self._difference - 1
+        upper = close_time - self.windows.difference_ms - 1
         last = self.last_close
         if upper >= 0:
-            lower = 0 if last is None else max(0, last - self._difference)
+            lower = 0 if last is None else max(0, last - self.windows.difference_ms)
             self.emit_closed(record, close_time, lower, upper)
 
 
-class SessionAggregate(WindowStep):
+class SessionAggregate(WindowStep[SessionWindows]):
     """Sessions: records of a key with no longer pause between them than the gap."""
-
-    def __init__(
-        self,
-        name: str,
-        shared: Shared,
-        fold: Fold,
-        windows: SessionWindows,
-        *,
-        at_close: bool,
-        memory: str,
-    ) -> None:
-        super().__init__(name, shared, fold, at_close=at_close, memory=memory)
-        self._windows = windows
 
     def process(self, record: Record) -> None:
         if record.key is None:
             self.shared.drop("null_key")
             return
-        time, gap = record.timestamp, self._windows.gap_ms
+        time, gap = record.timestamp, self.windows.gap_ms
         self.stream_time = max(self.stream_time, time)
-        close_time = self.stream_time - self._windows.grace_ms - gap
+        close_time = self.stream_time - self.windows.grace_ms - gap
         key = self.store.key(record.key)
         near = [
             (session, value)
