@@ -224,10 +224,13 @@ class _Draft:
 
     def kept(self, *, may: bool = True, often: bool = False) -> dict[str, Any]:
         """A store, which may be a versioned one if its keys are texts."""
-        if not may or self.versions.random() > (0.6 if often else 0.3):
-            return self.store()
-        history = self.versions.choice([5, 20, 60, 200, 10_000]) * self.scale
-        return {**self.store(), "versioned": history}
+        return {**self.store(), **(self.history(often=often) if may else {})}
+
+    def history(self, *, often: bool = False) -> dict[str, int]:
+        """How long a store keeps versions, if it does."""
+        if self.versions.random() > (0.6 if often else 0.3):
+            return {}
+        return {"versioned": self.versions.choice([5, 20, 60, 200, 10_000]) * self.scale}
 
     def flow(self, step: str, **known: Any) -> _Flow:
         """The table that a step gives."""
@@ -331,7 +334,9 @@ class _Draft:
     def row_by_row(self, flow: _Flow, op: str, word: str) -> _Flow:
         if not flow.table or flow.key != "text" or self.versions.random() < 0.7:
             return replace(flow, step=self.add(op, flow, f=word))
-        step = self.add(op, flow, f=word, **self.kept())
+        self.stores += 1
+        kept = {"store": f"store{self.stores}", **self.history()}
+        step = self.add(op, flow, f=word, **kept)
         return replace(flow, step=step, versioned=self.flow(step).versioned)
 
     def flat_values(self, flow: _Flow) -> _Flow:

@@ -3,11 +3,11 @@
 A version is valid from its own time until that of the next one; the latest has no end. In the
 inner store:
 
-    l  key                                    the latest value as it is stored, if it is one
-    d  key                                    the time of the latest version, if it is a deletion
-    s  segment of the end, key's length, key, end      the version's time, 1 and its value, or 0
-    x  segment of the time, key               nothing; says that `d` has this key
-    t                                         the latest time of all that was ever written
+    d  key                                         the latest version, if it is a value
+    n  key                                         its time, if it is a deletion
+    s  segment of the end, key's length, key, end  a version's time, then 1 and its value, or 0
+    x  segment of the time, key                    nothing; says that `n` may have this key
+    t                                              the latest time of all that was ever written
 
 The latest values are together and are read in bulk. All others lie in the segment (end //
 segment_ms) of their *end*, so that all of a segment can go when its time is past the retention:
@@ -33,12 +33,11 @@ from penstock.stores.contract import (
     stored_value,
     version_key,
 )
-from penstock.stores.layered import PAGE_ENTRIES, LayeredStore, entries_between
+from penstock.stores.layered import PAGE_ENTRIES, DataStore, entries_between
 
 _LONG = struct.Struct(">q")
 _INT = struct.Struct(">I")
-_LATEST, _LATEST_END = b"l", b"m"
-_DELETED = b"d"
+_DELETED = b"n"
 _SEGMENT = b"s"
 _DELETIONS = b"x"
 _TIME = b"t"
@@ -58,7 +57,7 @@ class _Version(NamedTuple):
 _Search = Callable[[bytes, int, int], Iterator[tuple[int, _Version]]]
 
 
-class VersionsStore(LayeredStore):
+class VersionsStore(DataStore):
     """Versions in a store of bytes, by the keys and the times that they have in the changelog.
 
     >>> from penstock.stores.memory import MemoryStore
@@ -83,16 +82,6 @@ class VersionsStore(LayeredStore):
         """The latest time of all that was ever written; -1 if nothing was."""
         return self._time
 
-    def get_many(self, keys: Sequence[bytes]) -> list[bytes | None]:
-        return self._inner.get_many([_LATEST + key for key in keys])
-
-    def range(
-        self, lower: bytes | None = None, upper: bytes | None = None, *, limit: int
-    ) -> list[Entry]:
-        end = _LATEST_END if upper is None else _LATEST + upper
-        found = self._inner.range(_LATEST + (lower or b""), end, limit=limit)
-        return [(key[len(_LATEST) :], value) for key, value in found]
-
     def all(self, *, page_size: int = PAGE_ENTRIES) -> Iterator[Entry]:
         return pages(self, page_size)
 
@@ -106,7 +95,7 @@ class VersionsStore(LayeredStore):
         if latest is None:
             return
         if latest.time > first:
-            for _, version in self._ended(key, first, latest.time):
+            for _, version in self._ended(key, max(first, NEVER), latest.time):
                 if version.time > last:
                     return
                 yield _entry(key, version)
@@ -114,13 +103,15 @@ class VersionsStore(LayeredStore):
             yield _entry(key, latest)
 
     def apply(self, changes: Iterable[Change], *, offset: int | None) -> None:
-        versions = []
+        versions, time = [], self._time
         for name, value in changes:
-            key, time = split_version_key(name)
-            bare = None if value is None else split_stored_value(value)[1]
-            versions.append((key, _Version(time, bare)))
-        time = max((version.time for _, version in versions), default=NEVER)
-        time = max(time, self._time)
+            key, since = split_version_key(name)
+            # What is past the history was never accepted; or the store holds more than its offset
+            # says, and this for long: the key may since have been deleted and forgotten.
+            if since >= time - self._retention_ms:
+                bare = None if value is None else split_stored_value(value)[1]
+                versions.append((key, _Version(since, bare)))
+                time = max(time, since)
         first = self._first_segment(time)
         if first > self._first_segment(self._time):
             self._expire(first)
@@ -154,7 +145,7 @@ class VersionsStore(LayeredStore):
             if last.value is None:
                 rows += self._deletion_rows(key, last.time, first_segment)
                 continue
-            rows.append((_LATEST + key, stored_value(last.time, last.value)))
+            rows.append((self.data_key(key), stored_value(last.time, last.value)))
             if key in deleted:
                 rows.append((_DELETED + key, None))
         return rows
@@ -163,17 +154,17 @@ class VersionsStore(LayeredStore):
         segment = time // self._segment_ms
         if segment < first_segment:
             # A deletion that nobody can ask for any more is as good as none.
-            return [(_LATEST + key, None), (_DELETED + key, None)]
+            return [(self.data_key(key), None), (_DELETED + key, None)]
         return [
             (_DELETIONS + _LONG.pack(segment) + key, b""),
             (_DELETED + key, _LONG.pack(time)),
-            (_LATEST + key, None),
+            (self.data_key(key), None),
         ]
 
     def _latest_of(self, keys: Sequence[bytes]) -> list[_Version | None]:
         """Each key's latest version, which may be a deletion."""
         count = len(keys)
-        names = [_LATEST + key for key in keys] + [_DELETED + key for key in keys]
+        names = [self.data_key(key) for key in keys] + [_DELETED + key for key in keys]
         found = self._inner.get_many(names)
         result: list[_Version | None] = []
         for value, deleted in zip(found[:count], found[count:], strict=True):
