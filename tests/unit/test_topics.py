@@ -57,6 +57,22 @@ def test_a_changelog_of_windows_forgets_a_day_after_its_store() -> None:
     assert "has retention.ms=604800, less than 90000000" in problem.message
 
 
+def test_a_changelog_of_versions_is_compacted_a_day_after_its_history() -> None:
+    spec = changelog_topic("clinic", "prices", partitions=4, history_ms=3_600_000)
+    assert spec.config == {
+        "cleanup.policy": "compact",
+        "message.timestamp.type": "CreateTime",
+        "min.compaction.lag.ms": "90000000",
+    }
+    own = {"min.compaction.lag.ms": "5"}
+    chosen = changelog_topic("clinic", "prices", partitions=4, history_ms=3_600_000, config=own)
+    assert chosen.config["min.compaction.lag.ms"] == "5"
+    assert plan_topics([spec], existing(spec)) == TopicPlan()
+    plan = plan_topics([spec], existing(spec, config={"min.compaction.lag.ms": "0"}))
+    (problem,) = plan.problems
+    assert "has min.compaction.lag.ms=0, less than 90000000" in problem.message
+
+
 def test_settings_of_a_changelog_replace_the_usual_ones() -> None:
     asked = {"segment.bytes": "536870912", "retention.ms": "1"}
     plain = changelog_topic("clinic", "counts", partitions=4, config=asked)
