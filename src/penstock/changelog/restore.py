@@ -21,7 +21,7 @@ from penstock.changelog.kafka_failures import kafka_error, unreachable
 from penstock.changelog.reading import is_out_of_range, never, position_after, read_timeout
 from penstock.errors import ChangelogError, StateForeignError, StoreDamagedError
 from penstock.observability.crash_points import crash_point
-from penstock.stores.contract import KeyValueStore, StoreIdentity, VersionedStore
+from penstock.stores.contract import Change, KeyValueStore, StoreIdentity, VersionedStore
 
 BATCH_RECORDS = 5_000
 SILENCE_MAX = timedelta(seconds=60)
@@ -208,7 +208,7 @@ def recreated(topic: str, detail: str) -> ChangelogError:
 class _Batch:
     """What one fetch gave; `position` is None if it gave neither records nor an end."""
 
-    changes: dict[bytes, bytes | None]
+    changes: list[Change]
     records: int
     last_offset: int | None
     position: int | None
@@ -219,9 +219,9 @@ def _apply(
     store: KeyValueStore, batch: _Batch, progress: RestoreProgress, until: int
 ) -> RestoreProgress:
     if batch.changes:
-        store.apply(batch.changes.items(), offset=batch.last_offset)
+        store.apply(batch.changes, offset=batch.last_offset)
         crash_point("restore.mid_batch")
-    size = sum(map(len, batch.changes)) + sum(len(v) for v in batch.changes.values() if v)
+    size = sum(len(key) + len(value or b"") for key, value in batch.changes)
     return RestoreProgress(
         restored=progress.restored + batch.records,
         remaining=max(0, until - (batch.position or 0)),
@@ -232,7 +232,7 @@ def _apply(
 def _decode(
     messages: list[Message], topic: str, partition: int, *, versioned: bool = False
 ) -> _Batch:
-    """The last change of each key, or of each version, in these messages, and where they end."""
+    """The last change of each key, or every one of a versioned store, and where they end."""
     records = [message for message in messages if message.error() is None]
     ends = [message for message in messages if message.error() is not None]
     truncated = any(is_out_of_range(message) for message in ends)
@@ -240,18 +240,19 @@ def _decode(
         ends = []
     # Reading an end may raise: nothing of the batch is applied then.
     positions = [position_after(message) for message in (*records[-1:], *ends)]
-    changes: dict[bytes, bytes | None] = {}
+    last: dict[bytes, bytes | None] = {}
+    changes: list[Change] = []
     pack = _TIMESTAMP.pack
     for message in records:
         value, key = message.value(), message.key()
         stored = None if value is None else pack(message.timestamp()[1]) + value
+        last[key] = stored  # type: ignore[index]  # a missing key is refused below
         if versioned and key is not None:
-            key += pack(message.timestamp()[1])
-        changes[key] = stored  # type: ignore[index]  # a missing key is refused below
-    if None in changes:
+            changes.append((key + pack(message.timestamp()[1]), stored))
+    if None in last:
         raise _keyless(topic, partition, next(m.offset() for m in records if m.key() is None))
     return _Batch(
-        changes,
+        changes if versioned else list(last.items()),
         records=len(records),
         last_offset=records[-1].offset() if records else None,
         position=max(positions, default=None),

@@ -44,6 +44,11 @@ Entry = tuple[bytes, bytes]
 """A key as in the changelog, and the stored bytes: 8 bytes of big-endian timestamp, the value."""
 
 
+GAP = b"\x00"
+"""Of a versioned store: an entry that is shorter than a timestamp says that the key was deleted;
+this one, that it was until a value came and not by a record of its own."""
+
+
 class StateReader(Protocol):
     """Reads a task's stores as they were when the slice began."""
 

@@ -20,6 +20,8 @@ Entry = tuple[bytes, bytes]
 """A key and its stored value."""
 NOTHING = b""
 """In a versioned store the stored value of a time from which on a key was nothing."""
+GAP = b"\x00"
+"""As `NOTHING`, where that was the latest version until a value came after it."""
 
 _TIMESTAMP = struct.Struct(">q")
 TIMESTAMP_BYTES = _TIMESTAMP.size
@@ -140,7 +142,8 @@ class VersionedStore(KeyValueStore, Protocol):
         """What exactly that key was between first and last, in order of time.
 
         The first is the version that was valid at `first`, if any; each comes under its version's
-        key, and `NOTHING` stands for a deletion.
+        key, and `NOTHING` or `GAP` stands for a deletion. A deletion and then a value of the same
+        time, the latest, come both.
         """
         ...
 

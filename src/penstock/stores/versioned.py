@@ -5,13 +5,18 @@ inner store:
 
     d  key                                         the latest version, if it is a value
     n  key                                         its time, if it is a deletion
-    s  segment of the end, key's length, key, end  a version's time, then 1 and its value, or 0
+    s  segment of the end, key's length, key, end  a version's time, then 1 and its value, or 0 or 2
     x  segment of the time, key                    nothing; says that `n` may have this key
     t                                              the latest time of all that was ever written
 
 The latest values are together and are read in bulk. All others lie in the segment (end //
 segment_ms) of their *end*, so that all of a segment can go when its time is past the retention:
 who asks then for what was valid before it has asked too late.
+
+Kafka Streams keeps no record of a deletion that has the very time of the latest value, unless a
+version is known to end then: the key becomes what it was before it had the value. Whoever adds to
+that key later gets other answers than if it were known, so it is done here too. A deletion that was
+the latest is a *gap* (2) when a value comes after it, and no version that ends.
 """
 
 from __future__ import annotations
@@ -23,6 +28,7 @@ from itertools import islice
 from typing import NamedTuple
 
 from penstock.stores.contract import (
+    GAP,
     NOTHING,
     ByteStore,
     Change,
@@ -41,7 +47,7 @@ _DELETED = b"n"
 _SEGMENT = b"s"
 _DELETIONS = b"x"
 _TIME = b"t"
-_IS_VALUE, _IS_DELETION = b"\x01", b"\x00"
+_IS_VALUE, _IS_DELETION, _IS_GAP = b"\x01", b"\x00", b"\x02"
 _FLAG_AT = _LONG.size
 NEVER = -1
 """The latest time of a store into which nothing was written."""
@@ -52,6 +58,7 @@ class _Version(NamedTuple):
 
     time: int
     value: bytes | None
+    gap: bool = False
 
 
 _Search = Callable[[bytes, int, int], Iterator[tuple[int, _Version]]]
@@ -95,10 +102,11 @@ class VersionsStore(DataStore):
         if latest is None:
             return
         if latest.time > first:
-            for _, version in self._ended(key, max(first, NEVER), latest.time):
+            for end, version in self._ended(key, max(first, NEVER), latest.time):
                 if version.time > last:
                     return
-                yield _entry(key, version)
+                if version.time < end or end == latest.time:
+                    yield _entry(key, version)
         if latest.time <= last:
             yield _entry(key, latest)
 
@@ -132,16 +140,12 @@ class VersionsStore(DataStore):
         deleted = {key for key, last in latest.items() if last is not None and last.value is None}
         ended = _Ended(self._ended, first_segment, self._segment_ms)
         for key, version in versions:
-            present = latest[key]
-            if present is not None and version.time < present.time:
-                ended.insert(key, version, present.time)
-                continue
-            if present is not None and version.time > present.time:
-                ended.add(key, present, version.time)
-            latest[key] = version
+            latest[key] = ended.put(key, version, latest[key])
         rows: list[Change] = list(ended.rows.items())
         for key, last in latest.items():
-            assert last is not None
+            if last is None:
+                rows += [(self.data_key(key), None), (_DELETED + key, None)]
+                continue
             if last.value is None:
                 rows += self._deletion_rows(key, last.time, first_segment)
                 continue
@@ -211,46 +215,90 @@ class _Ended:
     """The versions with an end that a batch of changes makes, laid over those that are stored."""
 
     def __init__(self, stored: _Search, first_segment: int, segment_ms: int) -> None:
-        self.rows: dict[bytes, bytes] = {}
+        self.rows: dict[bytes, bytes | None] = {}
         self._stored = stored
         self._segment_ms = segment_ms
         self._first_segment = first_segment
         self._ends: dict[bytes, list[int]] = {}
 
-    def add(self, key: bytes, version: _Version, end: int) -> None:
+    def put(self, key: bytes, version: _Version, latest: _Version | None) -> _Version | None:
+        """Write a version; returns the latest one after that, None if it is forgotten."""
+        if latest is None:
+            return version
+        if version.time < latest.time:
+            self._insert(key, version, latest.time)
+            return latest
+        if version.time > latest.time:
+            is_gap = latest.value is None and version.value is not None
+            self._add(key, latest._replace(gap=is_gap), version.time)
+        elif (version.value is None) != (latest.value is None):
+            return self._replace(key, version)
+        return version
+
+    def _replace(self, key: bytes, version: _Version) -> _Version | None:
+        """A value takes the place of a deletion of the same time, or the other way round."""
+        before = self._ending_at(key, version.time)
+        if version.value is not None:
+            if before is None:
+                # That there was a deletion stays known.
+                self._add(key, _Version(version.time, None), version.time)
+            return version
+        if before is None:
+            return None
+        if before.gap:
+            self._remove(key, version.time)
+            return _Version(before.time, None)
+        return version
+
+    def _add(self, key: bytes, version: _Version, end: int) -> None:
         """Write a version that ends, unless nobody can ask for it any more."""
-        segment = end // self._segment_ms
-        if segment < self._first_segment:
+        if end // self._segment_ms < self._first_segment:
             return
-        ends = self._ends.setdefault(key, [])
-        name = _segment_prefix(segment, key) + _LONG.pack(end)
-        if name not in self.rows:
+        ends, name = self._ends.setdefault(key, []), self._name(key, end)
+        if self.rows.get(name) is None:
             insort(ends, end)
         self.rows[name] = _row(version)
 
-    def insert(self, key: bytes, version: _Version, latest: int) -> None:
+    def _remove(self, key: bytes, end: int) -> None:
+        if end in self._ends.get(key, ()):
+            self._ends[key].remove(end)
+        self.rows[self._name(key, end)] = None
+
+    def _name(self, key: bytes, end: int) -> bytes:
+        return _segment_prefix(end // self._segment_ms, key) + _LONG.pack(end)
+
+    def _insert(self, key: bytes, version: _Version, latest: int) -> None:
         """Write a version that is older than the latest: it ends where the next one begins."""
         found = self._ending_after(key, version.time, latest)
         if found is None:
-            self.add(key, version, latest)
+            self._add(key, version, latest)
             return
         end, present = found
         if present.time > version.time:
-            self.add(key, version, present.time)
+            self._add(key, version, present.time)
             return
         if present.time < version.time:
-            self.add(key, present, version.time)
-        self.add(key, version, end)
+            self._add(key, present, version.time)
+        self._add(key, version, end)
+
+    def _ending_at(self, key: bytes, end: int) -> _Version | None:
+        """The version that ends at a time."""
+        found = self._ending_after(key, end - 1, end)
+        return None if found is None else found[1]
 
     def _ending_after(self, key: bytes, time: int, latest: int) -> tuple[int, _Version] | None:
         """The version that was valid at a time, or else the next one, with its end."""
-        stored = next(self._stored(key, time, latest), None)
+        found = self._stored(key, time, latest)
+        # What was removed here is still there.
+        there = (each for each in found if self.rows.get(self._name(key, each[0]), b"") is not None)
+        stored = next(there, None)
         ends = self._ends.get(key, ())
         at = bisect_right(ends, time)
         if at == len(ends) or (stored is not None and stored[0] < ends[at]):
             return stored
-        name = _segment_prefix(ends[at] // self._segment_ms, key) + _LONG.pack(ends[at])
-        return ends[at], _version(self.rows[name])
+        row = self.rows[self._name(key, ends[at])]
+        assert row is not None
+        return ends[at], _version(row)
 
 
 def _segment_prefix(segment: int, key: bytes) -> bytes:
@@ -260,16 +308,18 @@ def _segment_prefix(segment: int, key: bytes) -> bytes:
 
 def _row(version: _Version) -> bytes:
     if version.value is None:
-        return _LONG.pack(version.time) + _IS_DELETION
+        return _LONG.pack(version.time) + (_IS_GAP if version.gap else _IS_DELETION)
     return _LONG.pack(version.time) + _IS_VALUE + version.value
 
 
 def _version(row: bytes) -> _Version:
     (time,) = _LONG.unpack_from(row)
-    is_value = row[_FLAG_AT : _FLAG_AT + 1] == _IS_VALUE
-    return _Version(time, row[_FLAG_AT + 1 :] if is_value else None)
+    flag = row[_FLAG_AT : _FLAG_AT + 1]
+    return _Version(time, row[_FLAG_AT + 1 :] if flag == _IS_VALUE else None, flag == _IS_GAP)
 
 
 def _entry(key: bytes, version: _Version) -> Entry:
-    value = NOTHING if version.value is None else stored_value(version.time, version.value)
+    value = GAP if version.gap else NOTHING
+    if version.value is not None:
+        value = stored_value(version.time, version.value)
     return version_key(key, version.time), value

@@ -19,7 +19,9 @@ from penstock.serdes.windowed import (
     window_end,
     window_key,
 )
-from penstock.stores.contract import NOTHING, split_stored_value, split_version_key
+from penstock.stores.contract import split_version_key
+from penstock.stores.memory import MemoryStore
+from penstock.stores.versioned import VersionsStore
 from penstock.topology import StoreSpec, VersionedRecord
 
 K = TypeVar("K")
@@ -33,10 +35,21 @@ class DriverState:
     def __init__(self, specs: Mapping[str, StoreSpec]) -> None:
         self._specs = specs
         self._stores: dict[str, dict[bytes, bytes]] = {}
+        self._versions: dict[str, VersionsStore] = {}
 
     def of(self, store: str) -> dict[bytes, bytes]:
         """One store's bytes."""
         return self._stores.setdefault(store, {})
+
+    def versions(self, store: str) -> VersionsStore:
+        """A versioned store, which is what an instance has, in memory."""
+        if store not in self._versions:
+            spec = self._specs[store]
+            assert spec.retention_ms is not None
+            self._versions[store] = VersionsStore(
+                MemoryStore(store), retention_ms=spec.retention_ms, segment_ms=spec.segment_ms
+            )
+        return self._versions[store]
 
     def get_many(self, store: str, keys: pa.BinaryArray) -> pa.BinaryArray:
         """Each key's stored bytes, null if absent."""
@@ -49,7 +62,7 @@ class DriverState:
         """For each (key, first, last): that key's windows of those times."""
         spec = self._specs[store]
         if spec.kind == "versioned":
-            return [versions_between(self.of(store), *each) for each in questions]
+            return [list(self.versions(store).versions(*each)) for each in questions]
         tail = SESSION_TAIL_BYTES if spec.kind == "session" else WINDOW_TAIL_BYTES
         by_key: dict[bytes, list[Entry]] = {}
         for entry in self._sorted(store):
@@ -83,7 +96,8 @@ class DriverState:
             held, value = self.of(change["store"]), change["value"]
             time = change["timestamp"].to_bytes(TIMESTAMP_BYTES, "big", signed=True)
             if self._specs[change["store"]].kind == "versioned":
-                held[change["key"] + time] = NOTHING if value is None else time + value
+                stored = None if value is None else time + value
+                self.versions(change["store"]).apply([(change["key"] + time, stored)], offset=None)
             elif value is None:
                 held.pop(change["key"], None)
             else:
@@ -91,13 +105,6 @@ class DriverState:
 
     def _sorted(self, store: str) -> list[Entry]:
         return sorted(self.of(store).items())
-
-
-def versions_between(held: Mapping[bytes, bytes], key: bytes, first: int, last: int) -> list[Entry]:
-    """What a key was from first to last, in order of time; `held` has versions of any keys."""
-    own = sorted((n, data) for n, data in held.items() if n[:-TIMESTAMP_BYTES] == key)
-    times = [split_version_key(name)[1] for name, _ in own]
-    return own[max(bisect_right(times, first) - 1, 0) : bisect_right(times, last)]
 
 
 def _time(spec: StoreSpec, entry: Entry) -> int:
@@ -109,28 +116,26 @@ def _time(spec: StoreSpec, entry: Entry) -> int:
     return int.from_bytes(entry[1][-TIMESTAMP_BYTES:], "big", signed=True)
 
 
-def _latest(versions: Mapping[bytes, bytes]) -> dict[bytes, bytes]:
-    """The last version of each key that is not a deletion."""
-    last: dict[bytes, tuple[int, bytes]] = {}
-    for name, data in versions.items():
-        key, time = split_version_key(name)
-        if key not in last or time > last[key][0]:
-            last[key] = time, data
-    return {key: data for key, (_, data) in last.items() if data != NOTHING}
-
-
 class StoreView(Mapping[K, V], Generic[K, V]):
     """A store as a test sees it: a mapping, in the order of the keys' bytes.
 
     Keys of windows and sessions are `Windowed`. Of a versioned store it has the latest values.
     """
 
-    def __init__(self, spec: StoreSpec, held: dict[bytes, bytes], *, alive_from: int) -> None:
+    def __init__(
+        self,
+        spec: StoreSpec,
+        held: dict[bytes, bytes],
+        *,
+        alive_from: int,
+        versions: VersionsStore | None = None,
+    ) -> None:
         self._spec = spec
-        self._held = self._versions = held
+        self._held = held
+        self._versions = versions
         self._alive_from = alive_from
-        if spec.kind == "versioned":
-            self._held = _latest(held)
+        if versions is not None:
+            self._held = dict(versions.all())
         elif spec.kind != "key_value":
             alive = (each for each in held.items() if _time(spec, each) >= alive_from)
             self._held = dict(alive)
@@ -157,15 +162,17 @@ class StoreView(Mapping[K, V], Generic[K, V]):
 
     def as_of(self, key: K, timestamp: int) -> VersionedRecord | None:
         """What a key of a versioned store was at a time; None also if that is past its history."""
-        name = self._keys.serialize(key)
-        found = versions_between(self._versions, name, timestamp, LONG_MAX)
-        is_latest = len(found) == 1
-        valid = [data for key, data in found[:1] if split_version_key(key)[1] <= timestamp]
-        if valid in ([], [NOTHING]) or (timestamp < self._alive_from and not is_latest):
+        assert self._versions is not None
+        found = list(self._versions.versions(self._keys.serialize(key), timestamp, LONG_MAX))
+        times = [split_version_key(name)[1] for name, _ in found]
+        at = bisect_right(times, timestamp) - 1
+        is_last = at == len(found) - 1
+        if at < 0 or len(found[at][1]) < TIMESTAMP_BYTES:
             return None
-        time, value = split_stored_value(valid[0])
-        valid_to = None if is_latest else split_version_key(found[1][0])[1]
-        return VersionedRecord(self._spec.value_serde.deserialize(value), time, valid_to)
+        if timestamp < self._alive_from and not is_last:
+            return None
+        value = self._spec.value_serde.deserialize(found[at][1][TIMESTAMP_BYTES:])
+        return VersionedRecord(value, times[at], None if is_last else times[at + 1])
 
     def _key(self, data: bytes) -> Any:
         if self._spec.kind != "window":

@@ -222,7 +222,8 @@ def join_table(
         versioned=table.history_ms is not None,
     )
     if grace_ms is not None:
-        node = _with_buffer(node, stream, grace_ms)
+        buffer = f"{step if numbered else topic}-Buffer"
+        node = _with_buffer(node, stream, buffer, grace_ms)
     return stream.then(node, value=value)
 
 
@@ -245,9 +246,10 @@ def _checked_grace(grace: timedelta, table: Flow) -> int:
     return grace_ms
 
 
-def _with_buffer(node: StreamTableJoinNode, stream: Flow, grace_ms: int) -> StreamTableJoinNode:
+def _with_buffer(
+    node: StreamTableJoinNode, stream: Flow, buffer: str, grace_ms: int
+) -> StreamTableJoinNode:
     """The join with a store in which records wait."""
-    buffer = f"{node.name}-Buffer"
     where = f"The buffer {buffer!r}"
     raw = BytesSerde()
     stream.draft.add_store(StoreSpec(name=buffer, key_serde=raw, value_serde=raw, caching=False))

@@ -7,9 +7,9 @@ from collections.abc import Iterable
 from typing import Any, NamedTuple
 
 from penstock.processors.depth_first.record import Record, Shared
-from penstock.processors.depth_first.state import FAR, TIME_BYTES, Row, Stored, as_stored
+from penstock.processors.depth_first.state import FAR, TIME_BYTES, Row, Stored
 from penstock.processors.depth_first.steps import Step, Value
-from penstock.processors.records import ScanReader
+from penstock.processors.records import GAP, Entry, ScanReader
 from penstock.serdes import Change
 from penstock.topology import VALID_TO_UNDEFINED, StoreSpec, VersionedRecord
 
@@ -24,26 +24,49 @@ class Version(NamedTuple):
 class _Versions:
     """One key's versions, as far back as they were read: `values[i]` is valid from `times[i]`."""
 
-    __slots__ = ("first", "times", "values")
+    __slots__ = ("first", "follows", "times", "values")
 
     def __init__(self) -> None:
         self.times: list[int] = []
         self.values: list[bytes | None] = []
         self.first = FAR + 1
+        # Whether a version is known to end where the latest value begins; None is not read yet.
+        self.follows: bool | None = None
 
-    def set(self, time: int, value: bytes | None) -> None:
-        """Know what the key was from a time on."""
+    def read(self, first: int, entries: list[Entry]) -> None:
+        """Know what is stored from a time on; what is known already may be newer than that."""
+        times = [int.from_bytes(name[-TIME_BYTES:], "big", signed=True) for name, _ in entries]
+        for time, (_, data) in zip(times, entries, strict=True):
+            if time < self.first:
+                self._set(time, data[TIME_BYTES:] if len(data) >= TIME_BYTES else None)
+        if self.follows is None and times and times[-1] > first:
+            self.follows = len(entries) > 1 and entries[-2][1] != GAP
+        self.first = first
+
+    def is_latest(self, time: int) -> bool:
+        """Whether the latest version is a value of this time."""
+        return bool(self.times) and self.times[-1] == time and self.values[-1] is not None
+
+    def put(self, time: int, value: bytes | None) -> None:
+        """Set what the key was from a time on; `penstock.stores.versioned` says how, and why so."""
+        latest = self.times[-1] if self.times else None
+        if latest is None or time > latest:
+            self.follows = value is None or (latest is not None and self.values[-1] is not None)
+        elif time < latest:
+            if self.times[bisect_right(self.times, time)] == latest:
+                self.follows = True
+        elif value is None and self.values[-1] is not None and not self.follows:
+            del self.times[-1], self.values[-1]
+            return
+        elif value is not None and self.values[-1] is None:
+            self.follows = True
+        self._set(time, value)
+
+    def _set(self, time: int, value: bytes | None) -> None:
         at = bisect_left(self.times, time)
         if at < len(self.times) and self.times[at] == time:
             self.values[at] = value
         else:
-            self.times.insert(at, time)
-            self.values.insert(at, value)
-
-    def add(self, time: int, value: bytes | None) -> None:
-        """Know it, unless this slice has written something else since."""
-        at = bisect_left(self.times, time)
-        if at == len(self.times) or self.times[at] != time:
             self.times.insert(at, time)
             self.values.insert(at, value)
 
@@ -110,7 +133,9 @@ class VersionedState:
             return None
         self._stream_time = max(self._stream_time, time)
         known = self._of(key, time)
-        known.set(time, value)
+        if value is None and known.is_latest(time) and known.follows is None:
+            known = self._of(key, time - 1)
+        known.put(time, value)
         self._rows.append((self.store, key, value, time))
         after = bisect_right(known.times, time)
         return known.times[after] if after < len(known.times) else VALID_TO_UNDEFINED
@@ -130,12 +155,7 @@ class VersionedState:
     def _read(self, missing: list[tuple[bytes, int]]) -> None:
         answers = self._reader.fetch_many(self.store, [(key, time, FAR) for key, time in missing])
         for (key, time), entries in zip(missing, answers, strict=True):
-            known = self._keys.setdefault(key, _Versions())
-            for name, data in entries:
-                stored = as_stored(data or None)
-                since = int.from_bytes(name[-TIME_BYTES:], "big", signed=True)
-                known.add(since, None if stored is None else stored.value)
-            known.first = time
+            self._keys.setdefault(key, _Versions()).read(time, entries)
 
 
 class VersionedTable:
