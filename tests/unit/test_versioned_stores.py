@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import shutil
 import struct
 import tempfile
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Literal
 
@@ -23,6 +25,7 @@ from penstock.stores.contract import (
     stored_value,
     version_key,
 )
+from penstock.stores.layered import LayeredStore
 from penstock.stores.memory import MemoryStore
 from penstock.stores.rocksdb import RocksDBStore
 from penstock.stores.versioned import VersionsStore
@@ -94,6 +97,25 @@ def as_of(store: VersionedStore, key: bytes, time: int) -> tuple[int, bytes] | N
     return since, found[0][1][8:]
 
 
+class CrashError(Exception):
+    """The process ends here."""
+
+
+class Crashing(LayeredStore):
+    """Writes some rows of the first batch in any case, and no more."""
+
+    def __init__(self, inner: ByteStore, written: int) -> None:
+        super().__init__(inner)
+        self._written = written
+
+    def __getattr__(self, name: str) -> object:
+        return getattr(self._inner, name)
+
+    def apply(self, changes: Iterable[Change], *, offset: int | None) -> None:
+        self._inner.apply(list(changes)[: self._written], offset=None)
+        raise CrashError
+
+
 class VersionsAgainstModel(RuleBasedStateMachine):
     """Puts in any order; every answer equals the model's."""
 
@@ -104,7 +126,6 @@ class VersionsAgainstModel(RuleBasedStateMachine):
         self.directory = Path(tempfile.mkdtemp(prefix="penstock-store-"))
         self.memory = MemoryStore("versions")
         self.model = Model()
-        self.log: list[Put] = []
         self.offset: int | None = None
 
     @initialize()
@@ -121,13 +142,17 @@ class VersionsAgainstModel(RuleBasedStateMachine):
         self.offset = self.offset if offset is None else offset
         for put in puts:
             self.model.put(*put)
-        self.log += puts
 
-    @rule(start=st.integers(0, 50))
-    def apply_again(self, start: int) -> None:
-        """As after a crash that left a store with more than its offset says."""
-        for put in self.log[-start:]:
-            self.store.apply([change(put)], offset=None)
+    @rule(puts=PUTS, written=st.integers(0, 60))
+    def apply_after_a_crash(self, puts: list[Put], written: int) -> None:
+        """What a batch wrote before its offset, and then all of it again."""
+        self.store = VersionsStore(
+            Crashing(self.inner, written), retention_ms=RETENTION, segment_ms=SEGMENT
+        )
+        with contextlib.suppress(CrashError):
+            self.store.apply(map(change, puts), offset=1)
+        self.store = VersionsStore(self.inner, retention_ms=RETENTION, segment_ms=SEGMENT)
+        self.apply(puts, moves=False)
 
     @rule(key=KEYS, ago=st.integers(0, RETENTION))
     def read_as_of(self, key: bytes, ago: int) -> None:

@@ -23,7 +23,7 @@ from __future__ import annotations
 
 import struct
 from bisect import bisect_right, insort
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 from typing import NamedTuple
 
@@ -83,6 +83,8 @@ class VersionsStore(DataStore):
         self._segment_ms = segment_ms
         [latest] = inner.get_many([_TIME])
         self._time: int = NEVER if latest is None else _LONG.unpack(latest)[0]
+        # What a crash left behind.
+        self._expire(self._first_segment(self._time))
 
     @property
     def latest_time(self) -> int:
@@ -120,48 +122,51 @@ class VersionsStore(DataStore):
                 bare = None if value is None else split_stored_value(value)[1]
                 versions.append((key, _Version(since, bare)))
                 time = max(time, since)
-        first = self._first_segment(time)
-        if first > self._first_segment(self._time):
-            self._expire(first)
-        rows = self._rows(versions, first)
+        rows, last_rows = self._rows(versions)
+        if last_rows:
+            self._inner.apply(rows, offset=None)
+            rows = last_rows
         if time > self._time:
             rows.append((_TIME, _LONG.pack(time)))
         self._inner.apply(rows, offset=offset)
-        self._time = time
+        before, self._time = self._first_segment(self._time), time
+        # Last of all: what is past with the last version was not yet when the first one came.
+        if self._first_segment(time) > before:
+            self._expire(self._first_segment(time))
 
-    def _rows(self, versions: list[tuple[bytes, _Version]], first_segment: int) -> list[Change]:
+    def _rows(self, versions: list[tuple[bytes, _Version]]) -> tuple[list[Change], list[Change]]:
         """The versions as the inner store has them, what has ended before what has not.
 
         If a crash parts them, the latest is still there to be ended again when the changelog is
-        applied anew.
+        applied anew. Of keys that forgot a deletion the rows come apart: nothing tells that it was
+        applied already, so they must be written with the offset, in one piece.
         """
         keys = list(dict.fromkeys(key for key, _ in versions))
-        latest = dict(zip(keys, self._latest_of(keys), strict=True))
-        deleted = {key for key, last in latest.items() if last is not None and last.value is None}
-        ended = _Ended(self._ended, first_segment, self._segment_ms)
+        before = dict(zip(keys, self._latest_of(keys), strict=True))
+        latest = dict(before)
+        ended = _Ended(self._ended, before, self._segment_ms)
         for key, version in versions:
             latest[key] = ended.put(key, version, latest[key])
-        rows: list[Change] = list(ended.rows.items())
+        rows: list[Change] = []
+        last_rows: list[Change] = []
+        for key, name, row in ended.written:
+            (last_rows if key in ended.forgetful else rows).append((name, row))
         for key, last in latest.items():
-            if last is None:
-                rows += [(self.data_key(key), None), (_DELETED + key, None)]
-                continue
-            if last.value is None:
-                rows += self._deletion_rows(key, last.time, first_segment)
-                continue
-            rows.append((self.data_key(key), stored_value(last.time, last.value)))
-            if key in deleted:
-                rows.append((_DELETED + key, None))
-        return rows
+            if last != before[key]:
+                into = last_rows if key in ended.forgetful else rows
+                into += self._latest_rows(key, last)
+        return rows, last_rows
 
-    def _deletion_rows(self, key: bytes, time: int, first_segment: int) -> list[Change]:
-        segment = time // self._segment_ms
-        if segment < first_segment:
-            # A deletion that nobody can ask for any more is as good as none.
+    def _latest_rows(self, key: bytes, latest: _Version | None) -> list[Change]:
+        if latest is None:
             return [(self.data_key(key), None), (_DELETED + key, None)]
+        if latest.value is not None:
+            stored = stored_value(latest.time, latest.value)
+            return [(self.data_key(key), stored), (_DELETED + key, None)]
+        segment = latest.time // self._segment_ms
         return [
             (_DELETIONS + _LONG.pack(segment) + key, b""),
-            (_DELETED + key, _LONG.pack(time)),
+            (_DELETED + key, _LONG.pack(latest.time)),
             (self.data_key(key), None),
         ]
 
@@ -212,13 +217,22 @@ class VersionsStore(DataStore):
 
 
 class _Ended:
-    """The versions with an end that a batch of changes makes, laid over those that are stored."""
+    """The versions with an end that a batch of changes makes, laid over those that are stored.
 
-    def __init__(self, stored: _Search, first_segment: int, segment_ms: int) -> None:
-        self.rows: dict[bytes, bytes | None] = {}
+    `written` has all rows one after the other, so that after each of them the store is as if the
+    changes had ended there. Stored versions that end after a key's stored latest one are what a
+    crash left of this batch, and count for nothing.
+    """
+
+    def __init__(
+        self, stored: _Search, latest: Mapping[bytes, _Version | None], segment_ms: int
+    ) -> None:
+        self.written: list[tuple[bytes, bytes, bytes | None]] = []
+        self.forgetful: set[bytes] = set()
         self._stored = stored
+        self._latest = latest
         self._segment_ms = segment_ms
-        self._first_segment = first_segment
+        self._rows: dict[bytes, bytes | None] = {}
         self._ends: dict[bytes, list[int]] = {}
 
     def put(self, key: bytes, version: _Version, latest: _Version | None) -> _Version | None:
@@ -243,26 +257,30 @@ class _Ended:
                 # That there was a deletion stays known.
                 self._add(key, _Version(version.time, None), version.time)
             return version
+        if before is not None and not before.gap:
+            return version
+        self.forgetful.add(key)
         if before is None:
             return None
-        if before.gap:
-            self._remove(key, version.time)
-            return _Version(before.time, None)
-        return version
+        self._remove(key, version.time)
+        return _Version(before.time, None)
 
     def _add(self, key: bytes, version: _Version, end: int) -> None:
-        """Write a version that ends, unless nobody can ask for it any more."""
-        if end // self._segment_ms < self._first_segment:
-            return
-        ends, name = self._ends.setdefault(key, []), self._name(key, end)
-        if self.rows.get(name) is None:
+        """Write a version that ends."""
+        ends = self._ends.setdefault(key, [])
+        if end not in ends:
             insort(ends, end)
-        self.rows[name] = _row(version)
+        self._write(key, end, _row(version))
 
     def _remove(self, key: bytes, end: int) -> None:
         if end in self._ends.get(key, ()):
             self._ends[key].remove(end)
-        self.rows[self._name(key, end)] = None
+        self._write(key, end, None)
+
+    def _write(self, key: bytes, end: int, row: bytes | None) -> None:
+        name = self._name(key, end)
+        self._rows[name] = row
+        self.written.append((key, name, row))
 
     def _name(self, key: bytes, end: int) -> bytes:
         return _segment_prefix(end // self._segment_ms, key) + _LONG.pack(end)
@@ -288,15 +306,17 @@ class _Ended:
 
     def _ending_after(self, key: bytes, time: int, latest: int) -> tuple[int, _Version] | None:
         """The version that was valid at a time, or else the next one, with its end."""
-        found = self._stored(key, time, latest)
+        before, ends = self._latest[key], self._ends.get(key, ())
+        found = self._stored(key, time, min(latest, NEVER if before is None else before.time))
         # What was removed here is still there.
-        there = (each for each in found if self.rows.get(self._name(key, each[0]), b"") is not None)
+        there = (
+            each for each in found if self._rows.get(self._name(key, each[0]), b"") is not None
+        )
         stored = next(there, None)
-        ends = self._ends.get(key, ())
         at = bisect_right(ends, time)
         if at == len(ends) or (stored is not None and stored[0] < ends[at]):
             return stored
-        row = self.rows[self._name(key, ends[at])]
+        row = self._rows[self._name(key, ends[at])]
         assert row is not None
         return ends[at], _version(row)
 
