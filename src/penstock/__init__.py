@@ -26,7 +26,6 @@ from penstock.serdes import (
     serde,
 )
 from penstock.topology import (
-    VALID_TO_UNDEFINED,
     BranchedKStream,
     CogroupedKStream,
     GlobalKTable,
@@ -61,7 +60,6 @@ from penstock.topology import (
 )
 
 __all__ = [
-    "VALID_TO_UNDEFINED",
     "Application",
     "AvroSerde",
     "BranchedKStream",

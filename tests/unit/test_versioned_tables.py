@@ -19,14 +19,14 @@ from penstock.processors import Entry, Limits, SliceResult, start_slice
 from penstock.stores.contract import KeyValueStore, VersionedStore, pages, stored_value, version_key
 from penstock.stores.memory import MemoryStore
 from penstock.testing import TopologyTestDriver
-from penstock.topology import StoreBuilder, StreamsBuilder, SubTopology
+from penstock.topology import VALID_TO_UNDEFINED, StoreBuilder, StreamsBuilder, SubTopology
 from penstock.topology.diff import diff
 from penstock.topology.manifest import manifest_of
 from tests.unit.slices import Row, changes, records
 
 RETENTION = 300_000
 HISTORY = timedelta(milliseconds=RETENTION)
-LATEST = ps.VALID_TO_UNDEFINED
+LATEST = VALID_TO_UNDEFINED
 
 
 def versions(name: str = "prices", **options: Any) -> StoreBuilder:
