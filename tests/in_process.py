@@ -87,8 +87,5 @@ def start_fails(scene: Scene, topology: Topology = count, **options: Any) -> ps.
 
 def instances_here() -> list[psutil.Process]:
     """The instances that this process has started and that still run."""
-    return [
-        child
-        for child in psutil.Process().children()
-        if "penstock.instance.process" in " ".join(child.cmdline())
-    ]
+    modules = {"penstock.instance.process", "penstock.pipeline.instances"}
+    return [child for child in psutil.Process().children() if modules & set(child.cmdline())]

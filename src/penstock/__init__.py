@@ -8,6 +8,8 @@ test checks it.
 
 from penstock.application import Application
 from penstock.config import Config
+from penstock.driver.events import TopicPartition
+from penstock.driver.restore_listeners import RestoreListener
 from penstock.errors import PenstockError
 from penstock.serdes import (
     AvroSerde,
@@ -41,6 +43,8 @@ from penstock.topology import (
     ValueTransformer,
     VersionedRecord,
     WindowedKStream,
+    batch,
+    expr,
     hopping,
     join_window,
     key_value_store,
@@ -80,17 +84,21 @@ __all__ = [
     "ProcessorContext",
     "ProtobufSerde",
     "Record",
+    "RestoreListener",
     "SchemaRegistry",
     "Serde",
     "SessionWindowedSerde",
     "ShortSerde",
     "StreamsBuilder",
+    "TopicPartition",
     "Topology",
     "ValueTransformer",
     "VersionedRecord",
     "Windowed",
     "WindowedKStream",
     "WindowedSerde",
+    "batch",
+    "expr",
     "hopping",
     "join_window",
     "key_value_store",

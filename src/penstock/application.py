@@ -5,23 +5,53 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
+import re
 import secrets
 import signal
 import threading
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from types import FrameType, TracebackType
-from typing import Any, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Self, TypeVar
 
-from penstock.config import Config
-from penstock.driver.events import DriverState, Event, Listener, StateChanged, Totals
+from penstock.config import Config, TimestampRule
+from penstock.driver.events import (
+    BatchRestored,
+    DriverState,
+    Event,
+    Listener,
+    Notice,
+    RestoreEnded,
+    RestoreStarted,
+    RestoreSuspended,
+    StateChanged,
+    TopicPartition,
+    Totals,
+)
+from penstock.driver.restore_listeners import RestoreListener, RestoreListeners
 from penstock.errors import ConfigError
 from penstock.serdes import Serde
-from penstock.topology import GlobalKTable, KStream, KTable, StoreBuilder, StreamsBuilder, Topology
+from penstock.topology import (
+    GlobalKTable,
+    KStream,
+    KTable,
+    Processor,
+    StoreBuilder,
+    StreamsBuilder,
+    Topology,
+)
 from penstock.topology.changelogs import Logging
 from penstock.topology.naming import check_name
 
+if TYPE_CHECKING:
+    from penstock.driver.driver import Driver
+
 K = TypeVar("K")
 V = TypeVar("V")
+
+RestoreStart = Callable[[TopicPartition, str, int, int], object]
+RestoreBatch = Callable[[TopicPartition, str, int, int], object]
+RestoreEnd = Callable[[TopicPartition, str, int], object]
 
 _log = logging.getLogger("penstock")
 
@@ -45,6 +75,7 @@ class Application:
         self.state: DriverState = "created"
         self.totals = Totals()
         self._listeners: list[Listener] = []
+        self._restore_listeners = RestoreListeners()
         self._stop = threading.Event()
         self._thread: threading.Thread | None = None
         self._running = threading.Event()
@@ -52,14 +83,14 @@ class Application:
 
     def stream(
         self,
-        topic: str | Sequence[str],
+        topic: str | Sequence[str] | re.Pattern[str],
         *,
         key: type[K] | Serde[K],
         value: type[V] | Serde[V],
-        timestamp: Callable[[K, V, int], int] | None = None,
+        timestamp: Callable[[K, V, int], int] | TimestampRule | None = None,
         name: str | None = None,
     ) -> KStream[K, V]:
-        """The records of a topic, or of several, as a stream."""
+        """The records of a topic, of several, or of all that match a pattern, as a stream."""
         return self.builder.stream(topic, key=key, value=value, timestamp=timestamp, name=name)
 
     def table(
@@ -97,9 +128,24 @@ class Application:
         """Add a store for processors, to be connected by its name."""
         self.builder.add_state_store(store)
 
+    def add_global_store(
+        self,
+        topic: str,
+        store: StoreBuilder,
+        processor: Callable[[], Processor[Any, Any, Any, Any]],
+        *,
+        key: type[Any] | Serde[Any] | None = None,
+        value: type[Any] | Serde[Any] | None = None,
+        name: str | None = None,
+    ) -> GlobalKTable[Any, Any]:
+        """A store that every instance holds whole, filled from a topic by a processor."""
+        return self.builder.add_global_store(
+            topic, store, processor, key=key, value=value, name=name
+        )
+
     def build(self) -> Topology:
         """The topology as it will run. Raises `TopologyError` where it cannot."""
-        return self.builder.build()
+        return self.builder.build().with_times(self.config.default_timestamp_extractor)
 
     def describe(self) -> str:
         """Kafka Streams' text for the topology."""
@@ -129,6 +175,33 @@ class Application:
 
         self._listeners.append(heard)
         return listener
+
+    def on_restore_start(self, function: RestoreStart) -> RestoreStart:
+        """Call this with partition, store, starting and ending offset when a restore begins.
+
+        It and the next three are called in a thread of their own: no restore waits for them.
+        """
+        self._restore_listeners.add(RestoreStarted, function)
+        return function
+
+    def on_batch_restored(self, function: RestoreBatch) -> RestoreBatch:
+        """Call this with partition, store, last offset and number of records after a batch."""
+        self._restore_listeners.add(BatchRestored, function)
+        return function
+
+    def on_restore_end(self, function: RestoreEnd) -> RestoreEnd:
+        """Call this with partition, store and total when a store holds all of its changelog."""
+        self._restore_listeners.add(RestoreEnded, function)
+        return function
+
+    def on_restore_suspended(self, function: RestoreEnd) -> RestoreEnd:
+        """Call this with partition, store and total when a restore stops before its end."""
+        self._restore_listeners.add(RestoreSuspended, function)
+        return function
+
+    def set_restore_listener(self, listener: RestoreListener) -> None:
+        """Have a listener's four methods called, instead of those of one that was set before."""
+        self._restore_listeners.set(listener)
 
     def run(self) -> None:
         """Run until Ctrl-C, SIGTERM or `stop()`; raises what ends it otherwise."""
@@ -190,24 +263,41 @@ class Application:
         self._change("stopped")
 
     def _drive(self, topology: Topology) -> None:
-        """Open the driver's parts one after the other, loop, and close them in reverse."""
+        """Drive until it is to stop, and anew whenever other topics match a pattern."""
         # Spark takes a second to import; those who only describe a topology need not wait for it.
         from penstock.driver.opening import OpeningOrder, open_driver
+        from penstock.driver.watch import InputsChangedError
 
+        self.totals = Totals()
+        while True:
+            order = OpeningOrder(
+                application_id=self.application_id,
+                config=self.config,
+                topology=topology,
+                listener=self._tell,
+                hear_restore=self._restore_listeners.tell,
+                token=secrets.token_hex(32),
+                should_stop=self._stop.is_set,
+            )
+            try:
+                self._drive_once(partial(open_driver, order))
+            except InputsChangedError as change:
+                _log.warning("%s", change)
+                self._tell(Notice(text=str(change)))
+                self._change("starting")
+            else:
+                return
+
+    def _drive_once(self, open_one: Callable[..., Driver | None]) -> None:
+        """Open the driver's parts one after the other, loop, and close them in reverse."""
         should_stop = self._stop.is_set
-        order = OpeningOrder(
-            application_id=self.application_id,
-            config=self.config,
-            topology=topology,
-            listener=self._tell,
-            token=secrets.token_hex(32),
-            should_stop=should_stop,
-        )
         with contextlib.ExitStack() as stack:
-            driver = open_driver(order, stack=stack)
+            self._restore_listeners.open()
+            stack.callback(self._restore_listeners.close)
+            driver = open_one(stack=stack)
             if driver is None:
                 return
-            self.totals = driver.totals
+            driver.totals = self.totals
             self._change("restoring")
             driver.run(lambda: should_stop() or driver.is_ready())
             if not should_stop():

@@ -29,6 +29,9 @@ Guarantee = Literal["exactly_once", "at_least_once"]
 OffsetReset = Literal["earliest", "latest"]
 OnBadRecord = Literal["fail", "continue", "dead_letter"]
 Compression = Literal["none", "snappy", "lz4", "zstd"]
+TimestampRule = Literal["fail", "skip", "partition_time", "wall_clock"]
+"""What a record's time is: Kafka's, where a negative one stops the application, drops the record or
+becomes the latest of its partition; or that of the clock."""
 
 
 def default_state_dir() -> Path:
@@ -75,6 +78,11 @@ class Config:
         default_factory=default_state_dir,
         metadata={"kafka": "state.dir", "doc": "Where instances keep their stores."},
     )
+    state_cleanup_delay: timedelta = _option(
+        timedelta(minutes=10),
+        "state.cleanup.delay.ms",
+        "An instance deletes its copy of a task that it has not held for this long.",
+    )
     auto_offset_reset: OffsetReset = _option(
         "earliest", "auto.offset.reset", "Where a task starts that has no position yet."
     )
@@ -104,6 +112,13 @@ class Config:
         "dead.letter.dropped.records",
         "Whether records that are dropped by rule (late, without a key) go there too.",
     )
+    default_timestamp_extractor: TimestampRule | Callable[[Any, Any, int], int] = _option(
+        "fail",
+        "default.timestamp.extractor",
+        "The time of a record whose source says none: Kafka's, where a negative one stops "
+        "(`fail`), drops the record (`skip`) or becomes its partition's latest (`partition_time`); "
+        "`wall_clock`; or a function of key, value and Kafka's time.",
+    )
     allow_topology_change: bool = _option(
         False,
         "allow.topology.change",
@@ -111,6 +126,30 @@ class Config:
     )
     replication_factor: int = _option(
         -1, "replication.factor", "Of internal topics; -1 takes the brokers' default."
+    )
+    topic: Mapping[str, str] = field(
+        default_factory=dict,
+        metadata={
+            "kafka": "topic.*",
+            "doc": "Settings of all internal topics, by Kafka's names; `logging=` of a store wins.",
+        },
+    )
+    manage_topics: bool = _option(
+        False,
+        "manage.topics",
+        "Change the settings of internal topics at start to what the program says, as `penstock "
+        "topics apply` does; else a difference is told.",
+    )
+    windowstore_changelog_additional_retention: timedelta = _option(
+        timedelta(days=1),
+        "windowstore.changelog.additional.retention.ms",
+        "How much longer than its store a changelog of windows keeps them.",
+    )
+    allow_truncated_changelog: bool = _option(
+        False,
+        "allow.truncated.changelog",
+        "Rebuild a store although its changelog lost its start: keys that were only there are "
+        "lost.",
     )
     session_timeout: timedelta = _option(
         timedelta(seconds=45),
@@ -127,6 +166,15 @@ class Config:
     )
     num_instances: int = _option(
         0, "num.instances", "Instances on one machine; 0 is one per two cores."
+    )
+    snapshot_location: str = _option(
+        "",
+        "snapshot.location",
+        "Where instances copy their stores to and get them back from, before they read changelogs: "
+        "`file:///directory`, `s3://bucket/prefix`.",
+    )
+    snapshot_interval: timedelta = _option(
+        timedelta(minutes=10), "snapshot.interval.ms", "How often they are copied there."
     )
     rocksdb_memory_bytes: int = _option(
         512 * 1024 * 1024,
@@ -202,19 +250,31 @@ class Config:
 
     @classmethod
     def from_properties(cls, properties: Mapping[str, str]) -> Config:
-        """The config of Java's names and values; other names go to the Kafka clients."""
+        """The config of Java's names and values; other names go to the Kafka clients.
+
+        >>> Config.from_properties({"topic.segment.bytes": "536870912"}).topic
+        {'segment.bytes': '536870912'}
+        """
         values: dict[str, Any] = {}
         clients: dict[str, str] = {}
+        topic: dict[str, str] = {}
         by_kafka_name = {f.metadata["kafka"]: name for name, f in _FIELDS.items()}
-        for kafka_name, text in properties.items():
+        given = dict(properties)
+        for old, new in _OLD_NAMES.items():
+            if old in given:
+                given.setdefault(new, given.pop(old))
+                given.pop(old, None)
+        for kafka_name, text in given.items():
             name = by_kafka_name.get(kafka_name)
             if kafka_name == "application.id":
                 continue
-            if name is None:
-                clients[kafka_name] = text
-            else:
+            if name is not None:
                 values[name] = _parse(name, text)
-        return cls(**values, kafka=clients)
+            elif kafka_name.startswith(_TOPIC_PREFIX):
+                topic[kafka_name.removeprefix(_TOPIC_PREFIX)] = text
+            else:
+                clients[kafka_name] = text
+        return cls(**values, kafka=clients, topic=topic)
 
     @property
     def exactly_once(self) -> bool:
@@ -228,6 +288,7 @@ class Config:
         return {"bootstrap.servers": self.bootstrap_servers, **quiet, **self.kafka, **own}
 
 
+_TOPIC_PREFIX = "topic."
 _FIELDS = {f.name: f for f in dataclasses.fields(Config)}
 _GUARANTEES = {"exactly_once": "exactly_once", "exactly_once_v2": "exactly_once"}
 _HANDLERS = {
@@ -237,6 +298,14 @@ _HANDLERS = {
     "LogAndContinueProcessingExceptionHandler": "continue",
     "DefaultProductionExceptionHandler": "fail",
 }
+_EXTRACTORS = {
+    "FailOnInvalidTimestamp": "fail",
+    "LogAndSkipOnInvalidTimestamp": "skip",
+    "UsePartitionTimeOnInvalidTimestamp": "partition_time",
+    "WallclockTimestampExtractor": "wall_clock",
+}
+_OLD_NAMES = {"cache.max.bytes.buffering": "statestore.cache.max.bytes"}
+"""Names that Kafka Streams still takes; where both are set, the new one counts."""
 
 
 _LEAST = {
@@ -303,6 +372,8 @@ def _parse(name: str, text: str) -> Any:
         return _GUARANTEES.get(value, value)
     if name.endswith("_exception_handler"):
         return _HANDLERS.get(value.rsplit(".", 1)[-1], value)
+    if name == "default_timestamp_extractor":
+        return _EXTRACTORS.get(value.rsplit(".", 1)[-1], value)
     return value
 
 
@@ -322,6 +393,12 @@ def _check(config: Config) -> None:
         least = _LEAST.get(name, -1)
         if kind is int and (not isinstance(value, int) or value < least):
             raise ConfigError(f"Option {name} is {value!r}", hint=f"Use a number >= {least}")
+    rules, rule = typing.get_args(TimestampRule), config.default_timestamp_extractor
+    if not callable(rule) and rule not in rules:
+        raise ConfigError(
+            f"Option default_timestamp_extractor is {rule!r}",
+            hint=f"Use one of {rules}, or a function of key, value and Kafka's time",
+        )
     handlers = [name for name in _FIELDS if name.endswith("_exception_handler")]
     sends = [name for name in handlers if getattr(config, name) == "dead_letter"]
     sends += ["dead_letter_dropped_records"] if config.dead_letter_dropped_records else []
@@ -330,6 +407,7 @@ def _check(config: Config) -> None:
             f"Option {sends[0]} sends records to a dead-letter topic, and none is named",
             hint="Set errors_dead_letter_queue_topic_name to a topic that exists",
         )
+    _check_topic_settings(config.topic)
     if config.heartbeat_interval * 2 > config.session_timeout:
         raise ConfigError(
             "heartbeat_interval is more than half of session_timeout",
@@ -337,12 +415,27 @@ def _check(config: Config) -> None:
         )
 
 
+def _check_topic_settings(settings: Mapping[str, str]) -> None:
+    for name, value in settings.items():
+        if not isinstance(value, str):
+            raise ConfigError(
+                f"Option topic has {name}={value!r}, which is no text",
+                hint=f'Write topic={{"{name}": "{value}"}}',
+            )
+    if "cleanup.policy" in settings:
+        raise ConfigError(
+            "Option topic has cleanup.policy, and no policy is right for all internal topics: "
+            "changelogs are compacted, repartition topics must not be",
+            hint='Set it for a store: logging={"cleanup.policy": ...}',
+        )
+
+
 _PAGE = """# Configuration
 
 Options are keywords of `Application`, by Kafka's names with underscores; durations are `timedelta`.
-`PENSTOCK_<OPTION>` in the environment overrides them (durations in milliseconds, `kafka` and
-`spark` as `name=value;name=value`). `Config.from_properties` takes Java's names. `kafka` is given
-in librdkafka's words and reaches Spark's Java client too, translated where the two differ.
+`PENSTOCK_<OPTION>` in the environment overrides them (durations in milliseconds; `kafka`, `spark`
+and `topic` as `name=value;name=value`). `Config.from_properties` takes Java's names. `kafka` is
+given in librdkafka's words and reaches Spark's Java client too, translated where the two differ.
 
 Defaults are Kafka Streams', except: the guarantee is exactly-once (a commit is one transaction for
 a whole slice, so the safe choice is also fast); `commit_interval` is 100 ms under both guarantees

@@ -7,6 +7,8 @@
       TopologyChangedError             the program does not fit the state that an earlier one left
       UserFunctionError                a function of the user's raised
       DeserializationError             a record's key or value cannot be decoded
+      ValueNotPutError                 a processor changed a store's value and did not put it back
+      TimestampError                   a record has no valid time
       BufferFullError                  a suppress buffer that may not emit early is full
       SchemaRegistryError              a schema registry does not answer, or refuses a schema
       KafkaError                       Kafka, or something in it, is not as needed
@@ -25,6 +27,7 @@
         StateDiskFullError             there is no room left
         StateForeignError              another application made it
       StoreDamagedError                a store on disk is damaged
+      SnapshotError                    a snapshot cannot be written, or is not what it should be
       InstanceError                    an instance cannot do what was asked
         InstanceUnreachableError       it does not answer
         TaskNotHereError               it does not hold that task under that epoch
@@ -103,6 +106,17 @@ class DeserializationError(PenstockError):
     """A record's key or value cannot be decoded with the serde that the topology names."""
 
 
+class ValueNotPutError(PenstockError):
+    """A processor changed a value that a store gave it, and did not put it back.
+
+    Only the test driver looks for it; in production the change is lost in silence.
+    """
+
+
+class TimestampError(PenstockError):
+    """A record's time is before 1970, and nothing says what to make of that."""
+
+
 class BufferFullError(PenstockError):
     """A suppress buffer that may not emit early is full."""
 
@@ -173,6 +187,10 @@ class StateForeignError(StateDirectoryError):
 
 class StoreDamagedError(PenstockError):
     """A store on disk cannot be read; its changelog can rebuild it."""
+
+
+class SnapshotError(PenstockError):
+    """A snapshot cannot be written, or is not what its manifest says; changelogs hold it all."""
 
 
 class InstanceError(PenstockError):

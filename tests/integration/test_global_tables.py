@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
+import shutil
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Never
@@ -60,6 +63,14 @@ def rows(tables: GlobalTables) -> dict[bytes, bytes]:
     return found
 
 
+def restored(tables: GlobalTables) -> int:
+    """How many records the table was restored from, over all partitions."""
+    told = tables.restores.latest()
+    assert {each.state for each in told} == {"ended"}
+    assert [each.partition for each in told] == list(range(len(told)))
+    return sum(each.restored for each in told)
+
+
 def purge(scene: Scene) -> None:
     """Have the topic forget everything that it holds."""
     admin = scene.admin
@@ -99,6 +110,7 @@ def test_a_restart_reads_only_what_came_meanwhile(scene: Scene) -> None:
     scene.produce(numbered(100))
     with following(scene) as tables:
         assert len(rows(tables)) == 100
+        assert restored(tables) == 100
     checkpoint = scene.state_dir / scene.application_id / "global" / ".checkpoint"
     assert sum(int(line.split()[2]) + 1 for line in checkpoint.read_text().splitlines()[2:]) == 100
     # What the store holds is no longer needed, and cannot be had.
@@ -107,6 +119,7 @@ def test_a_restart_reads_only_what_came_meanwhile(scene: Scene) -> None:
     with following(scene) as tables:
         assert len(rows(tables)) == 100
         assert rows(tables).keys() >= {b"new", b"4"}
+        assert restored(tables) == 2
         assert tables.new_notes() == []
 
 
@@ -236,3 +249,52 @@ def test_a_global_table_without_its_topic_is_named_at_the_start(scene: Scene) ->
     error = start_fails(scene, teams)
     assert isinstance(error, TopicMissingError)
     assert f"{scene.source}-teams" in str(error)
+
+
+class Summing(ps.Processor[str, int, str, int]):
+    """Keeps a sum for each key: more than the topic's latest values, so order and once count."""
+
+    def process(self, record: ps.Record[str, int]) -> None:
+        sums = self.context.store("sums")
+        sums.put(record.key, (sums.get(record.key) or 0) + record.value)
+
+
+def priced(app: ps.Application, source: str, results: str) -> None:
+    """Results are the sums that the processor of the global store has made so far."""
+    store = ps.key_value_store("sums", key=str, value=int)
+    table = app.add_global_store(f"{source}-amounts", store, Summing)
+    questions = app.stream(source, key=str, value=str)
+    questions.join(
+        table, lambda _, total: total, key_selector=lambda key, asked: asked, value=int
+    ).to(results)
+
+
+@pytest.mark.usefixtures("spark")
+def test_a_processor_keeps_a_global_store_on_every_instance(scene: Scene) -> None:
+    amounts = f"{scene.source}-amounts"
+    scene.create_topics(amounts)
+    rows = [(b"k%d" % (n % 5), n.to_bytes(8, "big")) for n in range(200)]
+    scene.produce(rows, amounts)
+    totals = {f"k{k}": sum(n for n in range(200) if n % 5 == k) for k in range(5)}
+
+    rounds = itertools.count(1)
+
+    def ask(run: Run) -> list[bytes | None]:
+        """Every sum, asked for from both partitions."""
+        turn = next(rounds)
+        scene.produce([(b"%d-%d" % (turn, n), b"k%d" % (n % 5)) for n in range(20)])
+        run.wait_committed(20 * turn)
+        mine = b"%d-" % turn
+        return [row.value for row in scene.read(scene.results) if (row.key or b"").startswith(mine)]
+
+    expected = [total.to_bytes(8, "big") for total in totals.values()] * 4
+    with Run(scene, priced, num_instances=2) as run:
+        assert Counter(ask(run)) == Counter(expected)
+        # Later records are added to what is there, once on each instance.
+        scene.produce([(b"k0", (1_000).to_bytes(8, "big"))], amounts)
+        more = (totals["k0"] + 1_000).to_bytes(8, "big")
+        run.wait_for(lambda: ask(run).count(more) == 4, what="the later record was added")
+    # On a restart one goes on with what it holds, and the other, without its disk, begins anew.
+    shutil.rmtree(scene.state_dir / "instance-0")
+    with Run(scene, priced, num_instances=2) as run:
+        assert ask(run).count(more) == 4

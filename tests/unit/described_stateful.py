@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from datetime import timedelta
 from typing import Any
@@ -485,3 +486,22 @@ def processed_two_sources(b: StreamsBuilder) -> None:
 def processed_then_counted(b: StreamsBuilder) -> None:
     stream = _stream(b).process(Pass, key=str, value=str)
     stream.group_by_key().count().to_stream().to("out")
+
+
+@described
+def global_stores(b: StreamsBuilder) -> None:
+    _stream(b).to("out")
+    first, second = (ps.key_value_store(n, key=str, value=str) for n in ("first", "second"))
+    b.add_global_store("first-topic", first, Pass)
+    b.add_global_store("second-topic", second, Pass, name="keep")
+    b.global_table("names", key=str, value=str, name="names-table")
+    _stream(b, "other").process(Pass, stores=["first"], key=str, value=str).to("out-2")
+
+
+@described
+def by_pattern(b: StreamsBuilder) -> None:
+    orders = b.stream(re.compile("orders-.*"), key=str, value=str)
+    orders.group_by_key().count().to_stream().to("out")
+    moved = _stream(b, "other").select_key(_value)
+    pages = b.stream(re.compile("pages-[0-9]+"), key=str, value=str)
+    moved.join(pages, _left, WITHIN).to("out-2")

@@ -30,12 +30,16 @@ def test_java_names_are_understood_and_the_rest_goes_to_the_clients() -> None:
             "application.id": "a",
             "statestore.cache.max.bytes": "0",
             "security.protocol": "SSL",
+            "topic.segment.bytes": "1048576",
+            "windowstore.changelog.additional.retention.ms": "1000",
             "deserialization.exception.handler": "org.apache.X.LogAndContinueExceptionHandler",
         }
     )
     assert config.statestore_cache_max_bytes == 0
     assert config.deserialization_exception_handler == "continue"
     assert config.kafka == {"security.protocol": "SSL"}
+    assert config.topic == {"segment.bytes": "1048576"}
+    assert config.windowstore_changelog_additional_retention == timedelta(seconds=1)
 
 
 @pytest.mark.parametrize(
@@ -46,6 +50,8 @@ def test_java_names_are_understood_and_the_rest_goes_to_the_clients() -> None:
         {"commit_interval": 5},
         {"slice_records_max": 0},
         {"heartbeat_interval": timedelta(seconds=40)},
+        {"topic": {"segment.bytes": 1048576}},
+        {"topic": {"cleanup.policy": "compact"}},
     ],
 )
 def test_what_cannot_work_is_refused_at_once(options: dict[str, object]) -> None:
@@ -59,3 +65,25 @@ def test_passwords_reach_java_as_a_login_module() -> None:
     )
     assert "sasl.password" not in java
     assert java["sasl.jaas.config"].endswith('required username="u" password="p\\"q";')
+
+
+def test_built_in_timestamp_extractors_have_javas_class_names() -> None:
+    package = "org.apache.kafka.streams.processor."
+    names = {
+        "FailOnInvalidTimestamp": "fail",
+        "LogAndSkipOnInvalidTimestamp": "skip",
+        "UsePartitionTimeOnInvalidTimestamp": "partition_time",
+        "WallclockTimestampExtractor": "wall_clock",
+    }
+    for name, rule in names.items():
+        config = Config.from_properties({"default.timestamp.extractor": package + name})
+        assert config.default_timestamp_extractor == rule
+    with pytest.raises(ConfigError, match=r"my\.Extractor"):
+        Config.from_properties({"default.timestamp.extractor": "my.Extractor"})
+
+
+def test_the_caches_old_name_is_known_and_its_new_one_counts() -> None:
+    old, new = "cache.max.bytes.buffering", "statestore.cache.max.bytes"
+    assert Config.from_properties({old: "5"}).statestore_cache_max_bytes == 5
+    both = Config.from_properties({new: "7", old: "5"})
+    assert (both.statestore_cache_max_bytes, dict(both.kafka)) == (7, {})

@@ -225,3 +225,53 @@ def test_a_stream_joined_with_its_own_count_meets_each_new_count() -> None:
     driver.input_topic("in", key=str, value=str).pipe_all([("k", "a"), ("k", "b"), ("k", "c")])
     out = driver.output_topic("out", key=str, value=str).read_pairs()
     assert out == [("k", "a1"), ("k", "b2"), ("k", "c3")]
+
+
+class Loudest(ps.Processor[str, str, str, str]):
+    """Keeps of each key the longest word, in capitals."""
+
+    def process(self, record: ps.Record[str, str]) -> None:
+        words = self.context.store("words")
+        if len(record.value) > len(words.get(record.key) or ""):
+            words.put(record.key, record.value.upper())
+
+
+def test_a_global_store_is_kept_by_a_processor_and_read_by_others() -> None:
+    class Looking(ps.Processor[str, str, str, str]):
+        def process(self, record: ps.Record[str, str]) -> None:
+            words = self.context.store("words")
+            assert not hasattr(words, "put")
+            self.context.forward(record.with_value(words.get(record.key)))
+
+    app = ps.Application("words")
+    store = ps.key_value_store("words", key=str, value=str)
+    table = app.add_global_store("said", store, Loudest)
+    stream = app.stream("in", key=str, value=str)
+    stream.process(Looking, stores=["words"], key=str, value=str).to("seen")
+    stream.join(
+        table, lambda value, word: f"{value} {word}", key_selector=lambda key, value: key, value=str
+    ).to("joined")
+    driver = TopologyTestDriver(app)
+    said = driver.input_topic("said", key=str, value=str)
+    said.pipe_all([("a", "long"), ("a", "lo"), ("b", "x"), ("a", "longer")])
+    driver.input_topic("in", key=str, value=str).pipe("a", "is")
+    assert dict(driver.store("words")) == {"a": "LONGER", "b": "X"}
+    assert driver.output_topic("seen", key=str, value=str).read_pairs() == [("a", "LONGER")]
+    assert driver.output_topic("joined", key=str, value=str).read_pairs() == [("a", "is LONGER")]
+
+
+def test_a_global_store_has_no_timers_and_no_windows() -> None:
+    class Ticking(ps.Processor[str, str, str, str]):
+        def init(self, context: ps.ProcessorContext) -> None:
+            context.schedule(timedelta(seconds=1), "wall_clock_time", print)
+
+    app = ps.Application("words")
+    app.add_global_store("said", ps.key_value_store("words", key=str, value=str), Ticking)
+    driver = TopologyTestDriver(app)
+    with pytest.raises(TopologyError, match="schedules a call"):
+        driver.input_topic("said", key=str, value=str).pipe("a", "b")
+    windows = ps.window_store(
+        "windows", key=str, value=str, retention=timedelta(hours=1), window=timedelta(minutes=1)
+    )
+    with pytest.raises(TopologyError, match="not a plain key-value store"):
+        app.add_global_store("other", windows, Ticking)

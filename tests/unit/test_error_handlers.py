@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
 from typing import Any
 
 import pytest
 
 import penstock as ps
-from penstock.errors import ConfigError, DeserializationError, UserFunctionError
+from penstock.errors import ConfigError, DeserializationError, TimestampError, UserFunctionError
 from penstock.testing import TopologyTestDriver
 
 DEAD = "dead-letters"
@@ -116,3 +117,79 @@ def test_timestamps_topics_and_partitions_by_functions() -> None:
     [even] = driver.output_topic("even", key=str, value=int).read_all()
     assert (odd.value, odd.timestamp, even.value, even.timestamp) == (3, 300, 4, 400)
     assert driver.dropped == {"negative_timestamp": 1}
+
+
+def test_a_failing_punctuator_is_handled_as_a_failing_record_is() -> None:
+    class Failing(ps.Processor[str, int, str, int]):
+        def init(self, context: ps.ProcessorContext) -> None:
+            super().init(context)
+            context.schedule(timedelta(seconds=1), "wall_clock_time", self._tick)
+
+        def process(self, record: ps.Record[str, int]) -> None:
+            self.context.forward(record)
+
+        def _tick(self, now_ms: int) -> None:
+            raise KeyError(now_ms)
+
+    def driver(**options: Any) -> TopologyTestDriver:
+        app = ps.Application("timers", **options)
+        app.stream("in", key=str, value=int).process(Failing, key=str, value=int).to("out")
+        return TopologyTestDriver(app)
+
+    with pytest.raises(UserFunctionError, match="KeyError"):
+        driver().advance_wall_clock_time(timedelta(seconds=1))
+    sending = driver(
+        processing_exception_handler="dead_letter", errors_dead_letter_queue_topic_name=DEAD
+    )
+    sending.advance_wall_clock_time(timedelta(seconds=1))
+    [letter] = sending.output_topic(DEAD, key=str, value=int).read_all()
+    assert (letter.key, letter.value, letter.timestamp) == (None, None, 1_000)
+    assert dict(letter.headers)["__streams.errors.exception"] == b"KeyError"
+    assert sending.dropped == {"failed": 1}
+
+
+def test_a_transformer_that_cannot_be_made_is_told_as_the_users_error() -> None:
+    def broken() -> ps.ValueTransformer[str, int, int]:
+        raise RuntimeError("no such file")
+
+    app = ps.Application("transformers")
+    table = app.table("in", "rows", key=str, value=int)
+    table.transform_values(broken, value=int).to_stream().to("out")
+    with pytest.raises(UserFunctionError, match="no such file"):
+        TopologyTestDriver(app).input_topic("in", key=str, value=int).pipe("k", 1)
+
+
+def times(driver: TopologyTestDriver) -> list[int]:
+    return [row.timestamp for row in driver.output_topic("copy", key=str, value=int).read_all()]
+
+
+def pipe_times(app: ps.Application, *timestamps: int) -> TopologyTestDriver:
+    driver = TopologyTestDriver(app)
+    driver.advance_wall_clock_time(timedelta(milliseconds=77))
+    for time in timestamps:
+        driver.input_topic("in", key=str, value=int).pipe("k", 1, timestamp=time)
+    return driver
+
+
+def test_the_default_extractor_decides_what_a_negative_time_becomes() -> None:
+    with pytest.raises(TimestampError, match="time is -1"):
+        pipe_times(application(), 5, -1)
+    skipping = pipe_times(application(default_timestamp_extractor="skip"), 5, -1, 7)
+    assert (times(skipping), skipping.dropped) == ([5, 7], {"negative_timestamp": 1})
+    # The latest of the partition, also if that was in an earlier slice.
+    latest = application(default_timestamp_extractor="partition_time")
+    assert times(pipe_times(latest, 5, -1, 3, -1, 9, -1)) == [5, 5, 3, 5, 9, 9]
+    with pytest.raises(TimestampError):
+        pipe_times(latest, -1)
+    assert times(pipe_times(application(default_timestamp_extractor="wall_clock"), 5)) == [77]
+    doubled = application(default_timestamp_extractor=lambda key, value, time: 2 * time)
+    assert times(pipe_times(doubled, 4)) == [8]
+
+
+def test_a_sources_own_extractor_comes_before_the_default() -> None:
+    app = ps.Application("own", default_timestamp_extractor="wall_clock")
+    app.stream("in", key=str, value=int, timestamp="skip").to("copy")
+    assert times(pipe_times(app, 5, -1)) == [5]
+    app = ps.Application("own", default_timestamp_extractor="wall_clock")
+    app.stream("in", key=str, value=int, timestamp=lambda key, value, time: 3).to("copy")
+    assert times(pipe_times(app, 5)) == [3]

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from datetime import timedelta
+from typing import Any
 
 from penstock.processors import WALL_CLOCK_DUE, Limits, RecordRun
 from penstock.testing.stores import DriverState
-from penstock.topology import Processor, ProcessorContext, Record, StreamsBuilder
+from penstock.topology import Processor, ProcessorContext, Record, StreamsBuilder, key_value_store
 from tests.unit.slices import Row, records
 
 SECOND = timedelta(seconds=1)
@@ -111,3 +112,91 @@ def test_a_record_may_schedule_a_new_timer_after_one_was_cancelled() -> None:
     assert called == [6_000]
     called, said = run(7_000, said, on_record=once, count=1)
     assert (called, said[WALL_CLOCK_DUE]) == ([], "8000")
+
+
+class Probe(Processor[str, str, str, str]):
+    """What a punctuation is given, as the values of what it forwards and as what it puts."""
+
+    def init(self, context: ProcessorContext) -> None:
+        super().init(context)
+        context.schedule(SECOND, "wall_clock_time", lambda now: self._say("wall", now))
+
+    def process(self, record: Record[str, str]) -> None:
+        if record.value == "schedule":
+            ten = timedelta(milliseconds=10)
+            timer = self.context.schedule(ten, "stream_time", lambda now: self._say("ten", now))
+            self.context.schedule(
+                timedelta(milliseconds=7), "stream_time", lambda now: self._say("seven", now)
+            )
+            self._timer = timer
+        elif record.value == "cancel":
+            self._timer.cancel()
+        elif record.value == "nested":
+            self.context.schedule(SECOND, "stream_time", self._outer)
+
+    def _outer(self, now: int) -> None:
+        self._say("outer", now)
+        self.context.schedule(SECOND, "stream_time", lambda then: self._say("inner", then))
+
+    def _say(self, key: str, now: int) -> None:
+        context = self.context
+        assert context.record_metadata is None
+        assert context.partition == 0
+        context.store("said").put(key, f"at {now}")
+        context.forward(Record(key, f"{context.current_stream_time_ms}", now))
+
+
+def probe(rows: list[Row], *, now_ms: int = 0, metadata: dict[str, str] | None = None) -> Any:
+    """A slice of these through a `Probe`: its result."""
+    builder = StreamsBuilder()
+    builder.add_state_store(key_value_store("said", key=str, value=str))
+    stream = builder.stream("in", key=str, value=str)
+    stream.process(Probe, stores=["said"], key=str, value=str).to("out")
+    slice_run = RecordRun(
+        builder.build().sub_topologies[0],
+        application_id="app",
+        state=DriverState({}),
+        limits=Limits(cache_max_bytes=0, partition_counts={"out": 1}),
+        metadata=metadata,
+        now_ms=now_ms,
+    )
+    if rows:
+        slice_run.process(records(rows))
+    return slice_run.finish()
+
+
+def calls(result: Any) -> list[tuple[str, int]]:
+    return [(row["key"].decode(), row["timestamp"]) for row in result.outputs.to_pylist()]
+
+
+def test_a_punctuator_that_a_record_schedules_is_called_from_that_record_on() -> None:
+    # What Kafka Streams 4.1.1 calls for the same records, in its order.
+    said = ["x", "schedule", "x", "x", "cancel", "x", "nested"]
+    times = [5, 12, 15, 40, 45, 70, 80]
+    rows = [
+        Row(n, time, b"k", word.encode())
+        for n, (word, time) in enumerate(zip(said, times, strict=True))
+    ]
+    assert calls(probe(rows)) == [
+        ("ten", 12),
+        ("seven", 12),
+        ("seven", 15),
+        ("ten", 40),
+        ("seven", 40),
+        ("seven", 45),
+        ("seven", 70),
+        ("outer", 80),
+        ("inner", 80),
+        ("seven", 80),
+    ]
+
+
+def test_a_punctuation_has_its_own_time_in_the_changelog_and_no_input_record() -> None:
+    started = probe([Row(0, 12, b"k", b"schedule")], now_ms=1_000)
+    logged = [(row["key"], row["timestamp"]) for row in started.changes.to_pylist()]
+    assert logged == [(b"ten", 12), (b"seven", 12)]
+    ticked = probe([], now_ms=4_500, metadata=dict(started.metadata))
+    assert [(row["key"], row["timestamp"]) for row in ticked.changes.to_pylist()] == [
+        (b"wall", 4_500)
+    ]
+    assert calls(ticked) == [("wall", 4_500)]

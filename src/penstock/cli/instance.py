@@ -9,7 +9,9 @@ from typing import Annotated
 
 import typer
 
+from penstock.cli.loading import load_application
 from penstock.errors import ConfigError
+from penstock.instance.global_processing import programs_of
 from penstock.instance.process import TOKEN_VARIABLE, InstanceOptions, run_instance
 
 
@@ -17,6 +19,9 @@ def instance(
     coordinator: Annotated[str, typer.Option(help="The driver's coordinator, HOST:PORT.")],
     name: Annotated[str, typer.Option(help="A name that stays; the host's unless given.")] = "",
     slot: Annotated[str, typer.Option(help="A directory for one of several on a host.")] = "",
+    application: Annotated[
+        str, typer.Option(help="app.py[:app], if processors of it keep global stores.")
+    ] = "",
 ) -> None:
     token = os.environ.pop(TOKEN_VARIABLE, "")
     if not token:
@@ -30,4 +35,5 @@ def instance(
         token=token,
         slot=slot,
     )
-    sys.exit(run_instance(options))
+    tables = load_application(application).build().global_tables if application else ()
+    sys.exit(run_instance(options, programs_of(tables)))

@@ -2,20 +2,38 @@
 
 from __future__ import annotations
 
+import dataclasses
+import sys
+from datetime import timedelta
 from typing import Annotated
 
 import typer
+from rich.console import Console
 
 from penstock.cli.answers import print_progress
 from penstock.cli.loading import load_application
+from penstock.cli.restore_progress import RestoreProgress
 from penstock.driver.events import Event, StateChanged
+
+_DEV_COMMIT_INTERVAL = timedelta(milliseconds=10)
 
 
 def run(
     application: Annotated[str, typer.Argument(help="A Python file, and a name: app.py[:app]")],
+    dev: Annotated[
+        bool, typer.Option("--dev", help="Show every update soon: no cache, frequent commits.")
+    ] = False,
 ) -> None:
     app = load_application(application)
+    if dev:
+        app.config = dataclasses.replace(
+            app.config, statestore_cache_max_bytes=0, commit_interval=_DEV_COMMIT_INTERVAL
+        )
+        milliseconds = _DEV_COMMIT_INTERVAL // timedelta(milliseconds=1)
+        print_progress(f"--dev: no record cache, a commit every {milliseconds} ms")
     app.on_event(_show)
+    on_terminal = sys.stderr.isatty()
+    RestoreProgress(Console(stderr=True, soft_wrap=not on_terminal, highlight=False)).listen(app)
     app.run()
 
 

@@ -23,6 +23,7 @@ from penstock.serdes.decoders import decoder
 from penstock.topology import Topology
 from penstock.topology.diff import diff
 from penstock.topology.manifest import TopologyManifest, manifest_of
+from penstock.topology.patterns import matching, patterns_of, with_topics
 from penstock.topology.succession import keep_names
 
 
@@ -100,7 +101,11 @@ def _from_kafka(app: Application) -> tuple[TopologyManifest | None, TopologyMani
     logs = LogClients(app.config, app.application_id)
     admin = TopicAdmin(app.config, admin=logs.admin)
     old = read_last_run(app.application_id, logs, admin).topology
-    program = app.build() if old is None else keep_names(app.build(), old)
+    program = app.build()
+    patterns = patterns_of(program)
+    if patterns:
+        program = with_topics(program, matching(patterns, admin.names(), app.application_id))
+    program = program if old is None else keep_names(program, old)
     return old, manifest_of(program, app.application_id, _widths(program, app, admin))
 
 
@@ -114,7 +119,8 @@ def _widths(program: Topology, app: Application, admin: TopicAdmin) -> dict[str,
         for topic in source.topics
     }
     found = admin.describe(sources)
-    if set(found) != sources:
+    unmatched = [each for sub in program.sub_topologies for each in sub.sources if not each.topics]
+    if set(found) != sources or unmatched:
         return {}
     partitions = {name: topic.partitions for name, topic in found.items()}
     return lay_out(program, app.application_id, partitions).widths

@@ -16,7 +16,7 @@ from penstock.coordination.members import Member, Members
 from penstock.errors import InstanceError, PenstockError
 from penstock.instance import protocol
 from penstock.instance.client import Client, ClientCache
-from penstock.instance.process import TOKEN_VARIABLE, instance_command
+from penstock.instance.process import InstanceOptions
 from penstock.instance.protocol import (
     Beat,
     BeatReply,
@@ -30,6 +30,7 @@ from penstock.instance.protocol import (
     Settings,
 )
 from penstock.instance.server import Server
+from penstock.pipeline.instances import start_instance
 
 _log = logging.getLogger("penstock.driver")
 
@@ -47,8 +48,9 @@ class _Child:
 class Coordinator:
     """Lets instances register and beat; starts them on one machine; tells who was lost."""
 
-    def __init__(self, settings: Settings, *, token: str) -> None:
+    def __init__(self, settings: Settings, *, token: str, programs: bytes = b"") -> None:
         self.token = token
+        self._programs = programs
         self._settings = settings
         self._lock = threading.Lock()
         self._members = Members(
@@ -74,14 +76,11 @@ class Coordinator:
         """Start an instance on this machine; it registers when it is ready."""
         self._started += 1
         name = f"{slot or 'instance'}.{self._started}"
-        process = subprocess.Popen(
-            instance_command(name, self.location, slot=slot, watch_stdin=True),
-            # The pipe is never written to: that it closes with this process is the message.
-            stdin=subprocess.PIPE,
-            env={**os.environ, TOKEN_VARIABLE: self.token},
-            # Ctrl-C goes to a terminal's whole process group; instances stop when they are told.
-            start_new_session=True,
+        options = InstanceOptions(
+            name=name, coordinator=self.location, token=self.token, slot=slot, watch_stdin=True
         )
+        # The pipe is never written to: that it closes with this process is the message.
+        process = start_instance(options, programs=self._programs, stdin=subprocess.PIPE)
         self._children[name] = _Child(slot, process)
         return name
 

@@ -17,7 +17,7 @@ from penstock.changelog.topics import commits_name
 from penstock.config import Config
 from penstock.driver.coordinator import Coordinator
 from penstock.driver.driver import Driver, DriverParts
-from penstock.driver.events import Listener
+from penstock.driver.events import Listener, Notice, RestoreHearer
 from penstock.driver.inputs import InputLogs
 from penstock.driver.lease import DriverLease
 from penstock.driver.setup import Prepared, prepare
@@ -27,7 +27,7 @@ from penstock.instance.protocol import Settings
 from penstock.local.jars import SPARK_KAFKA, ensure
 from penstock.pipeline.executors import ExecutorVisits, start_on_executors
 from penstock.pipeline.group import leave_group
-from penstock.pipeline.jobs import Jobs
+from penstock.pipeline.jobs import Jobs, pickle_programs
 from penstock.pipeline.session import Session, open_session
 from penstock.topology import Topology
 
@@ -46,6 +46,7 @@ class OpeningOrder:
     config: Config
     topology: Topology
     listener: Listener
+    hear_restore: RestoreHearer
     token: str
     should_stop: Callable[[], bool]
 
@@ -73,6 +74,9 @@ def _open_driver(order: OpeningOrder, stack: contextlib.ExitStack) -> Driver:
     logs = LogClients(config, application_id)
     admin = TopicAdmin(config, admin=logs.admin)
     prepared = prepare(order.topology, application_id, config, logs, admin)
+    if prepared.notice:
+        _log.warning("%s", prepared.notice)
+        order.listener(Notice(text=prepared.notice))
     lease = DriverLease(application_id, config, logs)
     lease.check_free()
     _go_on(order)
@@ -104,6 +108,7 @@ def _open_driver(order: OpeningOrder, stack: contextlib.ExitStack) -> Driver:
         watch=InputWatch(prepared, admin, inputs),
         cores=session.cores,
         warm_up=warm_up,
+        hear_restore=order.hear_restore,
         visit_executors=_visits(order, session, coordinator, stack),
     )
     driver = Driver(parts, dict(commits), order.listener)
@@ -145,10 +150,11 @@ def _start_instances(
         listen_host=host,
         global_tables=list(prepared.global_tables),
     )
-    coordinator = Coordinator(settings, token=order.token)
+    programs = pickle_programs(order.topology.global_tables)
+    coordinator = Coordinator(settings, token=order.token, programs=programs)
     stack.callback(coordinator.close, _CLOSE_SECONDS)
     if session is not None and not on_one_machine:
-        start_on_executors(session, coordinator.location, order.token)
+        start_on_executors(session, coordinator.location, order.token, programs)
         return coordinator
     count = order.config.num_instances or max((os.cpu_count() or 1) // 2, 1)
     for number in range(count):
@@ -165,6 +171,7 @@ def _visits(
         session,
         coordinator.location,
         order.token,
+        programs=pickle_programs(order.topology.global_tables),
         instances=lambda: len(coordinator.names()),
     )
     stack.callback(visits.close)

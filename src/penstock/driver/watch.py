@@ -5,12 +5,16 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from penstock.changelog.restore import recreated
 from penstock.changelog.topic_admin import TopicAdmin
+from penstock.changelog.topics import ExistingTopic
 from penstock.coordination.ids import Position, Range, TaskId
 from penstock.coordination.tasks import TaskBook
 from penstock.driver.inputs import InputLogs
+from penstock.driver.internal_topics import deleted
 from penstock.driver.setup import Prepared
 from penstock.errors import KafkaError, PartitionCountError, PositionLostError, TopicMismatchError
+from penstock.topology.patterns import matching
 
 WATCH_SECONDS = 5.0
 
@@ -21,6 +25,10 @@ class Jump:
 
     task: TaskId
     ranges: tuple[Range, ...]
+
+
+class InputsChangedError(Exception):
+    """Other topics match a pattern now than when the driver started; it is to start anew."""
 
 
 class InputWatch:
@@ -49,11 +57,18 @@ class InputWatch:
         return jumps
 
     def _check_topics(self) -> None:
+        self._check_patterns()
         names = {topic for topic, _ in self._prepared.inputs}
         # Instances see for themselves that a global table's topic has changed, and rebuild it; all
         # that they cannot do without is the topic.
         tables = {table.topic for table in self._prepared.global_tables}
-        found = self._admin.require(names | tables)
+        changelogs = set(self._prepared.layout.changelogs)
+        present = self._admin.describe(names | tables | changelogs)
+        for name in sorted(changelogs):
+            _check_changelog(name, self._prepared.topics[name], present.get(name))
+        found = {name: topic for name, topic in present.items() if name not in changelogs}
+        if set(found) != names | tables:
+            self._admin.require(names | tables)
         for name, topic in found.items():
             if name not in names:
                 continue
@@ -73,6 +88,20 @@ class InputWatch:
                     hint="Its offsets mean other records now. Use a new application id, or reset "
                     "the application",
                 )
+
+    def _check_patterns(self) -> None:
+        prepared = self._prepared
+        if not prepared.patterns:
+            return
+        now = matching(prepared.patterns, self._admin.names(), prepared.application_id)
+        gone, new = prepared.matched - now, set(self._admin.describe(now - prepared.matched))
+        if gone or new:
+            changes = [f"{name} is new" for name in sorted(new)]
+            changes += [f"{name} is gone" for name in sorted(gone)]
+            raise InputsChangedError(
+                f"The topics that match a pattern have changed: {', '.join(changes)}. "
+                "The application starts over them anew"
+            )
 
     def _purge(self, now: float, book: TaskBook) -> None:
         """Repartition topics are emptied up to what is committed, and not further."""
@@ -94,6 +123,22 @@ class InputWatch:
         except KafkaError:
             # Nothing depends on it but disk space; the next round does it.
             self._purge_due = now + WATCH_SECONDS
+
+
+def _check_changelog(name: str, known: ExistingTopic, found: ExistingTopic | None) -> None:
+    """What is written to a changelog that is gone, or another one by now, restores nothing."""
+    if found is None:
+        raise deleted(name, changelog=True)
+    if found.id != known.id:
+        raise recreated(name, f"its id is {found.id}, and was {known.id} when we started")
+    if found.partitions != known.partitions:
+        raise PartitionCountError(
+            f"The changelog has {found.partitions} partitions now, and {known.partitions} are "
+            "the store's",
+            where={"topic": name},
+            hint="The next start would refuse it. Start afresh: delete the application's internal "
+            "topics, consumer group and state directory, or use another id",
+        )
 
 
 def _gaps(

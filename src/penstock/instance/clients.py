@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from confluent_kafka import Consumer, KafkaException, TopicPartition
 
 from penstock.changelog.clients import LogClients
-from penstock.changelog.offset_metadata import OffsetMetadata
+from penstock.changelog.offset_metadata import OffsetMetadata, offset_metadata
 from penstock.config import Config
 from penstock.coordination.ids import Position
 from penstock.errors import KafkaError
@@ -70,7 +70,7 @@ class SharedClients:
         for each in answer:
             if each.offset >= 0:
                 position.setdefault(each.topic, {})[each.partition] = each.offset
-                metadata[each.topic, each.partition] = OffsetMetadata.decode(each.metadata)
+                metadata[each.topic, each.partition] = offset_metadata(each)
         return GroupOffsets(position=position, metadata=metadata)
 
     def close(self) -> None:

@@ -12,7 +12,7 @@ import contextlib
 import logging
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import timedelta
 
 import pyarrow as pa
@@ -34,13 +34,15 @@ from penstock.errors import (
     TaskNotHereError,
 )
 from penstock.instance.answers import answers
+from penstock.instance.global_processing import GlobalProgram, Programs, program_for
 from penstock.instance.protocol import GlobalOrder, ReadHeader, Reply
+from penstock.instance.restores import Restores, TopicRestore
 from penstock.stores.contract import StoreIdentity
 from penstock.stores.directory import GLOBAL_DIRECTORY, StateDirectory, TaskDirectory
 from penstock.stores.memory import MemoryStore
 from penstock.stores.rocksdb import RocksDBStore
 from penstock.stores.rocksdb_engine import RocksDBEngine
-from penstock.stores.whole_topic import WholeTopicStore
+from penstock.stores.whole_topic import LAYOUT, WholeTopicStore
 
 _log = logging.getLogger("penstock.instance")
 
@@ -62,14 +64,32 @@ class GlobalTables:
         directory: StateDirectory,
         logs: LogClients,
         *,
+        programs: Programs | None = None,
         engine: RocksDBEngine | None = None,
     ) -> None:
+        self.restores = Restores()
+        application_id = directory.application_id
+        processed = {
+            order.store: GlobalProgram(
+                program_for(programs or {}, order.store),
+                application_id,
+                skips_undecodable=order.skips_undecodable,
+            )
+            for order in orders
+            if order.is_processed
+        }
         self._directory = directory.lock_global() if orders else None
         self._tables: dict[str, GlobalTable] = {}
         for order in orders:
             assert self._directory is not None
             self._tables[order.store] = GlobalTable(
-                order, directory.application_id, self._directory, logs, engine=engine
+                order,
+                application_id,
+                self._directory,
+                logs,
+                restores=self.restores,
+                program=processed.get(order.store),
+                engine=engine,
             )
         for table in self._tables.values():
             table.start()
@@ -135,14 +155,18 @@ class GlobalTable:
         directory: TaskDirectory,
         logs: LogClients,
         *,
+        restores: Restores,
+        program: GlobalProgram | None = None,
         engine: RocksDBEngine | None = None,
     ) -> None:
+        self._program = program
         self.fault: PenstockError | None = None
         self._order = order
         self._application_id = application_id
         self._directory = directory
         self._engine = engine
         self._logs = logs
+        self._restores = restores
         self._admin = TopicAdmin(logs.config, admin=logs.admin)
         self._store: WholeTopicStore | None = None
         self._damage: StoreDamagedError | None = None
@@ -172,8 +196,11 @@ class GlobalTable:
     def store(self) -> WholeTopicStore:
         """The store, once it held all of the topic. Raises `TaskNotHereError`."""
         store = self._store
+        where = {"store": self._order.store, "topic": self._order.topic}
+        if self.fault is not None:
+            # What is there no longer follows the topic: whoever reads is to learn why.
+            raise TaskNotHereError(f"The global table stopped: {self.fault}", where=where)
         if store is None or not self._complete:
-            where = {"store": self._order.store, "topic": self._order.topic}
             raise TaskNotHereError("The global table is being read from its topic", where=where)
         return store
 
@@ -254,28 +281,37 @@ class GlobalTable:
         self._positions = dict(begin)
         ends = {partition: log.end for partition, log in ranges.items()}
         consumer = self._logs.consumer()
+        told = TopicRestore(self._restores, self._order.store, topic.name, begin, ends)
         try:
             consumer.assign([TopicPartition(topic.name, p, at) for p, at in begin.items()])
-            self._keep_up(consumer, store, topic, ends)
+            self._keep_up(consumer, store, topic, told)
         finally:
+            told.suspend()
             consumer.close()
 
     def _keep_up(
-        self, consumer: Consumer, store: WholeTopicStore, topic: ExistingTopic, ends: dict[int, int]
+        self, consumer: Consumer, store: WholeTopicStore, topic: ExistingTopic, told: TopicRestore
     ) -> None:
         watch_due = time.monotonic() + WATCH_SECONDS
         while not self._stopping.is_set():
             if self._damage is not None:
                 raise self._damage
-            if not self._complete and self._reached(ends):
+            if not told.is_over and self._reached(told.ends):
+                told.end()
                 store.set_caught_up_at(wall_clock_ms())
                 self._complete = True
-            read = read_messages(consumer.consume(BATCH_RECORDS, _POLL_SECONDS))
+            messages = consumer.consume(BATCH_RECORDS, _POLL_SECONDS)
+            read = read_messages(messages)
             if read.lost:
                 self._wipe(f"{topic.name} no longer holds what the table needs next")
                 return
-            if read.changes:
-                store.apply_read(read.changes, read.positions)
+            changes = read.changes
+            if self._program is not None:
+                changes = self._program.changes(messages, store)
+            # What a processor made nothing of has been read too.
+            if changes or (messages and self._program is not None):
+                store.apply_read(changes, read.positions)
+                told.read(read)
             self._positions = {**self._positions, **read.positions}
             if time.monotonic() > watch_due:
                 now = self._describe()
@@ -302,7 +338,7 @@ class GlobalTable:
         found = log_offsets(self._logs, wanted, latest, IsolationLevel.READ_COMMITTED)
         return {p: found[topic, p] for p in partitions}
 
-    def _reached(self, ends: dict[int, int]) -> bool:
+    def _reached(self, ends: Mapping[int, int]) -> bool:
         positions = self._positions
         return all(positions.get(p, -1) >= end for p, end in ends.items())
 
@@ -354,7 +390,7 @@ class GlobalTable:
             store=self._order.store,
             changelog_topic=topic.name,
             changelog_topic_id=topic.id,
-            layout="whole topic",
+            layout=LAYOUT,
         )
 
 

@@ -18,8 +18,8 @@ from dataclasses import dataclass, replace
 from datetime import timedelta
 from pathlib import Path
 
-import msgspec
-
+from penstock.changelog.snapshots import SnapshotLocation
+from penstock.config import Config
 from penstock.errors import (
     InstanceError,
     InstanceUnreachableError,
@@ -27,8 +27,10 @@ from penstock.errors import (
     StateLockedError,
 )
 from penstock.instance import protocol
+from penstock.instance.cleaning import Cleaner
 from penstock.instance.client import Client
 from penstock.instance.clients import SharedClients
+from penstock.instance.global_processing import Programs
 from penstock.instance.global_tables import GlobalTables
 from penstock.instance.holder import Holder
 from penstock.instance.protocol import (
@@ -40,6 +42,7 @@ from penstock.instance.protocol import (
     Settings,
 )
 from penstock.instance.server import Server
+from penstock.instance.snapshots import Snapshotter
 from penstock.instance.task import TaskEnvironment
 from penstock.serdes.decoders import decoder
 from penstock.stores.directory import StateDirectory
@@ -81,7 +84,7 @@ class InstanceOptions:
     watch_stdin: bool = False
 
 
-def run_instance(options: InstanceOptions) -> int:
+def run_instance(options: InstanceOptions, programs: Programs | None = None) -> int:
     """Serve until told to stop or until the lease ends; the exit code says which."""
     stop = threading.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
@@ -91,7 +94,7 @@ def run_instance(options: InstanceOptions) -> int:
     coordinator = Client(options.coordinator, token=options.token, timeout_seconds=10.0)
     settings = coordinator.call("hello", Hello(instance=options.name), Settings)
     try:
-        return _serve(options, settings, coordinator, stop)
+        return _serve(options, settings, coordinator, stop, programs)
     except PenstockError as error:
         failure = Failure(instance=options.name, fault=protocol.fault_of(error))
         coordinator.call("failed", failure, BeatReply)
@@ -99,14 +102,21 @@ def run_instance(options: InstanceOptions) -> int:
 
 
 def _serve(
-    options: InstanceOptions, settings: Settings, coordinator: Client, stop: threading.Event
+    options: InstanceOptions,
+    settings: Settings,
+    coordinator: Client,
+    stop: threading.Event,
+    programs: Programs | None,
 ) -> int:
     config = settings.config()
     lease = Lease(config.session_timeout.total_seconds())
     with _open_directory(config.state_dir, settings.application_id, options.slot) as directory:
         clients = SharedClients(config, settings.application_id)
         engine = RocksDBEngine(settings.rocksdb)
-        tables = GlobalTables(settings.global_tables, directory, clients.logs, engine=engine)
+        location = _location(config, settings.application_id)
+        tables = GlobalTables(
+            settings.global_tables, directory, clients.logs, programs=programs, engine=engine
+        )
         environment = TaskEnvironment(
             application_id=settings.application_id,
             config=config,
@@ -114,21 +124,40 @@ def _serve(
             clients=clients,
             lease_holds=lease.holds,
             engine=engine,
+            snapshots=[] if location is None else [location],
             await_global_tables=tables.wait,
         )
         holder = Holder(environment, tables)
+        snapshotter = None if location is None else _snapshotter(location, config, holder)
         with tempfile.TemporaryDirectory(prefix="penstock-") as sockets:
             servers = _listen(holder, stop, settings, options, Path(sockets))
+            cleaner = Cleaner(directory, config.state_cleanup_delay, keep=holder.tasks)
             try:
                 registration = _registration(options, servers)
                 coordinator.call("register", registration, BeatReply)
                 return _beat(options, coordinator, lease, stop, holder, config.heartbeat_interval)
             finally:
+                cleaner.close()
+                if snapshotter is not None:
+                    snapshotter.close()
                 holder.close()
                 tables.close()
                 for server in servers:
                     server.shutdown()
                 clients.close()
+
+
+def _location(config: Config, application_id: str) -> SnapshotLocation | None:
+    uri = config.snapshot_location
+    return SnapshotLocation(uri, application_id) if uri else None
+
+
+def _snapshotter(location: SnapshotLocation, config: Config, holder: Holder) -> Snapshotter:
+    return Snapshotter(
+        location,
+        interval_seconds=config.snapshot_interval.total_seconds(),
+        tasks=holder.running_tasks,
+    )
 
 
 def _open_directory(state_dir: Path, application_id: str, slot: str) -> StateDirectory:
@@ -219,23 +248,13 @@ def _watch_stdin(stop: threading.Event) -> None:
     stop.set()
 
 
-def instance_command(name: str, coordinator: str, *, slot: str, watch_stdin: bool) -> list[str]:
-    """The command line of an instance; its token goes into the environment, not here."""
-    options = InstanceOptions(
-        name=name, coordinator=coordinator, token="", slot=slot, watch_stdin=watch_stdin
-    )
-    encoded = msgspec.json.encode(options).decode()
-    return [sys.executable, "-m", "penstock.instance.process", encoded]
-
-
-def main(arguments: list[str]) -> int:
-    """`python -m penstock.instance.process OPTIONS`, as `instance_command` gives it."""
+def options_of(arguments: list[str]) -> InstanceOptions:
+    """The options on the command line, with the token from the environment."""
     token = os.environ.pop(TOKEN_VARIABLE, "")
     if not token:
         raise InstanceError(f"{TOKEN_VARIABLE} is not set", hint="The driver sets it")
-    options = decoder(InstanceOptions).decode(arguments[0])
-    return run_instance(replace(options, token=token))
+    return replace(decoder(InstanceOptions).decode(arguments[0]), token=token)
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    sys.exit(run_instance(options_of(sys.argv[1:])))

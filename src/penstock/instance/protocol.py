@@ -15,9 +15,10 @@ import msgspec
 import pyarrow as pa
 
 from penstock import errors
+from penstock.changelog.topics import TOMBSTONES_MS
 from penstock.config import Config, Guarantee
 from penstock.errors import InstanceError, PenstockError
-from penstock.serdes.decoders import decoder
+from penstock.serdes.decoders import converted, decoder
 from penstock.stores.rocksdb_engine import RocksDBSettings
 from penstock.topology.nodes import StoreKind, TimeIndex
 
@@ -50,6 +51,7 @@ ROWS = pa.schema(
 CHANGE, OUTPUT = 0, 1
 
 TaskState = Literal["taking", "restoring", "running", "failed", "closed"]
+RestoreState = Literal["restoring", "ended", "suspended"]
 Positions = dict[str, dict[int, int]]
 
 
@@ -78,6 +80,12 @@ class StoreOrder(Message, frozen=True):
     retention_ms: int = 0
     segment_ms: int = 0
     time_index: TimeIndex | None = None
+    expires: bool = False
+    """Whether the changelog forgets what is old, so that it may begin anywhere."""
+    tombstones_ms: int = TOMBSTONES_MS
+    """How long the changelog keeps a deletion."""
+    allow_truncated: bool = False
+    """Whether a changelog that lost its start may be all there is."""
 
     @property
     def logged(self) -> bool:
@@ -98,6 +106,24 @@ class StoreOrder(Message, frozen=True):
             words.append(f"index={self.time_index}")
         return " ".join(words)
 
+    @classmethod
+    def of_layout(cls, name: str, layout: str, *, retention_ms: int = 0) -> StoreOrder:
+        """A store whose entries lie as the layout says, which does not tell how long they last.
+
+        >>> StoreOrder.of_layout("a", "window segment_ms=60000").segment_ms
+        60000
+        """
+        kind, *words = layout.split()
+        facts = dict(word.split("=", 1) for word in words)
+        fields = {
+            "name": name,
+            "kind": kind,
+            "retention_ms": retention_ms,
+            "segment_ms": int(facts.get("segment_ms", 0)),
+            "time_index": facts.get("index"),
+        }
+        return converted(fields, cls)
+
 
 class GlobalOrder(Message, frozen=True):
     """A global table: the store in which every instance holds all of a topic."""
@@ -105,6 +131,9 @@ class GlobalOrder(Message, frozen=True):
     store: str
     topic: str
     persistent: bool = True
+    is_processed: bool = False
+    """Whether a processor of the user's makes of the topic what the store holds."""
+    skips_undecodable: bool = False
 
 
 class InputOrder(Message, frozen=True):
@@ -138,6 +167,25 @@ class ReleaseOrder(Message, frozen=True):
     task: str
 
 
+class RestoreStatus(Message, frozen=True):
+    """How far one restore of one store is, since it began.
+
+    It applies the topic's offsets `start` up to, not including, `end`; `offset` is the last one
+    that it applied, -1 before the first.
+    """
+
+    number: int
+    """Which of the restores of its task, or of the instance's global tables: later is higher."""
+    store: str
+    topic: str
+    partition: int
+    start: int
+    end: int
+    offset: int = -1
+    restored: int = 0
+    state: RestoreState = "restoring"
+
+
 class TaskStatus(Message, frozen=True):
     """Where a task stands on its instance."""
 
@@ -150,16 +198,17 @@ class TaskStatus(Message, frozen=True):
     """What the operators said in the last commit."""
     group_is_stale: bool = False
     """The group's offsets are absent or behind the commit record, and are to be written again."""
-    restored: int = 0
-    restore_total: int = 0
+    restores: list[RestoreStatus] = []
+    """The latest restores of the task's stores, in the order in which they began."""
     notes: list[str] = []
     fault: Fault | None = None
 
 
 class StatusReply(Message, frozen=True):
-    """All the tasks of an instance."""
+    """All the tasks of an instance, and how its global tables were read."""
 
     tasks: list[TaskStatus]
+    tables: list[RestoreStatus] = []
 
 
 class Registration(Message, frozen=True):
@@ -197,6 +246,18 @@ class Hello(Message, frozen=True):
     instance: str
 
 
+_PLAIN_OPTIONS = (
+    "bootstrap_servers",
+    "processing_guarantee",
+    "session_timeout",
+    "heartbeat_interval",
+    "transaction_timeout",
+    "state_cleanup_delay",
+    "snapshot_location",
+    "snapshot_interval",
+)
+
+
 class Settings(Message, frozen=True):
     """What an instance needs to know of the application."""
 
@@ -208,6 +269,9 @@ class Settings(Message, frozen=True):
     session_timeout: timedelta
     heartbeat_interval: timedelta
     transaction_timeout: timedelta
+    state_cleanup_delay: timedelta
+    snapshot_location: str
+    snapshot_interval: timedelta
     rocksdb: RocksDBSettings
     listen_host: str = ""
     """Listen on TCP at this address too; empty on one host."""
@@ -223,8 +287,6 @@ class Settings(Message, frozen=True):
         global_tables: list[GlobalOrder],
     ) -> Settings:
         """The part of a config that instances need."""
-        names = ("bootstrap_servers", "processing_guarantee", "session_timeout")
-        more = ("heartbeat_interval", "transaction_timeout")
         return cls(
             application_id=application_id,
             state_dir=str(config.state_dir),
@@ -232,19 +294,15 @@ class Settings(Message, frozen=True):
             listen_host=listen_host,
             global_tables=global_tables,
             rocksdb=RocksDBSettings.of(config),
-            **{name: getattr(config, name) for name in names + more},
+            **{name: getattr(config, name) for name in _PLAIN_OPTIONS},
         )
 
     def config(self) -> Config:
         """The same options as a config; those that instances do not need have their defaults."""
         return Config(
-            bootstrap_servers=self.bootstrap_servers,
             state_dir=Path(self.state_dir),
-            processing_guarantee=self.processing_guarantee,
             kafka=self.kafka,
-            session_timeout=self.session_timeout,
-            heartbeat_interval=self.heartbeat_interval,
-            transaction_timeout=self.transaction_timeout,
+            **{name: getattr(self, name) for name in _PLAIN_OPTIONS},
             **{f"rocksdb_{name}": value for name, value in asdict(self.rocksdb).items()},
         )
 

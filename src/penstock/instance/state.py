@@ -4,23 +4,40 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from datetime import timedelta
+from pathlib import Path
 
 from penstock.changelog.commit_record import ChangelogEnd, CommitRecord
-from penstock.changelog.reading import wait_stable
+from penstock.changelog.reading import LogRange, wait_stable
 from penstock.changelog.restore import (
     RestoreOutcome,
-    RestoreProgress,
+    check_end,
     check_identity,
     recreated,
     restore,
+    truncated,
 )
+from penstock.changelog.snapshots import Manifest, SnapshotSource, copy_snapshot, read_files
 from penstock.coordination.ids import TaskId
-from penstock.errors import PenstockError, StoreDamagedError, TaskNotHereError
+from penstock.errors import (
+    PenstockError,
+    SnapshotError,
+    StoreDamagedError,
+    TaskNotHereError,
+    TopicMissingError,
+)
 from penstock.instance.clients import SharedClients
 from penstock.instance.protocol import StoreOrder, TakeOrder
+from penstock.instance.restores import Restores
 from penstock.observability.crash_points import crash_point
-from penstock.stores.contract import ByteStore, Change, KeyValueStore, StoreIdentity
+from penstock.stores.contract import (
+    ByteStore,
+    Change,
+    CheckpointStore,
+    KeyValueStore,
+    StoreIdentity,
+)
 from penstock.stores.directory import StateDirectory, TaskDirectory
 from penstock.stores.indexed import TimeIndexedKeyValueStore
 from penstock.stores.memory import MemoryStore
@@ -40,6 +57,7 @@ class TaskStores:
         clients: SharedClients,
         *,
         engine: RocksDBEngine | None = None,
+        snapshots: Sequence[SnapshotSource] = (),
         now_ms: Callable[[], int] = lambda: time.time_ns() // 1_000_000,
     ) -> None:
         self._task = order.task
@@ -48,10 +66,13 @@ class TaskStores:
         self._state_directory = directory
         self._clients = clients
         self._engine = engine
+        self._name = order.name
+        self._snapshots = snapshots
         self._now_ms = now_ms
         self._directory: TaskDirectory | None = None
         self._stores: dict[str, KeyValueStore] = {}
-        self._restored: dict[str, RestoreProgress] = {}
+        self.restores = Restores()
+        self._ends: dict[str, int] = {}
 
     def open(self, record: CommitRecord | None) -> None:
         """Lock the task's directory and open its stores."""
@@ -61,17 +82,17 @@ class TaskStores:
         crash_point("open.after_lock")
         for order in self._orders.values():
             if order.logged:
-                _check_changelog(order, record)
+                self._ends[order.name] = _last_known_end(order, record)
 
     def restore(self, stop: Callable[[], bool]) -> list[str]:
         """Bring every store up to the end of its changelog; what had to be rebuilt is told."""
         notes: list[str] = []
         logged = [order for order in self._orders.values() if order.logged]
-        topics = [(order.changelog, self._partition) for order in logged]
-        ends = wait_stable(self._clients.logs, topics, stop=stop) if topics else {}
+        logs = self._logs(logged, stop)
         for order in logged:
-            until = ends[order.changelog, self._partition].end
-            notes += self._restore_store(order, until, stop)
+            log = logs[order.changelog, self._partition]
+            check_end(order.changelog, self._partition, log, self._ends.get(order.name, -1))
+            notes += self._restore_store(order, log, stop)
         for order in self._orders.values():
             if not order.logged:
                 # Nobody can tell whether what is on the disk is all that the last owner committed.
@@ -94,6 +115,11 @@ class TaskStores:
         """The topic of a store's changelog."""
         return self._orders[name].changelog
 
+    @property
+    def versioned(self) -> set[str]:
+        """The stores whose changes are of versions."""
+        return {name for name, order in self._orders.items() if order.kind == "versioned"}
+
     def remedy(self, name: str) -> str:
         """What is done about a store that cannot be read, for the user."""
         changelog = self._orders[name].changelog
@@ -113,16 +139,39 @@ class TaskStores:
         """Write changes and the changelog offset that they end at, if there is a changelog."""
         store = self.get(name)
         # A versioned store must know where in the changelog some of its changes are.
-        half = 0 if self._orders[name].kind == "versioned" else len(changes) // 2
+        half = 0 if name in self.versioned else len(changes) // 2
         store.apply(changes[:half], offset=None)
         crash_point("commit.mid_store_write")
         store.apply(changes[half:], offset=offset)
 
     @property
-    def progress(self) -> tuple[int, int]:
-        """Records restored, and how many there are in all."""
-        done = sum(each.restored for each in self._restored.values())
-        return done, done + sum(each.remaining for each in self._restored.values())
+    def snapshot_stores(self) -> list[str]:
+        """The stores of which snapshots are made: logged ones, on disk."""
+        return [name for name, each in self._orders.items() if each.logged and each.persistent]
+
+    @contextlib.contextmanager
+    def checkpoint(
+        self, name: str, last: Manifest | None
+    ) -> Iterator[tuple[Manifest | None, Path]]:
+        """A copy of a store, gone afterwards; without a manifest if `last` is as new."""
+        directory, store = self._directory, self.get(name)
+        offset = store.offset()
+        if directory is None:
+            raise TaskNotHereError("The task was closed", where={"task": self._task})
+        if offset is None or (last is not None and last.offset == offset):
+            yield None, directory.path
+            return
+        with directory.scratch(name) as path:
+            assert isinstance(store, CheckpointStore)
+            store.checkpoint(path)
+            yield (
+                Manifest(
+                    identity=self._identity(self._orders[name]),
+                    offset=offset,
+                    files=read_files(path, last.files if last else ()),
+                ),
+                path,
+            )
 
     def wipe(self, name: str) -> None:
         """Delete a store that cannot be read; the next `restore` makes it anew."""
@@ -169,27 +218,53 @@ class TaskStores:
         if offsets:
             directory.write_checkpoint(offsets)
 
-    def _restore_store(self, order: StoreOrder, until: int, stop: Callable[[], bool]) -> list[str]:
+    def _logs(
+        self, orders: list[StoreOrder], stop: Callable[[], bool]
+    ) -> dict[tuple[str, int], LogRange]:
+        topics = [(order.changelog, self._partition) for order in orders]
+        try:
+            return wait_stable(self._clients.logs, topics, stop=stop) if topics else {}
+        except TopicMissingError as error:
+            # It was there when the driver looked; making it again would not bring the state back.
+            raise recreated(str(error.where.get("topic", "")), "it does not exist") from error
+
+    def _restore_store(
+        self, order: StoreOrder, log: LogRange, stop: Callable[[], bool]
+    ) -> list[str]:
         notes: list[str] = []
         try:
             store = self._open_store(order)
         except StoreDamagedError as error:
             notes.append(f"{error.summary}: {self.remedy(order.name)}")
             store = self._reopen_empty(order)
+        if store.offset() is None and order.persistent:
+            notes += self._start_from_snapshot(order, log.end)
+            store = self._stores[order.name]
         consumer = self._clients.logs.consumer()
         try:
             for _ in range(2):
-                result = restore(
-                    store,
-                    topic=order.changelog,
-                    partition=self._partition,
-                    consumer=consumer,
-                    until=until,
-                    on_progress=lambda progress: self._note_progress(order.name, progress),
-                    stop=stop,
-                )
+                notes += self._notes_on_start(order, store, log)
+                with self.restores.one(order.name, order.changelog, self._partition) as told:
+                    result = restore(
+                        store,
+                        topic=order.changelog,
+                        partition=self._partition,
+                        consumer=consumer,
+                        until=log.end,
+                        on_progress=told.move,
+                        stop=stop,
+                        tombstone_retention=timedelta(milliseconds=order.tombstones_ms),
+                    )
+                    if result.outcome is RestoreOutcome.COMPLETE:
+                        told.end()
                 if result.outcome is not RestoreOutcome.TRUNCATED:
                     break
+                # The end stays: it is the last commit's. The start may have moved meanwhile.
+                start = self._logs([order], stop)[order.changelog, self._partition].start
+                log = LogRange(start, log.end)
+                if not self._can_rebuild(order, log):
+                    # The disk has more than the changelog: what cannot be rebuilt is not wiped.
+                    raise truncated(order.changelog, self._partition, log, store.offset())
                 notes.append(
                     f"{order.changelog} no longer holds what store {order.name} of task "
                     f"{self._task} needs next: rebuilding the store from the changelog's start"
@@ -199,8 +274,51 @@ class TaskStores:
             consumer.close()
         return notes
 
-    def _note_progress(self, name: str, progress: RestoreProgress) -> None:
-        self._restored[name] = progress
+    def _can_rebuild(self, order: StoreOrder, log: LogRange) -> bool:
+        """Whether an empty store would get all that it should from the changelog."""
+        return order.expires or order.allow_truncated or log.start == 0
+
+    def _notes_on_start(self, order: StoreOrder, store: KeyValueStore, log: LogRange) -> list[str]:
+        """What is to be said of a changelog that lost its start; `ChangelogError` if it matters."""
+        if order.expires or log.start == 0:
+            return []
+        held = store.offset()
+        lost = held is None or held + 1 < log.start
+        if lost and not self._can_rebuild(order, log):
+            raise truncated(order.changelog, self._partition, log, held)
+        store_name = f"store {order.name} of task {self._task}"
+        what = (
+            f"keys that were only before it are lost from {store_name}"
+            if lost
+            else f"{store_name} is whole on this disk, and could not be rebuilt"
+        )
+        where = f"{order.changelog} begins at offset {log.start} in partition {self._partition}"
+        return [f"{where}: {what}"]
+
+    def _start_from_snapshot(self, order: StoreOrder, until: int) -> list[str]:
+        """Put a copy of the store in the place of the empty one, if there is one that fits."""
+        for source in self._snapshots:
+            try:
+                manifest = source.manifest(self._name, order.name)
+                if manifest is None or not self._fits(manifest, order, until):
+                    continue
+                self._replace_by(source, manifest, order)
+            except (SnapshotError, StoreDamagedError) as error:
+                self._reopen_empty(order)
+                return [f"{error}. Store {order.name} is rebuilt from its changelog"]
+            origin = f"a snapshot of {manifest.size:,} bytes, up to offset {manifest.offset:,}"
+            return [f"Store {order.name} of task {self._task} comes from {origin}"]
+        return []
+
+    def _fits(self, manifest: Manifest, order: StoreOrder, until: int) -> bool:
+        return manifest.identity == self._identity(order) and manifest.offset < until
+
+    def _replace_by(self, source: SnapshotSource, manifest: Manifest, order: StoreOrder) -> None:
+        assert self._directory is not None
+        self._stores.pop(order.name).close()
+        self._directory.wipe_store(order.name)
+        copy_snapshot(source, self._name, manifest, self._directory.store_path(order.name))
+        self._open_store(order)
 
     def _open_store(self, order: StoreOrder) -> KeyValueStore:
         assert self._directory is not None
@@ -256,11 +374,15 @@ def shaped(inner: ByteStore, order: StoreOrder) -> KeyValueStore:
     )
 
 
-def _check_changelog(order: StoreOrder, record: CommitRecord | None) -> None:
-    """A changelog that was made anew would restore to nothing, silently."""
+def _last_known_end(order: StoreOrder, record: CommitRecord | None) -> int:
+    """The offset that the changelog surely reached by the last commit, -1 if that is not known.
+
+    Raises `ChangelogError` if it was made anew since: it would restore to nothing, silently.
+    """
     known = record.changelogs.get(order.name) if record else None
     if known is not None and known.id != order.changelog_id:
         raise recreated(
             order.changelog,
             f"its id is {order.changelog_id} and the last commit was written to {known.id}",
         )
+    return -1 if known is None else known.end

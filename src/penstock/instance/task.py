@@ -7,16 +7,18 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
+from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
 from msgspec import structs
 
 from penstock.changelog.commit_record import CommitRecord, InputTopic
-from penstock.changelog.offset_metadata import UNKNOWN_TIME, OffsetMetadata
 from penstock.changelog.reading import read_last
+from penstock.changelog.snapshots import Manifest, SnapshotSource
 from penstock.changelog.topics import commits_name
 from penstock.config import Config
 from penstock.coordination.commits import judge, settle
@@ -24,14 +26,19 @@ from penstock.coordination.ids import TaskId
 from penstock.errors import (
     FencedError,
     InstanceError,
-    PartitionCountError,
     PenstockError,
     StoreDamagedError,
     TaskNotHereError,
-    TopicMismatchError,
 )
 from penstock.instance.answers import answers
-from penstock.instance.clients import GroupOffsets, SharedClients
+from penstock.instance.clients import SharedClients
+from penstock.instance.handover import (
+    Times,
+    check_inputs,
+    later,
+    offsets_metadata,
+    operators_metadata,
+)
 from penstock.instance.protocol import (
     CHANGE,
     CommitHeader,
@@ -46,7 +53,6 @@ from penstock.instance.protocol import (
 from penstock.instance.state import TaskStores
 from penstock.instance.writer import WriteAbortedError, Writer, WriteUnknownError
 from penstock.observability.crash_points import crash_point
-from penstock.processors import STREAM_TIME
 from penstock.stores.contract import Change
 from penstock.stores.directory import StateDirectory
 from penstock.stores.rocksdb_engine import RocksDBEngine
@@ -69,12 +75,10 @@ class TaskEnvironment:
     lease_holds: Callable[[], bool]
     engine: RocksDBEngine | None = None
     """Shared by all stores; without one, that of the process."""
+    snapshots: Sequence[SnapshotSource] = ()
+    """Where copies of stores may be found, best first."""
     await_global_tables: Callable[[Callable[[], bool]], None] = no_global_tables
     """Waits until they hold what their topics hold now, or until its argument says to stop."""
-
-
-Times = dict[tuple[str, int], int]
-"""The latest timestamp read of each input partition, for whoever takes over."""
 
 
 @dataclass
@@ -97,7 +101,11 @@ class OpenTask:
         self._environment = environment
         self._partition = TaskId.parse(order.task).partition
         self._stores = TaskStores(
-            order, environment.directory, environment.clients, engine=environment.engine
+            order,
+            environment.directory,
+            environment.clients,
+            engine=environment.engine,
+            snapshots=environment.snapshots,
         )
         self._writer: Writer | None = None
         self._standing = _Standing()
@@ -155,7 +163,7 @@ class OpenTask:
                 where={"task": order.task, "epoch": order.epoch, "newer": tuple(record.epoch)},
             )
         if record is not None:
-            self._check_inputs(record)
+            check_inputs(order, record)
         inputs = [(each.topic, each.partition) for each in order.inputs]
         group = environment.clients.group_offsets(inputs)
         standing = settle(
@@ -180,39 +188,11 @@ class OpenTask:
             position=standing.position,
             record=record,
             group_is_stale=standing.group_is_stale,
-            metadata=record.metadata if record and known else self._metadata_of(group),
+            metadata=record.metadata
+            if record and known
+            else operators_metadata(self.order.closes, group),
             times={input_: each.time for input_, each in group.metadata.items()},
         )
-
-    def _metadata_of(self, group: GroupOffsets) -> dict[str, str]:
-        """What the group's last owner wrote beside its offsets, in our operators' words."""
-        result: dict[str, str] = {}
-        time = max((each.time for each in group.metadata.values()), default=UNKNOWN_TIME)
-        if time != UNKNOWN_TIME:
-            result[STREAM_TIME] = str(time)
-        for each in group.metadata.values():
-            for store, closed in each.kept.items():
-                for name in self.order.closes.get(store, ()):
-                    result[name] = str(max(closed, int(result.get(name, closed))))
-        return result
-
-    def _offset_metadata(
-        self, header: CommitHeader, times: Times
-    ) -> dict[tuple[str, int], OffsetMetadata]:
-        """What is written beside the group's offsets, as Kafka Streams would."""
-        said = header.metadata
-        closed = {
-            store: max(int(said.get(name, UNKNOWN_TIME)) for name in names)
-            for store, names in self.order.closes.items()
-        }
-        kept = {store: at for store, at in closed.items() if at != UNKNOWN_TIME}
-        return {
-            (topic, partition): OffsetMetadata(
-                time=times.get((topic, partition), UNKNOWN_TIME), kept=kept
-            )
-            for topic, partitions in header.end.items()
-            for partition in partitions
-        }
 
     def _resets(self) -> Positions:
         result: Positions = {}
@@ -222,28 +202,6 @@ class OpenTask:
                 start if each.reset == "earliest" else end
             )
         return result
-
-    def _check_inputs(self, record: CommitRecord) -> None:
-        for each in self.order.inputs:
-            known = record.inputs.get(each.topic)
-            if known is None:
-                continue
-            where = {"topic": each.topic, "task": self.order.task}
-            if known.partitions != each.partitions:
-                raise PartitionCountError(
-                    f"The topic has {each.partitions} partitions; the state was made with "
-                    f"{known.partitions}",
-                    where=where,
-                    hint="Keys now go to other partitions, so the state no longer fits. Use a new "
-                    "application id, or give the topic its old number of partitions",
-                )
-            if known.id != each.topic_id:
-                raise TopicMismatchError(
-                    "The topic was deleted and made anew since the state was made",
-                    where=where,
-                    hint="Its offsets mean other records now. Use a new application id, or reset "
-                    "the application",
-                )
 
     # Reading.
 
@@ -308,8 +266,8 @@ class OpenTask:
                 for store in changes
                 if self._stores.order(store).logged
             }
-            times = _later(self._standing.times, header.times)
-            beside = self._offset_metadata(header, times)
+            times = later(self._standing.times, header.times)
+            beside = offsets_metadata(self.order.closes, header, times)
             writer.commit(header.end, {where: each.encode() for where, each in beside.items()})
         except WriteAbortedError as error:
             return self._aborted(writer, str(error))
@@ -345,7 +303,6 @@ class OpenTask:
         self, writer: Writer, header: CommitHeader, batches: Iterator[pa.RecordBatch]
     ) -> tuple[dict[str, list[Change]], CommitRecord]:
         changelogs = [self._stores.changelog(name) for name in header.stores]
-        versioned = {n for n in header.stores if self._stores.order(n).kind == "versioned"}
         changes: dict[str, list[Change]] = {}
         writer.begin()
         crash_point("commit.before_changelog_send")
@@ -355,7 +312,7 @@ class OpenTask:
                 writer.send(
                     logged, changelogs=changelogs, topics=header.topics, own=self._partition
                 )
-            _collect_changes(batch, header.stores, versioned, changes)
+            _collect_changes(batch, header.stores, self._stores.versioned, changes)
         record = self._next_record(header)
         commits = commits_name(self._environment.application_id)
         key = self.order.name.encode()
@@ -427,6 +384,22 @@ class OpenTask:
             if self._state == "running":
                 self._stores.flush()
 
+    @property
+    def is_running(self) -> bool:
+        """Whether the task is served."""
+        return self._state == "running"
+
+    @property
+    def snapshot_stores(self) -> list[str]:
+        """The stores of which snapshots are made."""
+        return self._stores.snapshot_stores
+
+    def checkpoint(
+        self, store: str, last: Manifest | None
+    ) -> AbstractContextManager[tuple[Manifest | None, Path]]:
+        """A copy of a store: see `TaskStores.checkpoint`."""
+        return self._stores.checkpoint(store, last)
+
     def stop_taking(self) -> None:
         """Have a `take` that is under way, or still to come, end early; does not wait for it."""
         self._stopping.set()
@@ -450,7 +423,6 @@ class OpenTask:
     def status(self) -> TaskStatus:
         """Where the task stands."""
         standing = self._standing
-        restored, total = self._stores.progress
         return TaskStatus(
             task=self.order.task,
             epoch=self.order.epoch,
@@ -459,8 +431,7 @@ class OpenTask:
             n=standing.n,
             metadata=standing.metadata,
             group_is_stale=standing.group_is_stale,
-            restored=restored,
-            restore_total=total,
+            restores=self._stores.restores.latest(),
             notes=list(self._notes),
             fault=None if self._fault is None else fault_of(self._fault),
         )
@@ -490,15 +461,6 @@ class OpenTask:
             transactional_id=f"{environment.application_id}-{self.order.name}",
             group=environment.clients.group,
         )
-
-
-def _later(times: Times, read: Positions) -> Times:
-    """The times after more records were read."""
-    result = dict(times)
-    for topic, partitions in read.items():
-        for partition, time in partitions.items():
-            result[topic, partition] = max(time, result.get((topic, partition), UNKNOWN_TIME))
-    return result
 
 
 def _done(standing: _Standing) -> Reply:

@@ -13,7 +13,8 @@ import time
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
-from penstock.instance.process import TOKEN_VARIABLE, instance_command
+from penstock.instance.process import InstanceOptions
+from penstock.pipeline.instances import start_instance
 from penstock.pipeline.session import Session
 
 _log = logging.getLogger("penstock.driver")
@@ -23,8 +24,10 @@ _CHECK_SECONDS = 3.0
 _CLOSE_SECONDS = 10.0
 
 
-def start_on_executors(session: Session, coordinator: str, token: str) -> None:
+def start_on_executors(session: Session, coordinator: str, token: str, programs: bytes) -> None:
     """Start an instance on every executor that has none of this run's alive.
+
+    `programs`, pickled, is what fills global stores: the user's code travels in Spark's closures.
 
     A visit holds its slot for a moment, so that Spark gives the other slots to other executors.
     """
@@ -32,7 +35,7 @@ def start_on_executors(session: Session, coordinator: str, token: str) -> None:
     slots = max(session.cores, 1)
 
     def visit(_: Iterable[int]) -> Iterable[str]:
-        yield _start_here(coordinator, token)
+        yield _start_here(coordinator, token, programs)
         time.sleep(_VISIT_SECONDS)
 
     context.setJobDescription("start instances")
@@ -43,10 +46,16 @@ class ExecutorVisits:
     """Sees to it that every executor has an instance, also those that Spark starts later."""
 
     def __init__(
-        self, session: Session, coordinator: str, token: str, *, instances: Callable[[], int]
+        self,
+        session: Session,
+        coordinator: str,
+        token: str,
+        *,
+        programs: bytes,
+        instances: Callable[[], int],
     ) -> None:
         self._session = session
-        self._order = (coordinator, token)
+        self._order = (coordinator, token, programs)
         self._instances = instances
         self._wake = threading.Event()
         self._closed = False
@@ -80,7 +89,7 @@ def _executors(session: Session) -> int:
     return int(context.getExecutorMemoryStatus().size()) - 1
 
 
-def _start_here(coordinator: str, token: str) -> str:
+def _start_here(coordinator: str, token: str, programs: bytes) -> str:
     """Start an instance for this executor: its Python daemon is the parent of all its workers."""
     executor = os.getppid()
     run = hashlib.sha256(token.encode()).hexdigest()[:12]
@@ -88,14 +97,9 @@ def _start_here(coordinator: str, token: str) -> str:
     if _is_running(marker):
         return ""
     name = f"{socket.gethostname()}-{executor}-{time.monotonic_ns() // 1_000_000}"
-    process = subprocess.Popen(
-        instance_command(name, coordinator, slot="*", watch_stdin=False),
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.DEVNULL,
-        env={**os.environ, TOKEN_VARIABLE: token},
-        # Spark kills a worker with its whole process group; the instance ends by its lease instead.
-        start_new_session=True,
-    )
+    options = InstanceOptions(name=name, coordinator=coordinator, token=token, slot="*")
+    devnull = subprocess.DEVNULL
+    process = start_instance(options, programs=programs, stdin=devnull, stdout=devnull)
     marker.write_text(str(process.pid))
     return name
 

@@ -80,7 +80,7 @@ def start_slice(
 ) -> Run:
     """A run of one slice; `metadata` is what the task's last slice left."""
     kind: type[SliceRun | RecordRun] = RecordRun
-    if not _handles_errors(limits) and runs_in_columns(sub_topology):
+    if not handles_errors(limits) and runs_in_columns(sub_topology):
         kind = SliceRun if joined_table(sub_topology) is None else TableJoinRun
     return kind(
         sub_topology,
@@ -93,7 +93,7 @@ def start_slice(
     )
 
 
-def _handles_errors(limits: Limits) -> bool:
+def handles_errors(limits: Limits) -> bool:
     """Whether some records may fail and the others go on: then each goes its way alone."""
     handlers = (limits.on_processing_error, limits.on_production_error)
     return handlers != ("fail", "fail") or limits.dead_letter_topic is not None
@@ -111,6 +111,9 @@ def runs_in_columns(sub_topology: SubTopology) -> bool:
     stores = [store for node in nodes for store in node.stores]
     # Streams that are grouped together share a store, which only records in order can.
     shared = len(stores) != len(set(stores))
+    # What a partition's latest time was is kept from slice to slice by the other engine alone.
+    if any(source.time_rule == "partition_time" for source in sub_topology.sources):
+        return False
     # What a versioned store says of a record depends on all those before it.
     special = any(
         store.max_entries is not None or store.kind == "versioned" for store in sub_topology.stores

@@ -81,6 +81,7 @@ class Records:
     """Rows of one task in processing order: a slice, or an Arrow chunk of it.
 
     `topic` is the name in Kafka. `headers` is of `HEADERS_TYPE`, or `None` when no record has any.
+    `computed` has, by step and number of the result, what Spark computed of the records already.
     """
 
     topic: str
@@ -90,6 +91,7 @@ class Records:
     keys: pa.BinaryArray
     values: pa.BinaryArray
     headers: pa.ListArray | None = None
+    computed: Mapping[tuple[str, int], pa.Array] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -100,6 +102,7 @@ class Limits:
     record cache off. `partition_counts` has the number of partitions of every output topic. The
     handlers say what becomes of a record that cannot be decoded, processed or written;
     `dead_letters_of_dropped` sends also what is dropped by rule (late, without a key).
+    `watches_values` looks whether processors put back what they change, for tests.
     """
 
     cache_max_bytes: int
@@ -108,6 +111,7 @@ class Limits:
     on_production_error: Handler = "fail"
     dead_letter_topic: str | None = None
     dead_letters_of_dropped: bool = False
+    watches_values: bool = False
     partition_counts: Mapping[str, int] = field(default_factory=dict)
 
 

@@ -60,7 +60,8 @@ class SliceRun:
         partition: int = 0,
         now_ms: int = 0,
     ) -> None:
-        del partition, now_ms  # Only users' processors ask for them.
+        del partition  # Only users' processors ask for it.
+        self._now_ms = now_ms
         self._sub = sub_topology
         self._metadata = metadata or {}
         self._limits = limits
@@ -160,6 +161,7 @@ class SliceRun:
             first=self._rows,
             on_bad_record=self._limits.on_bad_record,
             dropped=self._dropped,
+            now_ms=self._now_ms,
         )
         self._rows += len(records.offsets)
         self._run(source, batch)

@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from penstock.errors import DeserializationError
+from penstock.errors import DeserializationError, TimestampError
 from penstock.processors.batch import Batch, Column
 from penstock.processors.calls import call_each, coordinates
-from penstock.processors.records import Handler, Records
+from penstock.processors.records import Handler, Int64s, Records
 from penstock.serdes import Serde
 from penstock.topology import SourceNode
 
@@ -25,10 +25,13 @@ def read_source(
     on_bad_record: Handler,
     dropped: Counter[str],
     on_bad: Callable[[int, ValueError], None] | None = None,
+    now_ms: int = 0,
+    partition_time: int = -1,
 ) -> Batch:
     """The rows of these records; `first` is the sequence number of the first one.
 
-    `on_bad(offset, error)` is told of each record that cannot be decoded and is skipped.
+    `on_bad(offset, error)` is told of each record that cannot be decoded and is skipped. `now_ms`
+    is the wall clock, and `partition_time` the latest time that this input had so far.
     """
     keys, bad_keys = _decoded(records.keys, source.key_serde)
     values, bad_values = _decoded(records.values, source.value_serde)
@@ -41,6 +44,7 @@ def read_source(
         values=values,
         headers=records.headers,
         order=(np.arange(first, first + len(records.offsets), dtype=np.int64),),
+        computed=records.computed,
     )
     if bad_keys or bad_values:
         if on_bad_record == "fail":
@@ -57,11 +61,34 @@ def read_source(
         arguments = (batch.keys.objects(), batch.values.objects(), batch.timestamps.tolist())
         times = call_each(source.name, batch, source.timestamp, *arguments)
         batch = batch.replace(timestamps=np.array(times, dtype=np.int64))
+    elif source.time_rule == "wall_clock":
+        batch = batch.replace(timestamps=np.full(len(batch), now_ms, dtype=np.int64))
+    elif source.time_rule == "partition_time":
+        batch = batch.replace(timestamps=_with_partition_times(batch.timestamps, partition_time))
     if len(batch) and batch.timestamps.min() < 0:
+        if source.timestamp is None and source.time_rule in ("fail", "partition_time"):
+            raise _untimed(source, batch)
         in_time = batch.timestamps >= 0
         dropped["negative_timestamp"] += len(batch) - int(in_time.sum())
         batch = batch.keep(in_time)
     return batch
+
+
+def _with_partition_times(timestamps: Int64s, latest: int) -> Int64s:
+    """The times, where each that is not valid is the latest before it."""
+    before = np.maximum.accumulate(np.concatenate(([np.int64(latest)], timestamps)))[:-1]
+    times: Int64s = np.where(timestamps < 0, before, timestamps)
+    return times
+
+
+def _untimed(source: SourceNode, batch: Batch) -> TimestampError:
+    row = int(np.argmax(batch.timestamps < 0))
+    return TimestampError(
+        f"The record's time is {batch.timestamps[row]}",
+        where=coordinates(source.name, batch, row),
+        hint='Give the source timestamp=..., or set default_timestamp_extractor="skip" to drop '
+        "such records",
+    )
 
 
 def _decoded(array: pa.BinaryArray, serde: Serde[Any]) -> tuple[Column, dict[int, ValueError]]:

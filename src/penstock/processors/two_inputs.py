@@ -103,6 +103,7 @@ class TableJoinRun(SliceRun):
                 first=0,
                 on_bad_record=self._limits.on_bad_record,
                 dropped=dropped,
+                now_ms=self._now_ms,
             )
             for name, chunks in inputs.items()
         }

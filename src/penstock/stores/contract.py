@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
 from typing import Protocol, runtime_checkable
 
 import msgspec
@@ -104,7 +105,16 @@ class KeyValueStore(Protocol):
         ...
 
 
-class ByteStore(KeyValueStore, Protocol):
+@runtime_checkable
+class CheckpointStore(Protocol):
+    """A store of which a copy can be made while it is open."""
+
+    def checkpoint(self, path: Path) -> None:
+        """Make a copy that can be opened as a store, where nothing is yet; files are shared."""
+        ...
+
+
+class ByteStore(KeyValueStore, CheckpointStore, Protocol):
     """A store in which other stores arrange their entries."""
 
     def delete_range(self, lower: bytes, upper: bytes) -> None:

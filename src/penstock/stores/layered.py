@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 
 from penstock.stores.contract import ByteStore, Entry, KeyValueStore, StoreIdentity, pages
 
@@ -34,6 +35,9 @@ class LayeredStore:
 
     def set_caught_up_at(self, now_ms: int) -> None:
         self._inner.set_caught_up_at(now_ms)
+
+    def checkpoint(self, path: Path) -> None:
+        self._inner.checkpoint(path)
 
     def flush(self) -> None:
         self._inner.flush()

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from bisect import bisect_left, insort
 from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
 
-from penstock.errors import TaskNotHereError
+from penstock.errors import InstanceError, TaskNotHereError
 from penstock.stores.contract import Change, StoreIdentity, pages
 
 
@@ -95,6 +96,9 @@ class MemoryStore:
 
     def flush(self) -> None:
         self._check_open()
+
+    def checkpoint(self, path: Path) -> None:
+        raise InstanceError("A store in memory has no files", where={"store": self._name})
 
     def close(self) -> None:
         self._closed = True

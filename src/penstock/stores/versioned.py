@@ -83,8 +83,7 @@ class VersionsStore(DataStore):
         self._segment_ms = segment_ms
         [latest] = inner.get_many([_TIME])
         self._time: int = NEVER if latest is None else _LONG.unpack(latest)[0]
-        # What a crash left behind.
-        self._expire(self._first_segment(self._time))
+        self._is_tidy = False
 
     @property
     def latest_time(self) -> int:
@@ -131,8 +130,10 @@ class VersionsStore(DataStore):
         self._inner.apply(rows, offset=offset)
         before, self._time = self._first_segment(self._time), time
         # Last of all: what is past with the last version was not yet when the first one came.
-        if self._first_segment(time) > before:
+        if self._first_segment(time) > before or not self._is_tidy:
             self._expire(self._first_segment(time))
+            # Whatever a crash left behind is gone too.
+            self._is_tidy = True
 
     def _rows(self, versions: list[tuple[bytes, _Version]]) -> tuple[list[Change], list[Change]]:
         """The versions as the inner store has them, what has ended before what has not.

@@ -12,6 +12,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from penstock.stores.contract import Change, Entry, pages
 from penstock.stores.layered import PAGE_ENTRIES, DataStore, entries_between
 
+LAYOUT = "whole topic"
+"""What the identity of such a store says of how its entries lie."""
 _NEXT = struct.Struct(">q")
 _PARTITION = struct.Struct(">i")
 _POSITION, _POSITION_END = b"p", b"q"
@@ -28,12 +30,14 @@ class WholeTopicStore(DataStore):
     """
 
     def apply_read(self, changes: Iterable[Change], positions: Mapping[int, int]) -> None:
-        """Write changes and then the positions behind them; never a position without its data."""
-        self.apply(changes, offset=None)
-        self._inner.apply(
-            [(_POSITION + _PARTITION.pack(p), _NEXT.pack(at)) for p, at in positions.items()],
-            offset=None,
-        )
+        """Write changes and then the positions behind them; never a position without its data.
+
+        In one step if they are few: what was read is then never there without its position, so
+        that a processor is not shown it twice.
+        """
+        data: list[Change] = [(self.data_key(key), value) for key, value in changes]
+        data += [(_POSITION + _PARTITION.pack(p), _NEXT.pack(at)) for p, at in positions.items()]
+        self._inner.apply(data, offset=None)
 
     def positions(self) -> dict[int, int]:
         """The next offset to read of each partition that was ever read."""

@@ -19,7 +19,8 @@ from penstock.serdes import Serde, serde_of
 from penstock.testing.queues import Queues
 from penstock.testing.stores import DriverState, StoreView
 from penstock.testing.topics import InputTopic, OutputTopic, RawRecord
-from penstock.topology import ProcessNode, StoreSpec, SubTopology, Topology
+from penstock.topology import StoreSpec, SubTopology, Topology
+from penstock.topology.patterns import matching, patterns_of, with_topics
 
 K = TypeVar("K")
 V = TypeVar("V")
@@ -45,7 +46,8 @@ class TopologyTestDriver:
     {'a': 2}
 
     Raises what the application would: `UserFunctionError`, `DeserializationError`; the record that
-    caused it leaves no trace.
+    caused it leaves no trace. And `ValueNotPutError`, where a processor changes a value that a
+    store gave it and does not put it back.
     """
 
     __test__ = False
@@ -56,7 +58,11 @@ class TopologyTestDriver:
         else:
             topology, config, self._id = program, Config(), APPLICATION_ID
         self.dropped: Counter[str] = Counter()
-        self._readers = _readers(topology, self._id)
+        self._topology = topology
+        self._patterns = patterns_of(topology)
+        self._matched: set[str] = set()
+        self._readers: dict[str, SubTopology] = {}
+        self._find_readers(_outputs(topology, self._id))
         self._specs = {spec.name: spec for spec in topology.stores}
         self._limits = Limits(
             cache_max_bytes=config.statestore_cache_max_bytes,
@@ -64,6 +70,7 @@ class TopologyTestDriver:
             on_processing_error=config.processing_exception_handler,
             on_production_error=config.production_exception_handler,
             dead_letter_topic=config.errors_dead_letter_queue_topic_name or None,
+            watches_values=True,
             dead_letters_of_dropped=config.dead_letter_dropped_records,
             partition_counts=dict.fromkeys(_outputs(topology, self._id), 1),
         )
@@ -72,11 +79,7 @@ class TopologyTestDriver:
         self._now_ms = 0
         sinks = [sink for sub in topology.sub_topologies for sink in sub.sinks]
         self._names_topics = any(sink.topic_of is not None for sink in sinks)
-        self._ticking = [
-            sub
-            for sub in topology.sub_topologies
-            if any(isinstance(node, ProcessNode) for node in sub.nodes)
-        ]
+        self._ticking = [sub for sub in topology.sub_topologies if sub.has_processors]
         self._offsets: Counter[str] = Counter()
         self._written: defaultdict[str, deque[RawRecord]] = defaultdict(deque)
         # Processors schedule their punctuators now, as they would when the application starts.
@@ -92,6 +95,7 @@ class TopologyTestDriver:
         advance: timedelta = timedelta(0),
     ) -> InputTopic[K, V]:
         """A topic to put records into; its clock starts at `start_ms` and advances per record."""
+        self._find_readers([topic])
         _check_known(topic, self._readers)
         return InputTopic(
             topic,
@@ -152,6 +156,7 @@ class TopologyTestDriver:
         while True:
             for record in written:
                 self._written[record.topic].append(record)
+                self._find_readers([record.topic])
                 if record.topic in self._readers:
                     waiting.add(record)
             following = waiting.take()
@@ -167,6 +172,13 @@ class TopologyTestDriver:
         written = self._commit(sub_topology, run)
         self._offsets[record.topic] += 1
         return written
+
+    def _find_readers(self, topics: Iterable[str]) -> None:
+        """Know who reads topics; one that matches a pattern is there as soon as it is named."""
+        new = matching(self._patterns, topics, self._id) - self._matched
+        if new or not self._readers:
+            self._matched |= new
+            self._readers = _readers(with_topics(self._topology, self._matched), self._id)
 
     def _start(self, sub_topology: SubTopology) -> Run:
         return start_slice(

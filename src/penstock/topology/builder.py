@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Sequence
 from datetime import timedelta
-from typing import TypeVar
+from typing import Any, TypeVar
 
+from penstock.config import TimestampRule
 from penstock.errors import TopologyError
 from penstock.serdes import Serde, serde_of
 from penstock.topology.changelogs import Logging, changelog_config, is_logged
@@ -13,9 +15,9 @@ from penstock.topology.draft import Draft, Names
 from penstock.topology.flow import Flow
 from penstock.topology.graph import Topology
 from penstock.topology.holding import Store, kept_in, name_of, plain_name
-from penstock.topology.naming import check_name
-from penstock.topology.nodes import AggregateNode, SourceNode, StoreSpec
-from penstock.topology.processor import StoreBuilder
+from penstock.topology.naming import check_name, pattern_name
+from penstock.topology.nodes import AggregateNode, ProcessNode, SourceNode, StoreSpec
+from penstock.topology.processor import Processor, StoreBuilder
 from penstock.topology.streams import GlobalKTable, KStream
 from penstock.topology.tables import KTable, latest_values
 
@@ -42,21 +44,27 @@ class StreamsBuilder:
 
     def stream(
         self,
-        topic: str | Sequence[str],
+        topic: str | Sequence[str] | re.Pattern[str],
         *,
         key: type[K] | Serde[K],
         value: type[V] | Serde[V],
-        timestamp: Callable[[K, V, int], int] | None = None,
+        timestamp: Callable[[K, V, int], int] | TimestampRule | None = None,
         name: str | None = None,
     ) -> KStream[K, V]:
-        """The stream of a topic's records (or of several topics').
+        """The stream of a topic's records, of several topics', or of all that match a pattern.
+
+        A pattern must match a topic's whole name. Topics that come to match later are read too.
 
         `timestamp(key, value, kafka_timestamp)` gives a record's time in milliseconds; a record of
-        a negative time is dropped. Without it the time is Kafka's. A second stream of the same
+        a negative time is dropped. A rule such as "wall_clock" does so too; without either the
+        option `default_timestamp_extractor` does. A second stream of the same
         topics is the first one.
         """
-        topics = (topic,) if isinstance(topic, str) else tuple(topic)
-        if not topics:
+        pattern = topic if isinstance(topic, re.Pattern) else None
+        topics: tuple[str, ...] = ()
+        if not isinstance(topic, re.Pattern):
+            topics = (topic,) if isinstance(topic, str) else tuple(topic)
+        if not topics and pattern is None:
             raise TopologyError("A stream needs a topic")
         for each in topics:
             check_name(each, "topic")
@@ -68,12 +76,15 @@ class StreamsBuilder:
             SourceNode(
                 name=self._draft.step_name(name, "KSTREAM-SOURCE-"),
                 topics=topics,
+                pattern=pattern,
                 key_serde=key_serde,
                 value_serde=value_serde,
-                timestamp=timestamp,
+                timestamp=timestamp if callable(timestamp) else None,
+                time_rule=None if callable(timestamp) else timestamp,
             )
         )
-        return KStream(Flow(self._draft, step, key_serde, value_serde, origin=topics[0]))
+        origin = topics[0] if pattern is None else pattern_name(pattern)
+        return KStream(Flow(self._draft, step, key_serde, value_serde, origin=origin))
 
     def table(
         self,
@@ -101,10 +112,7 @@ class StreamsBuilder:
         key_serde = serde_of(key).for_topic(topic, "key")
         value_serde = serde_of(value).for_topic(topic, "value")
         held = draft.store_name(name_of(store), f"{topic}-STATE-STORE-", origin=topic, kind="table")
-        source = draft.number("KSTREAM-SOURCE-")
-        step = draft.step_name(name, "KTABLE-SOURCE-")
-        if name is not None:
-            source = f"{name}-source"
+        source, step = self._table_steps(name)
         draft.add_source(
             SourceNode(name=source, topics=(topic,), key_serde=key_serde, value_serde=value_serde)
         )
@@ -135,8 +143,7 @@ class StreamsBuilder:
         value_serde = serde_of(value).for_topic(topic, "value")
         store = plain_name(store, "A global table")
         held = draft.store_name(store, f"{topic}-STATE-STORE-", origin=topic, kind="global")
-        source = draft.number("KSTREAM-SOURCE-")
-        step = draft.step_name(name, "KTABLE-SOURCE-")
+        source, step = self._table_steps(name)
         draft.add_source(
             SourceNode(name=source, topics=(topic,), key_serde=key_serde, value_serde=value_serde)
         )
@@ -179,6 +186,61 @@ class StreamsBuilder:
                 window_ms=_milliseconds(store.window),
             )
         )
+
+    def add_global_store(
+        self,
+        topic: str,
+        store: StoreBuilder,
+        processor: Callable[[], Processor[Any, Any, Any, Any]],
+        *,
+        key: type[Any] | Serde[Any] | None = None,
+        value: type[Any] | Serde[Any] | None = None,
+        name: str | None = None,
+    ) -> GlobalKTable[Any, Any]:
+        """A store that every instance holds whole, filled from a topic by a processor.
+
+        The processor sees every record of the topic, again whenever the store is rebuilt, and puts
+        into the store what it likes; nothing else may. `key` and `value` are the topic's types, by
+        default the store's.
+        """
+        draft = self._draft
+        check_name(topic, "topic")
+        if store.kind != "key_value" or store.max_entries is not None:
+            raise TopologyError(
+                f"The global store {store.name!r} is not a plain key-value store",
+                hint="Make it with key_value_store(...)",
+            )
+        source, step = self._table_steps(name)
+        draft.add_source(
+            SourceNode(
+                name=source,
+                topics=(topic,),
+                key_serde=serde_of(store.key if key is None else key).for_topic(topic, "key"),
+                value_serde=serde_of(store.value if value is None else value).for_topic(
+                    topic, "value"
+                ),
+            )
+        )
+        spec = StoreSpec(
+            name=check_name(store.name, "store"),
+            key_serde=serde_of(store.key),
+            value_serde=serde_of(store.value),
+            # The topic is what it is rebuilt from.
+            logging=False,
+            caching=False,
+            persistent=store.persistent,
+            is_global=True,
+        )
+        draft.add_store(spec)
+        node = ProcessNode(name=step, reads=(spec.name,), supplier=processor, fixed_key=False)
+        draft.add(node, after=[source])
+        return GlobalKTable(draft, spec)
+
+    def _table_steps(self, name: str | None) -> tuple[str, str]:
+        """The names of a table's source and of the step that keeps its rows."""
+        source = self._draft.number("KSTREAM-SOURCE-")
+        step = self._draft.step_name(name, "KTABLE-SOURCE-")
+        return (source if name is None else f"{name}-source"), step
 
     def build(self) -> Topology:
         """The frozen topology; raises `TopologyError` if it cannot be run."""

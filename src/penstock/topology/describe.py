@@ -88,6 +88,8 @@ def _text(entry: _Entry) -> str:
     after = f"\n      --> {_names(entry.successors)}"
     before = f"\n      <-- {_names(entry.predecessors)}"
     if isinstance(node, SourceNode):
+        if node.pattern is not None:
+            return f"Source: {node.name} (topics: {node.pattern.pattern}){after}"
         return f"Source: {node.name} (topics: [{', '.join(sorted(node.topics))}]){after}"
     if isinstance(node, SinkNode):
         if node.topic_of is not None:

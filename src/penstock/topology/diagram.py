@@ -55,7 +55,8 @@ def part_of(title: str, nodes: Sequence[Node]) -> Part:
     for node in nodes:
         step = shape("step", node.name)
         if isinstance(node, SourceNode):
-            edges += [(shape("input", topic), step) for topic in sorted(node.topics)]
+            topics = node.topics if node.pattern is None else (node.pattern.pattern,)
+            edges += [(shape("input", topic), step) for topic in sorted(topics)]
         if isinstance(node, SinkNode):
             edges.append((step, shape("output", _written(node))))
         uses += [(step, shape("store", name)) for name in _stores(node)]

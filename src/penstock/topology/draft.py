@@ -11,9 +11,10 @@ from typing import Any, Literal
 
 from penstock.errors import SerdeMissingError, TopologyError
 from penstock.serdes import Serde
+from penstock.topology.functions import BatchFunction, Expression
 from penstock.topology.graph import SubTopology, Topology
 from penstock.topology.materialization import settled, with_null_keys
-from penstock.topology.naming import check_name, repartition_base
+from penstock.topology.naming import check_name, pattern_name, repartition_base
 from penstock.topology.nodes import (
     DropNullKeyNode,
     Node,
@@ -139,10 +140,10 @@ class Draft:
     def add_source(self, node: SourceNode) -> str:
         """Append a source, unless one of its topics is read already."""
         for other in self._nodes.values():
-            twice = set(other.topics) & set(node.topics) if isinstance(other, SourceNode) else ()
-            if twice:
+            twice = _read_by_both(other, node) if isinstance(other, SourceNode) else None
+            if twice is not None:
                 raise TopologyError(
-                    f"Topic {sorted(twice)[0]!r} is read twice",
+                    f"Topic {twice!r} is read twice",
                     hint="Keep the stream in a variable and use it for both",
                 )
         return self.add(node)
@@ -150,10 +151,11 @@ class Draft:
     def add_stream(self, node: SourceNode) -> str:
         """Append a stream's source; a second one of the same topics is the first one."""
         for other in self._streams:
-            if set(other.topics) == set(node.topics):
+            if (set(other.topics), other.pattern) == (set(node.topics), node.pattern):
                 if _reading(other) != _reading(node):
                     raise TopologyError(
-                        f"Topic {node.topics[0]!r} is read twice, with different serdes or times",
+                        f"Topic {_source_name(node)!r} is read twice, with different serdes or "
+                        "times",
                         hint="Read it the same way both times, or keep the stream in a variable",
                     )
                 return other.name
@@ -275,7 +277,7 @@ class Draft:
         names = dict.fromkeys(store for node in nodes for store in node.stores)
         held = [self._stores[name] for name in names]
         stores = (*held, *(spec.recency for spec in held if spec.recency is not None))
-        name = stores[0].name if stores else f"from-{sources[0].topics[0]}"
+        name = stores[0].name if stores else f"from-{_source_name(sources[0])}"
         members = {node.name for node in nodes}
         return SubTopology(
             number=number,
@@ -298,13 +300,35 @@ class Draft:
         return [source for parent in parents for source in self._sources_of(parent)]
 
 
+def _source_name(source: SourceNode) -> str:
+    return source.topics[0] if source.pattern is None else pattern_name(source.pattern)
+
+
+def _read_by_both(one: SourceNode, other: SourceNode) -> str | None:
+    """A topic that both sources are sure to read; None where that is not known yet."""
+    shared = sorted(set(one.topics) & set(other.topics))
+    for patterned, plain in ((one, other), (other, one)):
+        if patterned.pattern is not None and not plain.repartition:
+            shared += [topic for topic in plain.topics if patterned.pattern.fullmatch(topic)]
+    if one.pattern is not None and one.pattern == other.pattern:
+        shared.append(one.pattern.pattern)
+    return shared[0] if shared else None
+
+
 def _reading(source: SourceNode) -> tuple[object, ...]:
-    return source.key_serde, source.value_serde, source.timestamp
+    return source.key_serde, source.value_serde, source.timestamp, source.time_rule
 
 
 def _check_functions(node: Node) -> None:
-    """Refuse a function that would only return a coroutine, which nobody awaits."""
+    """Refuse what nobody would call: functions that return a coroutine, and those of columns where
+    the step knows functions of one record only."""
     for field in dataclasses.fields(node):
+        if isinstance(getattr(node, field.name), BatchFunction | Expression):
+            raise TopologyError(
+                f"The {field.name} of step {node.name} must be a function of one record",
+                hint="ps.batch and ps.expr go into filter, filter_not, map_values, map, "
+                "select_key, group_by and branch; on tables into the first three and group_by",
+            )
         if inspect.iscoroutinefunction(getattr(node, field.name)):
             raise TopologyError(
                 f"The {field.name} of step {node.name} is an async function, which nobody awaits",

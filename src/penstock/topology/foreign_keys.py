@@ -53,8 +53,7 @@ def join_foreign_key(left: Flow, right: Flow, join: ForeignKeyJoin) -> Flow:
             hint="Make both from one Application or StreamsBuilder",
         )
     draft = left.draft
-    base = join.name or name_of(join.store)
-    base = base or draft.unique(f"{left.origin}-{right.origin}-foreign-key")
+    base = join.name or name_of(join.store) or draft.unique(_base(left, right))
     names = _Names(draft, base, numbered=join.name is None and draft.names == "kafka_streams")
     where = f"The foreign-key join {base!r}"
     key, left_value = needed(left.key, "key", where), needed(left.value, "value", where)
@@ -116,6 +115,10 @@ def join_foreign_key(left: Flow, right: Flow, join: ForeignKeyJoin) -> Flow:
     )
     draft.add(resolve, after=[answered])
     return _result(draft, names, resolve.name, key, join)
+
+
+def _base(left: Flow, right: Flow) -> str:
+    return f"{left.origin}-{right.origin}-foreign-key"
 
 
 class _Names:

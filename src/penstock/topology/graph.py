@@ -2,14 +2,24 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
 from functools import cached_property
+from typing import Any
 
+from penstock.config import TimestampRule
 from penstock.errors import TopologyError
 from penstock.topology import diagram
 from penstock.topology.describe import describe
 from penstock.topology.naming import repartition_topic
-from penstock.topology.nodes import Node, SinkNode, SourceNode, StoreSpec
+from penstock.topology.nodes import (
+    Node,
+    ProcessNode,
+    SinkNode,
+    SourceNode,
+    StoreSpec,
+    TableTransformValuesNode,
+)
 
 
 @dataclass(frozen=True)
@@ -37,6 +47,11 @@ class SubTopology:
     def is_global(self) -> bool:
         """Whether it only fills a global table: every instance runs it, and no task."""
         return any(store.is_global for store in self.stores)
+
+    @property
+    def has_processors(self) -> bool:
+        """Whether it runs processors or transformers of the user's, which may have timers."""
+        return any(isinstance(node, ProcessNode | TableTransformValuesNode) for node in self.nodes)
 
     @property
     def sinks(self) -> tuple[SinkNode, ...]:
@@ -101,6 +116,15 @@ class Topology:
         subs = self.sub_topologies + self.global_tables
         return tuple(store for sub in subs for store in sub.stores)
 
+    def with_times(self, default: TimestampRule | Callable[[Any, Any, int], int]) -> Topology:
+        """The topology whose sources take a record's time so, if they do not say how.
+
+        Repartition topics and global tables keep the time that a record has.
+        """
+        return replace(
+            self, sub_topologies=tuple(_with_times(sub, default) for sub in self.sub_topologies)
+        )
+
     def sub_topology(self, name: str) -> SubTopology:
         """The sub-topology of that durable name."""
         for sub in self.sub_topologies:
@@ -108,6 +132,23 @@ class Topology:
                 return sub
         known = ", ".join(sub.name for sub in self.sub_topologies)
         raise TopologyError(f"There is no sub-topology {name!r}", hint=f"There are: {known}")
+
+
+def _with_times(
+    sub: SubTopology, default: TimestampRule | Callable[[Any, Any, int], int]
+) -> SubTopology:
+    def timed(node: Node) -> Node:
+        if not isinstance(node, SourceNode) or node.repartition:
+            return node
+        if node.timestamp is not None or node.time_rule is not None:
+            return node
+        if callable(default):
+            return replace(node, timestamp=default)
+        return replace(node, time_rule=default)
+
+    nodes = tuple(timed(node) for node in sub.nodes)
+    sources = tuple(node for node in nodes if isinstance(node, SourceNode))
+    return replace(sub, nodes=nodes, sources=sources)
 
 
 def full_topic(node: SourceNode | SinkNode, topic: str, application_id: str) -> str:

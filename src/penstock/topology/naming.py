@@ -8,6 +8,7 @@ from penstock.errors import TopologyError
 
 NAME_LENGTH_MAX = 249
 _ALLOWED = re.compile(r"[A-Za-z0-9._-]+")
+_FORBIDDEN = re.compile(r"[^A-Za-z0-9_-]+")
 
 
 def check_name(name: str, what: str) -> str:
@@ -27,6 +28,15 @@ def check_name(name: str, what: str) -> str:
             hint=f"Kafka's topic names have at most {NAME_LENGTH_MAX}",
         )
     return name
+
+
+def pattern_name(pattern: re.Pattern[str]) -> str:
+    """What is named after a source with a pattern: the pattern's text, as far as Kafka allows it.
+
+    >>> pattern_name(re.compile("orders-[a-z]+"))
+    'orders-a-z'
+    """
+    return _FORBIDDEN.sub("-", pattern.pattern).replace("--", "-").strip("-") or "pattern"
 
 
 def repartition_base(name: str) -> str:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+from penstock.config import TimestampRule
 from penstock.serdes import BytesSerde, Serde
 from penstock.topology.processor import Processor, ValueTransformer
 from penstock.topology.suppression import BufferLimits
@@ -36,14 +38,20 @@ class Node:
 
 @dataclass(frozen=True, kw_only=True)
 class SourceNode(Node):
-    """Reads topics; of a repartition topic the name lacks the application's prefix."""
+    """Reads topics; of a repartition topic the name lacks the application's prefix.
+
+    With a `pattern` the topics are those that match it, once it is known which there are.
+    """
 
     topics: tuple[str, ...]
+    pattern: re.Pattern[str] | None = None
     key_serde: Serde[Any]
     value_serde: Serde[Any]
     repartition: bool = False
     timestamp: Callable[[Any, Any, int], int] | None = None
     """A record's time from its key, its value and the time that Kafka has for it."""
+    time_rule: TimestampRule | None = None
+    """Without such a function: what a record's time is. None drops records of a negative one."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -108,7 +116,7 @@ class FlatMapValuesNode(Node):
 class MapValuesNode(Node):
     """Replaces the value by `mapper(value)`."""
 
-    mapper: Callable[[Any], Any]
+    mapper: Callable[..., Any]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -194,7 +202,7 @@ class TableMapValuesNode(MaterializableNode):
     """Replaces a table's value by `mapper(value)`; a deletion stays one."""
 
     parent: str = ""
-    mapper: Callable[[Any], Any]
+    mapper: Callable[..., Any]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -264,8 +272,9 @@ class ReadingNode(Node):
 class StreamTableJoinNode(ReadingNode):
     """Joins a record with the row that the table `table` has now for its key.
 
-    Of a `versioned` table it is the row of the record's own time; with `grace_ms` the record waits
-    for it in the store `buffer` until the stream's time is so much later.
+    Of a `versioned` table, whose store is the first that it reads, it is the row of the record's
+    own time; with `grace_ms` the record waits for it in the store `buffer` until the stream's time
+    is so much later.
     """
 
     table: str

@@ -194,6 +194,9 @@ class KeyValueStore(Protocol[K, V]):
     def prefix_scan(self, prefix: bytes) -> Iterator[tuple[K, V]]:
         """The entries whose key's bytes begin so."""
 
+    def approximate_num_entries(self) -> int:
+        """How many entries there are; all of them are read for it."""
+
 
 class WindowStore(Protocol[K_contra, V]):
     """A window store as a processor sees it."""
@@ -207,6 +210,9 @@ class WindowStore(Protocol[K_contra, V]):
     def fetch_range(self, key: K_contra, first_ms: int, last_ms: int) -> Iterator[tuple[int, V]]:
         """A key's windows that start in first..last, with their starts, in order."""
 
+    def fetch_all(self, first_ms: int, last_ms: int) -> Iterator[tuple[Any, int, V]]:
+        """All keys' windows that start in first..last: key, start, value. Reads the whole store."""
+
 
 class SessionStore(Protocol[K_contra, V]):
     """A session store as a processor sees it."""
@@ -218,6 +224,12 @@ class SessionStore(Protocol[K_contra, V]):
         self, key: K_contra, earliest_end_ms: int, latest_start_ms: int
     ) -> Iterator[tuple[int, int, V]]:
         """A key's sessions that end not before and start not after: start, end, value."""
+
+    def fetch(self, key: K_contra) -> Iterator[tuple[int, int, V]]:
+        """All sessions of a key: start, end, value."""
+
+    def fetch_session(self, key: K_contra, start_ms: int, end_ms: int) -> V | None:
+        """The value of exactly that session."""
 
 
 class VersionedRecord(NamedTuple):

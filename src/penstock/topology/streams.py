@@ -11,9 +11,11 @@ from typing import Any, Generic, TypeVar
 
 from penstock.errors import TopologyError
 from penstock.serdes import Serde, serde_of
+from penstock.topology.binding import bound_mapper, bound_pairs, bound_predicate
 from penstock.topology.changelogs import Logging, changelog_config, is_logged
 from penstock.topology.draft import Draft, needed
 from penstock.topology.flow import Flow, chosen_serde, item_type, pair_types, returned_type
+from penstock.topology.functions import BatchFunction, Columnar, Expression
 from penstock.topology.grouped import KGroupedStream
 from penstock.topology.holding import Store, kept_in, name_of
 from penstock.topology.joins import (
@@ -69,18 +71,16 @@ class KStream(Generic[K, V]):
         self.flow = flow
 
     def filter(
-        self, predicate: Callable[[K, V], bool], *, name: str | None = None
+        self, predicate: Callable[[K, V], bool] | Columnar, *, name: str | None = None
     ) -> KStream[K, V]:
         """Keep the records for which `predicate(key, value)` is true."""
-        step = self._name(name, "KSTREAM-FILTER-")
-        return KStream(self.flow.then(FilterNode(name=step, predicate=predicate)))
+        return KStream(self._filter(predicate, name, negate=False))
 
     def filter_not(
-        self, predicate: Callable[[K, V], bool], *, name: str | None = None
+        self, predicate: Callable[[K, V], bool] | Columnar, *, name: str | None = None
     ) -> KStream[K, V]:
         """Keep the records for which `predicate(key, value)` is false."""
-        step = self._name(name, "KSTREAM-FILTER-")
-        return KStream(self.flow.then(FilterNode(name=step, predicate=predicate, negate=True)))
+        return KStream(self._filter(predicate, name, negate=True))
 
     def peek(self, action: Callable[[K, V], object], *, name: str | None = None) -> KStream[K, V]:
         """Call `action(key, value)` for each record and pass it on unchanged."""
@@ -144,19 +144,21 @@ class KStream(Generic[K, V]):
 
     def map_values(
         self,
-        mapper: Callable[[V], V2],
+        mapper: Callable[[V], V2] | Columnar,
         *,
         value: type[V2] | Serde[V2] | None = None,
         name: str | None = None,
     ) -> KStream[K, V2]:
         """Replace each value by `mapper(value)`; keys, and so partitions, stay."""
         step = self._name(name, "KSTREAM-MAPVALUES-")
-        serde = chosen_serde(value, returned_type(mapper), f"map_values (step {step})", "value")
-        return KStream(self.flow.then(MapValuesNode(name=step, mapper=mapper), value=serde))
+        bound, serde = bound_mapper(
+            self.flow, step, mapper, value, operator="map_values", result="value"
+        )
+        return KStream(self.flow.then(MapValuesNode(name=step, mapper=bound), value=serde))
 
     def map(
         self,
-        mapper: Callable[[K, V], tuple[K2, V2]],
+        mapper: Callable[[K, V], tuple[K2, V2]] | BatchFunction | tuple[Expression, Expression],
         *,
         key: type[K2] | Serde[K2] | None = None,
         value: type[V2] | Serde[V2] | None = None,
@@ -167,19 +169,13 @@ class KStream(Generic[K, V]):
         The next grouping goes through a repartition topic; `map_values` does not need one.
         """
         step = self._name(name, "KSTREAM-MAP-")
-        key_kind, value_kind = pair_types(returned_type(mapper))
-        return KStream(
-            self.flow.then(
-                MapNode(name=step, mapper=mapper),
-                key=chosen_serde(key, key_kind, f"map (step {step})", "key"),
-                value=chosen_serde(value, value_kind, f"map (step {step})", "value"),
-                rekeyed=True,
-            )
-        )
+        bound, keys, values = bound_pairs(self.flow, step, mapper, (key, value), operator="map")
+        node = MapNode(name=step, mapper=bound)
+        return KStream(self.flow.then(node, key=keys, value=values, rekeyed=True))
 
     def select_key(
         self,
-        selector: Callable[[K, V], K2],
+        selector: Callable[[K, V], K2] | Columnar,
         *,
         key: type[K2] | Serde[K2] | None = None,
         name: str | None = None,
@@ -193,7 +189,7 @@ class KStream(Generic[K, V]):
 
     def group_by(
         self,
-        selector: Callable[[K, V], K2],
+        selector: Callable[[K, V], K2] | Columnar,
         *,
         key: type[K2] | Serde[K2] | None = None,
         name: str | None = None,
@@ -421,12 +417,23 @@ class KStream(Generic[K, V]):
         )
 
     def _select_key(
-        self, selector: Callable[[K, V], K2], key: Any, name: str | None, operator: str
+        self,
+        selector: Callable[[K, V], K2] | Columnar,
+        key: Any,
+        name: str | None,
+        operator: str,
     ) -> Flow:
         step = self._name(name, "KSTREAM-KEY-SELECT-")
-        serde = chosen_serde(key, returned_type(selector), f"{operator} (step {step})", "key")
-        node = SelectKeyNode(name=step, selector=selector)
+        bound, serde = bound_mapper(self.flow, step, selector, key, operator=operator, result="key")
+        node = SelectKeyNode(name=step, selector=bound)
         return self.flow.then(node, key=serde, rekeyed=True)
+
+    def _filter(
+        self, predicate: Callable[[K, V], bool] | Columnar, name: str | None, *, negate: bool
+    ) -> Flow:
+        step = self._name(name, "KSTREAM-FILTER-")
+        bound = bound_predicate(self.flow, step, predicate)
+        return self.flow.then(FilterNode(name=step, predicate=bound, negate=negate))
 
     def _processor_name(self, name: str | None, prefix: str) -> str:
         # Unlike other steps, a processor with a name uses up no number in Kafka Streams.
@@ -452,7 +459,7 @@ class BranchedKStream(Generic[K, V]):
         self._branches: dict[str, KStream[K, V]] = {}
 
     def branch(
-        self, predicate: Callable[[K, V], bool], *, name: str | None = None
+        self, predicate: Callable[[K, V], bool] | Columnar, *, name: str | None = None
     ) -> BranchedKStream[K, V]:
         """Add a branch for the records that no earlier one took and `predicate` wants.
 
@@ -470,10 +477,11 @@ class BranchedKStream(Generic[K, V]):
         """All branches by name; records that no predicate wants go nowhere."""
         return self._branches
 
-    def _add(self, predicate: Callable[[K, V], bool] | None, suffix: str) -> None:
+    def _add(self, predicate: Callable[[K, V], bool] | Columnar | None, suffix: str) -> None:
         self.flow.draft.number("")  # Kafka Streams numbers a branch and does not show it.
         step = check_name(f"{self.flow.step}{suffix}", "branch")
-        self._branches[step] = KStream(self.flow.then(BranchNode(name=step, predicate=predicate)))
+        bound = None if predicate is None else bound_predicate(self.flow, step, predicate)
+        self._branches[step] = KStream(self.flow.then(BranchNode(name=step, predicate=bound)))
 
 
 @dataclass(frozen=True)

@@ -5,6 +5,7 @@ import java.nio.file.Path;
 import java.time.Duration;
 import java.util.List;
 import java.util.Map;
+import java.util.regex.Pattern;
 import org.apache.kafka.common.serialization.Serdes;
 import org.apache.kafka.common.utils.Bytes;
 import org.apache.kafka.streams.KeyValue;
@@ -337,5 +338,25 @@ public class Descriptions {
     });
     describe("processed_then_counted", b -> b.stream("in", C).process(pass())
         .groupByKey(Grouped.with(Serdes.String(), Serdes.String())).count().toStream().to("out"));
+    describe("global_stores", b -> {
+      b.stream("in", C).to("out");
+      keep(b, "first", C);
+      keep(b, "second", Consumed.with(Serdes.String(), Serdes.String()).withName("keep"));
+      b.globalTable("names", Consumed.with(Serdes.String(), Serdes.String()).withName("names-table"));
+      b.stream("other", C).process(pass()).to("out-2");
+    });
+    describe("by_pattern", b -> {
+      b.stream(Pattern.compile("orders-.*"), C).groupByKey().count().toStream().to("out");
+      b.stream("other", C).selectKey((k, v) -> v)
+          .join(b.stream(Pattern.compile("pages-[0-9]+"), C), (x, y) -> x, WITHIN, SJ).to("out-2");
+    });
+  }
+
+  static void keep(StreamsBuilder b, String name, Consumed<String, String> consumed) {
+    b.addGlobalStore(
+        Stores.keyValueStoreBuilder(Stores.persistentKeyValueStore(name), Serdes.String(), Serdes.String()),
+        name + "-topic", consumed, () -> new ContextualProcessor<String, String, Void, Void>() {
+          public void process(Record<String, String> record) { }
+        });
   }
 }

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, TypeVar
 
 from penstock.errors import TopologyError, UserFunctionError
 from penstock.processors.depth_first.dead_letters import letter_of
+from penstock.processors.depth_first.folding import aggregate, fold_of, table_aggregate
 from penstock.processors.depth_first.foreign_keys import (
     AnswerRow,
     AnswerSubscription,
@@ -15,6 +16,7 @@ from penstock.processors.depth_first.foreign_keys import (
     Subscribe,
 )
 from penstock.processors.depth_first.global_joins import GlobalJoin
+from penstock.processors.depth_first.handed_out import HandedOut
 from penstock.processors.depth_first.joins import (
     JoinTimes,
     JoinWindow,
@@ -27,6 +29,8 @@ from penstock.processors.depth_first.lru import LruState
 from penstock.processors.depth_first.process import (
     HostedTransformer,
     Process,
+    Punctuator,
+    Timers,
     UserGlobalStore,
     UserKeyValueStore,
     UserSessionStore,
@@ -45,6 +49,7 @@ from penstock.processors.depth_first.steps import (
     Filter,
     FlatMapValues,
     Map,
+    MapColumns,
     MapValues,
     Pass,
     Peek,
@@ -58,11 +63,8 @@ from penstock.processors.depth_first.steps import (
 from penstock.processors.depth_first.suppress import Suppress
 from penstock.processors.depth_first.table_lookup import StreamTableJoin, Waiting, WaitingJoin
 from penstock.processors.depth_first.tables import (
-    Aggregate,
-    Latest,
     StoredStep,
     Table,
-    TableAggregate,
     TableSelect,
     TableStore,
     TableTransform,
@@ -76,7 +78,6 @@ from penstock.processors.depth_first.versioned import (
 )
 from penstock.processors.depth_first.window_store import WindowStore
 from penstock.processors.depth_first.windows import (
-    Fold,
     SessionAggregate,
     SlidingWindowAggregate,
     TimeWindowAggregate,
@@ -89,6 +90,7 @@ from penstock.topology import (
     AnswerRowNode,
     AnswerSubscriptionNode,
     BranchNode,
+    ColumnFunction,
     DropNullKeyNode,
     FilterNode,
     FlatMapNode,
@@ -130,6 +132,8 @@ from penstock.topology import (
 )
 from penstock.topology.materialization import can_send_old, sends_old
 
+_T = TypeVar("_T")
+
 _WINDOW_STEPS: dict[type, type[WindowStep[Any]]] = {
     TimeWindows: TimeWindowAggregate,
     SlidingWindows: SlidingWindowAggregate,
@@ -168,8 +172,10 @@ class Builder:
         partition: int,
     ) -> None:
         self._application_id = application_id
-        self._partition = partition
+        # What fills a global store runs on every instance, and in no task.
+        self._partition = -1 if sub_topology.is_global else partition
         self.processes: list[Process] = []
+        self.timers = Timers()
         self._sub = sub_topology
         self._shared = shared
         self._reader = reader
@@ -202,15 +208,21 @@ class Builder:
         step = self.steps[name]
         is_sink = isinstance(self._sub.by_name[name], SinkNode)
         handler = self._limits.on_production_error if is_sink else self._limits.on_processing_error
-        return step.process if handler == "fail" else self._guarded(step, handler)
+        return step.process if handler == "fail" else self._guarded(step.process, handler)
 
-    def _guarded(self, step: Step, handler: Handler) -> Callable[[Record], None]:
+    def punctuate(self, punctuator: Punctuator, now: int) -> None:
+        """Run a punctuator; where a record may fail, it may."""
+        handler = self._limits.on_processing_error
+        call = punctuator.punctuate
+        (call if handler == "fail" else self._guarded(call, handler))(now)
+
+    def _guarded(self, call: Callable[[_T], None], handler: Handler) -> Callable[[_T], None]:
         """A step that drops what it fails on; its siblings get the record all the same."""
         shared = self._shared
 
-        def process(record: Record) -> None:
+        def process(given: _T) -> None:
             try:
-                step.process(record)
+                call(given)
             except UserFunctionError as error:
                 shared.dropped["failed"] += 1
                 if handler == "dead_letter" and shared.dead_letters is not None:
@@ -242,8 +254,7 @@ class Builder:
             case FlatMapValuesNode():
                 return FlatMapValues(name, shared, node.mapper)
             case MapNode():
-                mapper = node.mapper
-                return Map(name, shared, lambda key, value: [mapper(key, value)])
+                return self._map(node)
             case FlatMapNode():
                 return Map(name, shared, node.mapper)
             case SelectKeyNode():
@@ -256,14 +267,20 @@ class Builder:
                 return ToStream(name, shared)
         return None
 
+    def _map(self, node: MapNode) -> Step:
+        mapper = node.mapper
+        if isinstance(mapper, ColumnFunction):
+            return MapColumns(node.name, self._shared, mapper)
+        return Map(node.name, self._shared, lambda key, value: [mapper(key, value)])
+
     def _table(self, node: Node) -> Step | None:
         match node:
             case WindowAggregateNode():
                 return self._window_aggregate(node)
             case TableAggregateNode():
-                return self._stored(node, self._table_aggregate(node))
+                return self._stored(node, table_aggregate(self._shared, node))
             case AggregateNode():
-                return self._stored(node, self._aggregate(node))
+                return self._stored(node, aggregate(self._shared, node))
             case TableFilterNode():
                 predicate, negate = node.predicate, node.negate
                 return self._transform(
@@ -273,6 +290,8 @@ class Builder:
                 )
             case TableMapValuesNode():
                 mapper = node.mapper
+                if isinstance(mapper, ColumnFunction):
+                    return self._transform(node, node.parent, mapper)
                 return self._transform(node, node.parent, lambda _, value: mapper(value))
             case LatestNode():
                 return Unstored(node.name, self._shared)
@@ -324,36 +343,39 @@ class Builder:
         table = self._view(node.table)
         if node.buffer is None:
             return StreamTableJoin(self._shared, node, table)
-        # The first is the table's own store; a transformer between may look into others.
         versions = self._versioned(node.reads[0])
         waiting = Waiting(self._shared, node, self._key_value(node.buffer), versions)
         self.waiting.append(waiting)
         self.finishers.append(waiting.finish)
         return WaitingJoin(self._shared, node, table, waiting)
 
-    def _process(self, node: ProcessNode) -> Step:
-        stores = {name: self._user_store(name) for name in node.reads}
+    def _process(self, node: ProcessNode) -> Process:
+        handed = HandedOut(node.name) if self._limits.watches_values else None
+        stores = {name: self._user_store(name, handed) for name in node.reads}
         for spec in node.global_stores:
-            stores[spec.name] = UserGlobalStore(self._shared, spec, self._key_value(spec.name))
+            state = self._key_value(spec.name)
+            stores[spec.name] = UserGlobalStore(UserKeyValueStore(self._shared, spec, state))
         step = Process(
             self._shared,
             node,
             application_id=self._application_id,
             partition=self._partition,
             stores=stores,
+            timers=self.timers,
+            handed=handed,
         )
         self.processes.append(step)
         self.finishers.append(step.finish)
         return step
 
-    def _user_store(self, name: str) -> object:
+    def _user_store(self, name: str, handed: HandedOut | None) -> object:
         spec = self._sub.store(name)
         if spec.kind == "key_value":
-            return UserKeyValueStore(self._shared, spec, self._key_value(name))
+            return UserKeyValueStore(self._shared, spec, self._key_value(name), handed)
         if spec.kind == "versioned":
             return UserVersionedStore(self._shared, spec, self._versioned(name))
         kind = UserSessionStore if spec.kind == "session" else UserWindowStore
-        store = kind(self._shared, spec, self._timed(name))
+        store = kind(self._shared, spec, self._timed(name), handed)
         self.finishers.append(store.finish)
         return store
 
@@ -394,31 +416,6 @@ class Builder:
             unmatched=unmatched,
         )
 
-    def _aggregate(self, node: AggregateNode) -> StoredStep:
-        name, shared = node.name, self._shared
-        if node.kind == "latest":
-            return Latest(name, shared)
-        fold = _fold(node)
-        return Aggregate(name, shared, fold.initializer, fold.aggregator)
-
-    def _table_aggregate(self, node: TableAggregateNode) -> StoredStep:
-        name, shared = node.name, self._shared
-        if node.kind == "count":
-            return TableAggregate(name, shared, int, _add_one, _take_one)
-        assert node.aggregator is not None
-        assert node.subtractor is not None
-        if node.kind == "reduce":
-            fold, subtract = _fold(node), node.subtractor
-            return TableAggregate(
-                name,
-                shared,
-                fold.initializer,
-                fold.aggregator,
-                lambda _, old, rows: subtract(rows, old),
-            )
-        assert node.initializer is not None
-        return TableAggregate(name, shared, node.initializer, node.aggregator, node.subtractor)
-
     def _stored(self, node: AggregateNode, step: StoredStep) -> Step:
         step.attach(self._table_store(step, node, node.store))
         return step
@@ -445,20 +442,20 @@ class Builder:
         return step
 
     def _transform_values(self, node: TableTransformValuesNode) -> Step:
-        transformer = node.supplier()
         # It lives as a processor does, and has the same context; only records pass it by.
-        self._process(
+        host = self._process(
             ProcessNode(
                 name=node.name,
                 reads=node.connected,
-                supplier=lambda: HostedTransformer(transformer),
+                supplier=lambda: HostedTransformer(node.supplier()),
                 fixed_key=True,
             )
         )
+        assert isinstance(host.processor, HostedTransformer)
         step = TableTransformValues(
             node.name,
             self._shared,
-            transformer.transform,
+            host.watched(host.processor.transformer.transform),
             parent=self._view(node.parent),
             sends_old=self._sends_old(node),
             skips_nothing=False,
@@ -473,7 +470,7 @@ class Builder:
         step: WindowStep[Any] = kind(
             node.name,
             self._shared,
-            _fold(node),
+            fold_of(node),
             node.windows,
             at_close=node.emit == "close",
             memory=window_memory(node.store, users.index(node.name)),
@@ -541,8 +538,7 @@ class Builder:
     def _versioned(self, name: str) -> VersionedState:
         state = self.states.get(name)
         if state is None:
-            spec = self._sub.store(name)
-            state = VersionedState(spec, self._shared, self._reader, self._rows)
+            state = VersionedState(self._sub.store(name), self._shared, self._reader, self._rows)
             self.states[name] = state
             self.finishers.append(state.finish)
         assert isinstance(state, VersionedState)
@@ -566,28 +562,3 @@ class Builder:
 def _timed_state(spec: StoreSpec, reader: ScanReader, rows: list[Row]) -> TimedState:
     kind = SessionState if spec.kind == "session" else WindowState
     return kind(spec, reader, rows)
-
-
-def _fold(node: AggregateNode) -> Fold:
-    """An aggregation's three functions, as Kafka Streams makes them of a count or a reducer."""
-    if node.kind == "count":
-        return Fold(int, _add_one, lambda _, left, right: left + right)
-    assert node.aggregator is not None
-    if node.kind == "reduce":
-        reducer = node.aggregator
-
-        def reduce(_: Any, value: Any, aggregate: Any) -> Any:
-            return value if aggregate is None else reducer(aggregate, value)
-
-        return Fold(lambda: None, reduce, lambda key, left, right: reduce(key, right, left))
-    assert node.initializer is not None
-    merger = node.merger if isinstance(node, WindowAggregateNode) else None
-    return Fold(node.initializer, node.aggregator, merger)
-
-
-def _add_one(_key: Any, _value: Any, count: int) -> int:
-    return count + 1
-
-
-def _take_one(_key: Any, _value: Any, count: int) -> int:
-    return count - 1

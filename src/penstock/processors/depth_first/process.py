@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import timedelta
+from functools import partial
 from typing import Any
 
 from penstock.errors import TopologyError
-from penstock.processors.depth_first.record import Record, Shared
-from penstock.processors.depth_first.state import KeyValueState, TimedState, after_prefix
+from penstock.processors.depth_first.handed_out import HandedOut
+from penstock.processors.depth_first.record import Context, Record, Shared
+from penstock.processors.depth_first.state import KeyValueState, Stored, TimedState, after_prefix
 from penstock.processors.depth_first.steps import Step
 from penstock.processors.depth_first.versioned import UserVersionedStore
 from penstock.serdes import Serde
@@ -55,19 +57,34 @@ class Punctuator:
         """Call no more."""
         self.due = NEVER
 
-    def punctuate(self, now: int) -> bool:
-        """Call the action if it is due; True if it was called."""
-        if now < self.due:
-            return False
+    def punctuate(self, now: int) -> None:
+        """Call the action, which is due; once for all the times that were missed."""
         missed = (now - self.due) // self._interval
         self.due += (missed + 1) * self._interval
-        self._step.shared.keep(self._name, self.due)
         self._step.punctuate(self._action, now)
-        return True
 
     def finish(self) -> None:
         """Leave what the next slice needs."""
         self._step.shared.keep(self._name, self.due)
+
+
+class Timers:
+    """All punctuators of a run; a record may add to them at any time."""
+
+    def __init__(self) -> None:
+        self.by_stream_time: list[Punctuator] = []
+        self.by_wall_clock: list[Punctuator] = []
+
+    def add(self, punctuator: Punctuator) -> None:
+        """Take one in."""
+        by_time = punctuator.kind == "stream_time"
+        (self.by_stream_time if by_time else self.by_wall_clock).append(punctuator)
+
+
+def next_due(punctuators: Sequence[Punctuator], now: int) -> Punctuator | None:
+    """The one that has been due for longest; None if none is."""
+    first = min(punctuators, key=lambda each: each.due, default=None)
+    return first if first is not None and first.due <= now else None
 
 
 class Process(Step):
@@ -81,42 +98,67 @@ class Process(Step):
         application_id: str,
         partition: int,
         stores: dict[str, Any],
+        timers: Timers,
+        handed: HandedOut | None = None,
     ) -> None:
         super().__init__(node.name, shared)
         self._node = node
         self._stores = stores
+        self._timers = timers
+        self._handed = handed
         self.application_id = application_id
         self.partition = partition
         self.named_children: dict[str, Callable[[Record], None]] = {}
         self.punctuators: list[Punctuator] = []
         self._current: Record | None = None
         self.is_starting = False
-        self._processor: Processor[Any, Any, Any, Any] = self.call(node.supplier)
+        self.processor: Processor[Any, Any, Any, Any] = self.call(node.supplier)
 
     def start(self) -> None:
         """Run the processor's `init`, once all steps are connected."""
         self.is_starting = True
-        self.call(self._processor.init, UserContext(self))
+        self.call(self.processor.init, UserContext(self))
         self.is_starting = False
 
     def process(self, record: Record) -> None:
         before, self._current = self._current, record
-        self.shared.in_punctuator = False
         given = UserRecord(record.key, record.value, record.timestamp, record.headers)
-        self.call(self._processor.process, given)
-        self._current = before
+        if self._handed is not None:
+            self._handed.forget()
+        try:
+            self.call(self.processor.process, given)
+        finally:
+            self._current = before
+        if self._handed is not None:
+            self._handed.check()
 
     def punctuate(self, action: Callable[[int], object], now: int) -> None:
-        """Run a punctuator."""
-        self.shared.in_punctuator = True
+        """Run a punctuator, in a context that has a time and no input record."""
+        self.shared.context = Context("", -1, -1, now, ())
+        if self._handed is not None:
+            self._handed.forget()
         self.call(action, now)
-        self.shared.in_punctuator = False
+        if self._handed is not None:
+            self._handed.check()
+
+    def watched(self, function: Callable[..., Any]) -> Callable[..., Any]:
+        """The function, of this processor's, after each call of which its values are looked at."""
+        handed = self._handed
+        if handed is None:
+            return function
+
+        def call(*arguments: Any) -> Any:
+            result = function(*arguments)
+            handed.check()
+            return result
+
+        return call
 
     def keys_to_read(self, pairs: Iterable[tuple[Any, Any]]) -> dict[str, list[bytes]]:
         """The bytes of the keys that the processor says it will read for these records."""
         wanted: dict[str, list[bytes]] = {}
         for key, value in pairs:
-            for store, keys in self._processor.keys_to_read(key, value).items():
+            for store, keys in self.processor.keys_to_read(key, value).items():
                 held = self._stores.get(store)
                 if isinstance(held, UserKeyValueStore | UserVersionedStore):
                     wanted.setdefault(store, []).extend(map(held.key_bytes, keys))
@@ -124,7 +166,7 @@ class Process(Step):
 
     def finish(self) -> None:
         """Close the processor."""
-        self.call(self._processor.close)
+        self.call(self.processor.close)
         for punctuator in self.punctuators:
             punctuator.finish()
 
@@ -134,7 +176,7 @@ class Process(Step):
     def record_metadata(self) -> RecordMetadata | None:
         """The input record's coordinates; None in a punctuator."""
         context = self.shared.context
-        if self.shared.in_punctuator or context.offset < 0:
+        if context.offset < 0:
             return None
         return RecordMetadata(context.topic, context.partition, context.offset)
 
@@ -181,12 +223,18 @@ class Process(Step):
         self, interval: timedelta, kind: PunctuationType, action: Callable[[int], object]
     ) -> Punctuator:
         """Call `action(time)` every `interval`."""
+        if self.partition < 0:
+            raise TopologyError(
+                f"The processor {self.name} of a global store schedules a call",
+                hint="It is only run for the records of its topic; schedule it in another one",
+            )
         span = int(interval / _MILLISECOND)
         if span < 1:
             raise TopologyError(f"The step {self.name} schedules a call every {interval}")
         name = f"{self.name}:punctuator:{len(self.punctuators)}"
         punctuator = Punctuator(self, name, span, kind, action)
         self.punctuators.append(punctuator)
+        self._timers.add(punctuator)
         return punctuator
 
     def commit(self) -> None:
@@ -197,13 +245,13 @@ class HostedTransformer(Processor[Any, Any, Any, Any]):
     """A value transformer in a processor's place: it begins and ends as one."""
 
     def __init__(self, transformer: ValueTransformer[Any, Any, Any]) -> None:
-        self._transformer = transformer
+        self.transformer = transformer
 
     def init(self, context: ProcessorContext) -> None:
-        self._transformer.init(context)
+        self.transformer.init(context)
 
     def close(self) -> None:
-        self._transformer.close()
+        self.transformer.close()
 
 
 class UserContext:
@@ -240,17 +288,25 @@ class UserContext:
 class UserKeyValueStore:
     """A key-value store in a processor's hands."""
 
-    def __init__(self, shared: Shared, spec: StoreSpec, state: KeyValueState) -> None:
+    def __init__(
+        self,
+        shared: Shared,
+        spec: StoreSpec,
+        state: KeyValueState,
+        handed: HandedOut | None = None,
+    ) -> None:
         self._shared = shared
         self._spec = spec
         self._state = state
+        self._handed = handed
         self._keys: Serde[Any] = spec.key_serde
         self._values: Serde[Any] = spec.value_serde
 
     def get(self, key: Any) -> Any:
         """The value of a key."""
-        stored = self._state.get(self.key_bytes(key))
-        return None if stored is None else self._values.deserialize(stored.value)
+        name = self.key_bytes(key)
+        stored = self._state.get(name)
+        return None if stored is None else self._value(name, stored)
 
     def put(self, key: Any, value: Any) -> None:
         """Set a key, or delete it with None."""
@@ -287,9 +343,20 @@ class UserKeyValueStore:
         """The entries whose key's bytes begin so."""
         return self._entries(prefix, after_prefix(prefix))
 
+    def approximate_num_entries(self) -> int:
+        """How many entries there are; all of them are read for it."""
+        return sum(1 for _ in self._state.range(None, None))
+
     def _entries(self, first: bytes | None, last: bytes | None) -> Iterator[tuple[Any, Any]]:
         for key, stored in list(self._state.range(first, last)):
-            yield self._keys.deserialize(key), self._values.deserialize(stored.value)
+            yield self._keys.deserialize(key), self._value(key, stored)
+
+    def _value(self, name: bytes, stored: Stored) -> Any:
+        if self._handed is None:
+            return self._values.deserialize(stored.value)
+        current = partial(self._state.peek, name)
+        key = self._keys.deserialize(name)
+        return self._handed.give(self._spec.name, key, stored, self._values, current)
 
     def key_bytes(self, key: Any) -> bytes:
         """A key's bytes."""
@@ -302,21 +369,28 @@ class UserKeyValueStore:
 class UserGlobalStore:
     """A global table's store in a processor's hands: to be looked into, and written by nobody."""
 
-    def __init__(self, shared: Shared, spec: StoreSpec, state: KeyValueState) -> None:
-        self._store = UserKeyValueStore(shared, spec, state)
-
-    def get(self, key: Any) -> Any:
-        """The value of a key."""
-        return self._store.get(key)
+    def __init__(self, store: UserKeyValueStore) -> None:
+        self.get = store.get
+        self.range = store.range
+        self.all = store.all
+        self.prefix_scan = store.prefix_scan
+        self.approximate_num_entries = store.approximate_num_entries
 
 
 class UserTimedStore:
     """A window or session store in a processor's hands."""
 
-    def __init__(self, shared: Shared, spec: StoreSpec, state: TimedState) -> None:
+    def __init__(
+        self,
+        shared: Shared,
+        spec: StoreSpec,
+        state: TimedState,
+        handed: HandedOut | None = None,
+    ) -> None:
         self._shared = shared
         self._spec = spec
         self._state = state
+        self._handed = handed
         state.stream_time = shared.recall(f"{spec.name}:time", -1)
 
     def finish(self) -> None:
@@ -328,6 +402,14 @@ class UserTimedStore:
         if data is None:
             raise TypeError(f"the store {self._spec.name!r} has no entry without a key")
         return data
+
+    def _value(self, name: bytes, first: int, second: int, stored: Stored) -> Any:
+        spec = self._spec
+        if self._handed is None:
+            return spec.value_serde.deserialize(stored.value)
+        current = partial(self._state.get, name, first, second)
+        key = spec.key_serde.deserialize(name)
+        return self._handed.give(spec.name, key, stored, spec.value_serde, current)
 
     def _put(self, key: Any, first: int, second: int, value: Any) -> None:
         name = self._key(key)
@@ -348,13 +430,21 @@ class UserWindowStore(UserTimedStore):
 
     def fetch(self, key: Any, start_ms: int) -> Any:
         """The value of a key's window."""
-        stored = self._state.get(self._key(key), start_ms, 0)
-        return None if stored is None else self._spec.value_serde.deserialize(stored.value)
+        name = self._key(key)
+        stored = self._state.get(name, start_ms, 0)
+        return None if stored is None else self._value(name, start_ms, 0, stored)
 
     def fetch_range(self, key: Any, first_ms: int, last_ms: int) -> Iterator[tuple[int, Any]]:
         """A key's windows that start in first..last."""
-        for (start, _), stored in self._state.entries(self._key(key), first_ms, last_ms):
-            yield start, self._spec.value_serde.deserialize(stored.value)
+        name = self._key(key)
+        for (start, second), stored in self._state.entries(name, first_ms, last_ms):
+            yield start, self._value(name, start, second, stored)
+
+    def fetch_all(self, first_ms: int, last_ms: int) -> Iterator[tuple[Any, int, Any]]:
+        """All keys' windows that start in first..last: key, start, value."""
+        for name, start, second, stored in self._state.scan(first_ms, last_ms):
+            key = self._spec.key_serde.deserialize(name)
+            yield key, start, self._value(name, start, second, stored)
 
 
 class UserSessionStore(UserTimedStore):
@@ -368,7 +458,17 @@ class UserSessionStore(UserTimedStore):
         self, key: Any, earliest_end_ms: int, latest_start_ms: int
     ) -> Iterator[tuple[int, int, Any]]:
         """A key's sessions that end not before and start not after."""
-        found = self._state.entries(self._key(key), earliest_end_ms, 2**62)
-        for (end, start), stored in found:
+        name = self._key(key)
+        for (end, start), stored in self._state.entries(name, earliest_end_ms, 2**62):
             if start <= latest_start_ms:
-                yield start, end, self._spec.value_serde.deserialize(stored.value)
+                yield start, end, self._value(name, end, start, stored)
+
+    def fetch(self, key: Any) -> Iterator[tuple[int, int, Any]]:
+        """All sessions of a key."""
+        return self.find_sessions(key, 0, 2**62)
+
+    def fetch_session(self, key: Any, start_ms: int, end_ms: int) -> Any:
+        """The value of exactly that session."""
+        name = self._key(key)
+        stored = self._state.get(name, end_ms, start_ms)
+        return None if stored is None else self._value(name, end_ms, start_ms, stored)

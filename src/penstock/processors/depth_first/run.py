@@ -12,9 +12,10 @@ import pyarrow as pa
 
 from penstock.processors.batch import Batch
 from penstock.processors.depth_first.building import Builder
+from penstock.processors.depth_first.bulk import answers_ahead
 from penstock.processors.depth_first.dead_letters import DeadLetterTopic
 from penstock.processors.depth_first.prefetch import prefetch
-from penstock.processors.depth_first.process import NEVER, Punctuator
+from penstock.processors.depth_first.process import NEVER, Punctuator, next_due
 from penstock.processors.depth_first.record import (
     Context,
     DeadLetter,
@@ -141,8 +142,11 @@ class RecordRun:
             name: self._read(name, before(chunks, ends.get(name)))
             for name, chunks in self._inputs.items()
         }
+        for name, batch in batches.items():
+            self._shared.ahead[name] = answers_ahead(self._sub, self._sources[name[0]], batch)
         prefetch(self._builder, self._sub, [(self._sources[n[0]], b) for n, b in batches.items()])
         self._run(batches)
+        self._keep_partition_times(batches)
         for flush in self._builder.flushers:
             flush()
         for finish in self._builder.finishers:
@@ -155,6 +159,12 @@ class RecordRun:
             ends=ends,
         )
 
+    def _keep_partition_times(self, batches: Mapping[Input, Batch]) -> None:
+        for name, batch in batches.items():
+            if self._sources[name[0]].time_rule == "partition_time" and len(batch):
+                latest = self._shared.recall(_partition_time(name), -1)
+                self._shared.keep(_partition_time(name), max(latest, int(batch.timestamps.max())))
+
     def _ends(self, more: Collection[Input]) -> dict[Input, int]:
         """Where inputs stop that must wait for one which has more; usually none has."""
         if not more or len(self._sources) < 2:
@@ -165,23 +175,24 @@ class RecordRun:
         return unprocessed(batches, frozenset(more))
 
     def _run(self, batches: Mapping[Input, Batch]) -> None:
-        shared = self._shared
-        punctuators = [each for step in self._builder.processes for each in step.punctuators]
-        on_records = [each for each in punctuators if each.kind == "stream_time"]
+        shared, timers = self._shared, self._builder.timers
         for step, record, context in self._merged(batches):
             shared.context = context
             if record.timestamp > shared.stream_time:
                 shared.stream_time = record.timestamp
             step.process(record)
-            if on_records:
-                _punctuate(on_records, shared.stream_time)
-        for step in self._builder.processes:
-            _punctuate([p for p in step.punctuators if p.kind != "stream_time"], shared.now_ms)
+            if timers.by_stream_time:
+                self._punctuate(timers.by_stream_time, shared.stream_time)
+        self._punctuate(timers.by_wall_clock, shared.now_ms)
         shared.keep(STREAM_TIME, shared.stream_time)
         if self._builder.processes:
-            punctuators = [each for step in self._builder.processes for each in step.punctuators]
-            on_clock = [each.due for each in punctuators if each.kind != "stream_time"]
-            shared.keep(WALL_CLOCK_DUE, min(on_clock, default=NEVER))
+            dues = (each.due for each in timers.by_wall_clock)
+            shared.keep(WALL_CLOCK_DUE, min(dues, default=NEVER))
+
+    def _punctuate(self, punctuators: list[Punctuator], now: int) -> None:
+        """Call what is due, the longest due first; one may schedule another that is due too."""
+        while (punctuator := next_due(punctuators, now)) is not None:
+            self._builder.punctuate(punctuator, now)
 
     def _sink(self, node: Node, application_id: str) -> Step | None:
         if not isinstance(node, SinkNode):
@@ -204,6 +215,8 @@ class RecordRun:
             on_bad_record=self._limits.on_bad_record,
             dropped=self._shared.dropped if counts else Counter(),
             on_bad=on_bad,
+            now_ms=self._shared.now_ms,
+            partition_time=self._shared.recall(_partition_time(name), -1),
         )
 
     def _write_dead_letter(
@@ -239,10 +252,8 @@ class RecordRun:
             yield step, record, Context(topic, partition, offset, timestamps[row], headers[row])
 
 
-def _punctuate(punctuators: list[Punctuator], now: int) -> None:
-    """Call what is due, the longest due first."""
-    for punctuator in sorted(punctuators, key=lambda each: each.due):
-        punctuator.punctuate(now)
+def _partition_time(name: Input) -> str:
+    return f"{name[0]}-{name[1]}:partition-time"
 
 
 def _push(heads: list[Any], number: int, queue: Iterator[tuple[Step, Record, Context]]) -> None:

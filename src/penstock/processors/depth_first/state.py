@@ -79,6 +79,10 @@ class KeyValueState:
             self.prefetch([key])
             return self._known[key]
 
+    def peek(self, key: bytes) -> Stored | None:
+        """What is known of a key that was read or written before; this is no use of it."""
+        return self._known.get(key)
+
     def put(self, key: bytes, value: bytes | None, timestamp: int) -> None:
         """Set or delete a key, for readers only; `log` writes it."""
         self._known[key] = None if value is None else Stored(value, timestamp)
@@ -192,6 +196,7 @@ class TimedState:
         self._segment = spec.segment_ms
         self._keys: dict[bytes, _KeyRows] = {}
         self._timeline: _Timeline | None = None
+        self._whole: dict[tuple[bytes, int, int], Stored | None] | None = None
         self.stream_time = -1
 
     def store_key(self, key: bytes, first: int, second: int) -> bytes:
@@ -272,6 +277,22 @@ class TimedState:
         if self._timeline is None or self._timeline.until < last:
             self._timeline = self._read_timeline(first, max(last, until))
         return self._timeline.between(first, last)
+
+    def scan(self, first: int, last: int) -> list[tuple[bytes, int, int, Stored]]:
+        """All keys' entries of first..last, by segment and then by key; reads the whole store."""
+        if self._whole is None:
+            [entries] = self._reader.range_many(self.store, [(None, None)])
+            self._whole = {self.split(data): as_stored(stored) for data, stored in entries}
+        rows = dict(self._whole)
+        for key, known in self._keys.items():
+            rows.update(((key, *numbers), stored) for numbers, stored in known.rows.items())
+        first = max(first, self.stream_time - self._alive)
+        found = [
+            (*place, stored)
+            for place, stored in rows.items()
+            if stored is not None and first <= place[1] <= last
+        ]
+        return sorted(found, key=lambda row: (row[1] // self._segment, self.store_key(*row[:3])))
 
     def place(self, key: bytes, first: int, second: int) -> tuple[Any, ...]:
         """Where an entry stands among those of all keys, in order of time."""

@@ -1,0 +1,220 @@
+"""Snapshots of stores: whole copies, so that a restore reads only the changelog's tail.
+
+A snapshot is a manifest and the files that it names. RocksDB never changes a file of data once it
+is written, so a copy that is there already need not be made again.
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Protocol
+
+import msgspec
+import pyarrow as pa
+from pyarrow import fs
+
+from penstock.errors import ConfigError, SnapshotError
+from penstock.serdes.decoders import decoder
+from penstock.stores.contract import StoreIdentity
+from penstock.stores.failures import directory_error
+
+CHUNK_BYTES = 1024 * 1024
+_MANIFEST = "manifest.json"
+
+
+class SnapshotFile(msgspec.Struct, frozen=True):
+    """A file of a store."""
+
+    name: str
+    size: int
+    checksum: int
+    """CRC-32 of its bytes."""
+
+
+class Manifest(msgspec.Struct, frozen=True, kw_only=True):
+    """Which store a snapshot is of, up to where it holds its changelog, and its files."""
+
+    identity: StoreIdentity
+    offset: int
+    files: list[SnapshotFile]
+
+    @property
+    def size(self) -> int:
+        """How many bytes it is in all."""
+        return sum(file.size for file in self.files)
+
+
+class SnapshotSource(Protocol):
+    """Where snapshots come from; `task` is a task's durable name."""
+
+    def manifest(self, task: str, store: str) -> Manifest | None:
+        """The newest snapshot of a store; None if there is none."""
+
+    def chunks(self, task: str, store: str, file: SnapshotFile) -> Iterator[bytes]:
+        """A file's bytes."""
+
+
+def read_files(directory: Path, known: Iterable[SnapshotFile] = ()) -> list[SnapshotFile]:
+    """The files of a closed copy of a store; the checksums of `known` ones are believed."""
+    # Data files never change under their name. The few others are small, and do.
+    seen = {(file.name, file.size): file for file in known if file.name.endswith(".sst")}
+    found = []
+    for path in sorted(each for each in directory.iterdir() if each.is_file()):
+        size = path.stat().st_size
+        file = seen.get((path.name, size))
+        found.append(file or SnapshotFile(path.name, size, _checksum(read_chunks(path))))
+    return found
+
+
+def read_chunks(path: Path) -> Iterator[bytes]:
+    """A file's bytes, a piece at a time."""
+    with path.open("rb") as file:
+        while chunk := file.read(CHUNK_BYTES):
+            yield chunk
+
+
+def copy_snapshot(source: SnapshotSource, task: str, manifest: Manifest, path: Path) -> None:
+    """Copy a snapshot's files to where a store is to lie; all of them are checked, or none stay.
+
+    Raises `SnapshotError` if a file is missing, cut short or different.
+    """
+    store = manifest.identity.store
+    incoming = path.with_name(f".{path.name}.incoming")
+    try:
+        _empty(incoming)
+        for file in manifest.files:
+            _copy_file(source.chunks(task, store, file), incoming, file, store)
+        incoming.rename(path)
+    except OSError as error:
+        raise directory_error(error, path) from error
+
+
+def _copy_file(chunks: Iterator[bytes], directory: Path, file: SnapshotFile, store: str) -> None:
+    if Path(file.name).name != file.name:
+        raise SnapshotError(f"A snapshot names the file {file.name!r}", where={"store": store})
+    size = checksum = 0
+    with (directory / file.name).open("wb") as target:
+        for chunk in chunks:
+            target.write(chunk)
+            size += len(chunk)
+            checksum = zlib.crc32(chunk, checksum)
+    if (size, checksum) != (file.size, file.checksum):
+        raise SnapshotError(
+            f"A file of the snapshot has {size} bytes and checksum {checksum}, its manifest says "
+            f"{file.size} and {file.checksum}",
+            where={"store": store, "file": file.name},
+            hint="The store is rebuilt from its changelog",
+        )
+
+
+def _empty(directory: Path) -> None:
+    if directory.exists():
+        for each in directory.iterdir():
+            each.unlink()
+    else:
+        directory.mkdir(mode=0o700)
+
+
+def _checksum(chunks: Iterator[bytes]) -> int:
+    checksum = 0
+    for chunk in chunks:
+        checksum = zlib.crc32(chunk, checksum)
+    return checksum
+
+
+class SnapshotLocation:
+    """Snapshots in a directory or an object store, by `file:///...`, `s3://...` and so on.
+
+    Below it: `<application>/<task>/<store>/manifest.json`, and beside that the files.
+    """
+
+    def __init__(self, uri: str, application_id: str) -> None:
+        try:
+            self._files, root = fs.FileSystem.from_uri(uri)
+        except (pa.ArrowException, ValueError) as error:
+            raise ConfigError(
+                f"Option snapshot_location is {uri!r}: {error}",
+                hint="Write file:///directory or s3://bucket/prefix",
+            ) from error
+        self._root = f"{root}/{application_id}"
+
+    def manifest(self, task: str, store: str) -> Manifest | None:
+        """The newest snapshot of a store; None if there is none, or if it cannot be read."""
+        try:
+            with self._files.open_input_stream(self._path(task, store, _MANIFEST)) as stream:
+                return decoder(Manifest).decode(stream.read())
+        except (FileNotFoundError, NotADirectoryError):
+            return None
+        except (OSError, msgspec.DecodeError) as error:
+            raise SnapshotError(
+                f"The snapshot's manifest cannot be read: {error}", where={"store": store}
+            ) from error
+
+    def chunks(self, task: str, store: str, file: SnapshotFile) -> Iterator[bytes]:
+        """A file's bytes."""
+        try:
+            with self._files.open_input_stream(self._path(task, store, _stored(file))) as stream:
+                while chunk := stream.read(CHUNK_BYTES):
+                    yield chunk
+        except OSError as error:
+            raise SnapshotError(
+                f"A file of the snapshot cannot be read: {error}",
+                where={"store": store, "file": file.name},
+            ) from error
+
+    def write(self, task: str, manifest: Manifest, directory: Path) -> int:
+        """Store a snapshot whose files lie in a directory; returns how many bytes were copied.
+
+        The manifest goes last, so that it never names what is not there. Files that no snapshot
+        needs any more go after it.
+        """
+        store = manifest.identity.store
+        try:
+            before = self.manifest(task, store)
+        except SnapshotError:
+            before = None  # A damaged one is replaced.
+        try:
+            self._files.create_dir(self._path(task, store), recursive=True)
+            there = self._names(task, store)
+            new = [file for file in manifest.files if _stored(file) not in there]
+            for file in new:
+                self._put(
+                    self._path(task, store, _stored(file)), read_chunks(directory / file.name)
+                )
+            self._put(self._path(task, store, _MANIFEST), iter([msgspec.json.encode(manifest)]))
+            needed = {_stored(file) for file in manifest.files}
+            # Somebody may be reading the one before: its files stay for one more round.
+            needed |= {_stored(file) for file in before.files} if before else set()
+            for name in there - needed - {_MANIFEST}:
+                self._files.delete_file(self._path(task, store, name))
+        except OSError as error:
+            raise SnapshotError(
+                f"A snapshot cannot be written: {error}",
+                where={"store": store, "location": self._root},
+                hint="See whether the location has room, and who may write there",
+            ) from error
+        return sum(file.size for file in new)
+
+    def _put(self, path: str, chunks: Iterator[bytes]) -> None:
+        local = isinstance(self._files, fs.LocalFileSystem)
+        # An object appears whole; a file does not.
+        target = f"{path}.part" if local else path
+        with self._files.open_output_stream(target) as stream:
+            for chunk in chunks:
+                stream.write(chunk)
+        if local:
+            self._files.move(target, path)
+
+    def _names(self, task: str, store: str) -> set[str]:
+        found = self._files.get_file_info(fs.FileSelector(self._path(task, store)))
+        return {each.base_name for each in found if each.type == fs.FileType.File}
+
+    def _path(self, task: str, store: str, name: str = "") -> str:
+        return f"{self._root}/{task}/{store}/{name}".rstrip("/")
+
+
+def _stored(file: SnapshotFile) -> str:
+    """A file's name in the location: what is there under it has its bytes."""
+    return f"{file.name}-{file.size}-{file.checksum:08x}"

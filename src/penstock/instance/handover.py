@@ -1,0 +1,82 @@
+"""What a task's last owner left beside the group's offsets, and what the next one will find."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+
+from penstock.changelog.commit_record import CommitRecord
+from penstock.changelog.offset_metadata import UNKNOWN_TIME, OffsetMetadata
+from penstock.errors import PartitionCountError, TopicMismatchError
+from penstock.instance.clients import GroupOffsets
+from penstock.instance.protocol import CommitHeader, Positions, TakeOrder
+from penstock.processors import STREAM_TIME
+
+Times = dict[tuple[str, int], int]
+"""The latest timestamp read of each input partition, for whoever takes over."""
+Closes = Mapping[str, Collection[str]]
+"""By store: where in the operators' metadata it stands up to when its windows were given out."""
+
+
+def operators_metadata(closes: Closes, group: GroupOffsets) -> dict[str, str]:
+    """What the group's last owner wrote beside its offsets, in our operators' words."""
+    result: dict[str, str] = {}
+    time = max((each.time for each in group.metadata.values()), default=UNKNOWN_TIME)
+    if time != UNKNOWN_TIME:
+        result[STREAM_TIME] = str(time)
+    for each in group.metadata.values():
+        for store, closed in each.kept.items():
+            for name in closes.get(store, ()):
+                result[name] = str(max(closed, int(result.get(name, closed))))
+    return result
+
+
+def offsets_metadata(
+    closes: Closes, header: CommitHeader, times: Times
+) -> dict[tuple[str, int], OffsetMetadata]:
+    """What is written beside the group's offsets, as Kafka Streams would."""
+    said = header.metadata
+    closed = {
+        store: max(int(said.get(name, UNKNOWN_TIME)) for name in names)
+        for store, names in closes.items()
+    }
+    kept = {store: at for store, at in closed.items() if at != UNKNOWN_TIME}
+    return {
+        (topic, partition): OffsetMetadata(
+            time=times.get((topic, partition), UNKNOWN_TIME), kept=kept
+        )
+        for topic, partitions in header.end.items()
+        for partition in partitions
+    }
+
+
+def later(times: Times, read: Positions) -> Times:
+    """The times after more records were read."""
+    result = dict(times)
+    for topic, partitions in read.items():
+        for partition, time in partitions.items():
+            result[topic, partition] = max(time, result.get((topic, partition), UNKNOWN_TIME))
+    return result
+
+
+def check_inputs(order: TakeOrder, record: CommitRecord) -> None:
+    """Make sure that the inputs are those that the last commit was made from."""
+    for each in order.inputs:
+        known = record.inputs.get(each.topic)
+        if known is None:
+            continue
+        where = {"topic": each.topic, "task": order.task}
+        if known.partitions != each.partitions:
+            raise PartitionCountError(
+                f"The topic has {each.partitions} partitions; the state was made with "
+                f"{known.partitions}",
+                where=where,
+                hint="Keys now go to other partitions, so the state no longer fits. Use a new "
+                "application id, or give the topic its old number of partitions",
+            )
+        if known.id != each.topic_id:
+            raise TopicMismatchError(
+                "The topic was deleted and made anew since the state was made",
+                where=where,
+                hint="Its offsets mean other records now. Use a new application id, or reset "
+                "the application",
+            )

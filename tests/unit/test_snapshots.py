@@ -1,0 +1,148 @@
+"""Snapshots: whole copies of stores, made once, checked when they are used."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from penstock.changelog.snapshots import (
+    Manifest,
+    SnapshotFile,
+    SnapshotLocation,
+    copy_snapshot,
+    read_files,
+)
+from penstock.errors import ConfigError, SnapshotError
+from penstock.stores.contract import StoreIdentity
+from penstock.stores.rocksdb import RocksDBStore
+
+IDENTITY = StoreIdentity(
+    application_id="clinic",
+    task="0_1",
+    store="counts",
+    changelog_topic="clinic-counts-changelog",
+    changelog_topic_id="x",
+)
+TASK = "counts-1"
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[RocksDBStore]:
+    made = RocksDBStore("counts", tmp_path / "original" / "counts")
+    made.set_identity(IDENTITY)
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def location(tmp_path: Path) -> SnapshotLocation:
+    return SnapshotLocation(f"file://{tmp_path}/snapshots", "clinic")
+
+
+def _fill(store: RocksDBStore, first: int, last: int) -> None:
+    store.apply([(b"k%05d" % n, b"v" * 100) for n in range(first, last)], offset=last - 1)
+
+
+def _write(
+    location: SnapshotLocation, store: RocksDBStore, path: Path, last: Manifest | None = None
+) -> tuple[Manifest, int]:
+    store.checkpoint(path)
+    offset = store.offset()
+    assert offset is not None
+    files = read_files(path, last.files if last else ())
+    manifest = Manifest(identity=IDENTITY, offset=offset, files=files)
+    return manifest, location.write(TASK, manifest, path)
+
+
+def _files(tmp_path: Path) -> list[Path]:
+    return sorted((tmp_path / "snapshots" / "clinic" / TASK / "counts").iterdir())
+
+
+def test_a_copy_is_the_store(
+    tmp_path: Path, store: RocksDBStore, location: SnapshotLocation
+) -> None:
+    assert location.manifest(TASK, "counts") is None
+    _fill(store, 0, 1000)
+    written, size = _write(location, store, tmp_path / "copy")
+    assert size == written.size > 100_000
+    _fill(store, 1000, 1500)  # What comes later is not in it.
+    manifest = location.manifest(TASK, "counts")
+    assert manifest == written
+    (tmp_path / "elsewhere").mkdir()
+    copy_snapshot(location, TASK, manifest, tmp_path / "elsewhere" / "counts")
+    copy = RocksDBStore("counts", tmp_path / "elsewhere" / "counts")
+    assert copy.identity() == IDENTITY
+    assert copy.offset() == 999
+    assert len(list(copy.all())) == 1000
+    copy.close()
+
+
+def test_what_is_there_is_not_copied_again(
+    tmp_path: Path, store: RocksDBStore, location: SnapshotLocation
+) -> None:
+    _fill(store, 0, 20_000)
+    first, size = _write(location, store, tmp_path / "one")
+    _fill(store, 20_000, 20_100)
+    second, more = _write(location, store, tmp_path / "two", first)
+    assert more < size / 10
+    kept = {file.name for file in first.files} & {file.name for file in second.files}
+    assert any(name.endswith(".sst") for name in kept)
+    # Files of the snapshot before the last one are gone.
+    _fill(store, 0, 20_100)
+    third, _ = _write(location, store, tmp_path / "three", second)
+    names = {f"{f.name}-{f.size}-{f.checksum:08x}" for f in (*second.files, *third.files)}
+    assert {path.name for path in _files(tmp_path)} == names | {"manifest.json"}
+
+
+@pytest.mark.parametrize("damage", ["cut", "changed", "gone", "manifest"])
+def test_a_snapshot_that_does_not_match_is_refused_whole(
+    tmp_path: Path, store: RocksDBStore, location: SnapshotLocation, damage: str
+) -> None:
+    _fill(store, 0, 1000)
+    manifest, _ = _write(location, store, tmp_path / "copy")
+    [data] = [path for path in _files(tmp_path) if ".sst" in path.name]
+    if damage == "cut":
+        data.write_bytes(data.read_bytes()[:-1])
+    elif damage == "changed":
+        content = bytearray(data.read_bytes())
+        content[len(content) // 2] ^= 1
+        data.write_bytes(bytes(content))
+    elif damage == "gone":
+        data.unlink()
+    else:
+        (data.parent / "manifest.json").write_bytes(msgspec.json.encode(manifest)[:-5])
+        with pytest.raises(SnapshotError, match="manifest cannot be read"):
+            location.manifest(TASK, "counts")
+        # The next one takes its place.
+        _write(location, store, tmp_path / "again")
+        assert location.manifest(TASK, "counts") is not None
+        return
+    with pytest.raises(SnapshotError, match="counts"):
+        copy_snapshot(location, TASK, manifest, tmp_path / "counts")
+    assert not (tmp_path / "counts").exists()
+
+
+@pytest.mark.parametrize("name", ["../escaped", "/tmp/escaped", "a/b"])
+def test_a_manifest_cannot_write_elsewhere(
+    tmp_path: Path, location: SnapshotLocation, name: str
+) -> None:
+    manifest = Manifest(identity=IDENTITY, offset=0, files=[SnapshotFile(name, 0, 0)])
+    with pytest.raises(SnapshotError, match="names the file"):
+        copy_snapshot(location, TASK, manifest, tmp_path / "counts")
+
+
+def test_a_location_that_cannot_be_is_refused() -> None:
+    with pytest.raises(ConfigError, match="snapshot_location"):
+        SnapshotLocation("nowhere", "clinic")
+
+
+def test_a_location_that_cannot_be_written_is_named(
+    tmp_path: Path, store: RocksDBStore, location: SnapshotLocation
+) -> None:
+    (tmp_path / "snapshots").write_text("a file in the way")
+    _fill(store, 0, 10)
+    with pytest.raises(SnapshotError, match="cannot be written"):
+        _write(location, store, tmp_path / "copy")
