@@ -255,7 +255,7 @@ class Builder:
             case FlatMapValuesNode():
                 return FlatMapValues(name, shared, node.mapper)
             case MapNode():
-                return self._map(node)
+                return _map(shared, node)
             case FlatMapNode():
                 return Map(name, shared, node.mapper)
             case SelectKeyNode():
@@ -267,12 +267,6 @@ class Builder:
             case ToStreamNode():
                 return ToStream(name, shared)
         return None
-
-    def _map(self, node: MapNode) -> Step:
-        mapper = node.mapper
-        if isinstance(mapper, ColumnFunction):
-            return MapColumns(node.name, self._shared, mapper)
-        return Map(node.name, self._shared, lambda key, value: [mapper(key, value)])
 
     def _table(self, node: Node) -> Step | None:
         match node:
@@ -563,6 +557,13 @@ class Builder:
             )
         assert isinstance(state, TimedState)
         return state
+
+
+def _map(shared: Shared, node: MapNode) -> Step:
+    mapper = node.mapper
+    if isinstance(mapper, ColumnFunction):
+        return MapColumns(node.name, shared, mapper)
+    return Map(node.name, shared, lambda key, value: [mapper(key, value)])
 
 
 def _timed_state(spec: StoreSpec, reader: ScanReader, rows: list[Row]) -> TimedState:
