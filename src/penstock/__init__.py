@@ -42,6 +42,7 @@ from penstock.topology import (
     StreamsBuilder,
     Topology,
     ValueTransformer,
+    VersionedRecord,
     WindowedKStream,
     batch,
     custom_store,
@@ -60,6 +61,7 @@ from penstock.topology import (
     unlimited,
     until_time_limit,
     until_window_closes,
+    versioned_store,
     window_store,
 )
 
@@ -94,6 +96,7 @@ __all__ = [
     "TopicPartition",
     "Topology",
     "ValueTransformer",
+    "VersionedRecord",
     "Windowed",
     "WindowedKStream",
     "WindowedSerde",
@@ -115,6 +118,7 @@ __all__ = [
     "unlimited",
     "until_time_limit",
     "until_window_closes",
+    "versioned_store",
     "window_store",
 ]
 __version__ = "0.1.0"

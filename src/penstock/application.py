@@ -96,7 +96,7 @@ class Application:
     def table(
         self,
         topic: str,
-        store: str | None = None,
+        store: str | StoreBuilder | None = None,
         *,
         key: type[K] | Serde[K],
         value: type[V] | Serde[V],
@@ -104,7 +104,10 @@ class Application:
         logging: Logging = True,
         name: str | None = None,
     ) -> KTable[K, V]:
-        """A topic as a table: the latest value of each key, kept in a store."""
+        """A topic as a table: the latest value of each key, kept in a store.
+
+        As `store` give a name, or a `versioned_store(...)`, which keeps what was before as well.
+        """
         return self.builder.table(
             topic, store, key=key, value=value, caching=caching, logging=logging, name=name
         )

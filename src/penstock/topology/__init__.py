@@ -57,6 +57,7 @@ from penstock.topology.nodes import (
     WindowAggregateNode,
 )
 from penstock.topology.processor import (
+    VALID_TO_UNDEFINED,
     Processor,
     ProcessorContext,
     Record,
@@ -64,10 +65,13 @@ from penstock.topology.processor import (
     SliceStore,
     StoreBuilder,
     ValueTransformer,
+    VersionedRecord,
+    VersionedStore,
     custom_store,
     key_value_store,
     lru_store,
     session_store,
+    versioned_store,
     window_store,
 )
 from penstock.topology.streams import BranchedKStream, GlobalKTable, KStream
@@ -96,6 +100,7 @@ from penstock.topology.windows import (
 )
 
 __all__ = [
+    "VALID_TO_UNDEFINED",
     "AggregateNode",
     "AnswerRowNode",
     "AnswerSubscriptionNode",
@@ -161,6 +166,8 @@ __all__ = [
     "ToStreamNode",
     "Topology",
     "ValueTransformer",
+    "VersionedRecord",
+    "VersionedStore",
     "WindowAggregateNode",
     "WindowedCogroupedKStream",
     "WindowedKStream",
@@ -181,5 +188,6 @@ __all__ = [
     "unlimited",
     "until_time_limit",
     "until_window_closes",
+    "versioned_store",
     "window_store",
 ]

@@ -1,4 +1,4 @@
-"""The steps of aggregations, and the functions that they fold with."""
+"""Which functions an aggregation is made of."""
 
 from __future__ import annotations
 
@@ -10,17 +10,16 @@ from penstock.processors.depth_first.windows import Fold
 from penstock.topology import AggregateNode, TableAggregateNode, WindowAggregateNode
 
 
-def aggregate_step(shared: Shared, node: AggregateNode) -> StoredStep:
-    """The step of an aggregation without windows, of a stream or of a topic's latest values."""
-    name = node.name
+def aggregate(shared: Shared, node: AggregateNode) -> StoredStep:
+    """The step that folds a stream's values, or keeps the latest."""
     if node.kind == "latest":
-        return Latest(name, shared)
+        return Latest(node.name, shared)
     fold = fold_of(node)
-    return Aggregate(name, shared, fold.initializer, fold.aggregator)
+    return Aggregate(node.name, shared, fold.initializer, fold.aggregator)
 
 
-def table_aggregate_step(shared: Shared, node: TableAggregateNode) -> StoredStep:
-    """The step of an aggregation of a table's rows."""
+def table_aggregate(shared: Shared, node: TableAggregateNode) -> StoredStep:
+    """The step that folds a table's rows."""
     name = node.name
     if node.kind == "count":
         return TableAggregate(name, shared, int, _add_one, _take_one)
