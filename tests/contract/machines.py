@@ -28,6 +28,7 @@ from penstock.stores.contract import ByteStore, Change, StoreIdentity
 from penstock.stores.memory import MemoryStore
 from penstock.stores.rocksdb import RocksDBStore
 from penstock.testing.contract.case import still_copy
+from tests.contract.versions import FAST, VersionsAgainstModel
 
 RETENTION, SEGMENT = 100, 60
 LONG = struct.Struct(">q")
@@ -49,8 +50,6 @@ TIMES = st.integers(0, 400)
 BOUNDS = st.integers(-5, 420) | st.sampled_from([-(2**63), LONG_MAX])
 VALUES = st.none() | st.binary(max_size=3)
 Backing = Literal["memory", "rocksdb"]
-_FAST = "/dev/shm" if Path("/dev/shm").is_dir() else None
-"""In memory, if it can be: thousands of stores are opened, and each waits for the disk."""
 
 
 class Machine(RuleBasedStateMachine):
@@ -61,7 +60,7 @@ class Machine(RuleBasedStateMachine):
 
     def __init__(self) -> None:
         super().__init__()
-        self.directory = Path(tempfile.mkdtemp(prefix="penstock-store-", dir=_FAST))
+        self.directory = Path(tempfile.mkdtemp(prefix="penstock-store-", dir=FAST))
         self.place = 0
         self.log: list[list[Change]] = []
         self.model: dict[bytes, bytes] = {}
@@ -301,16 +300,17 @@ def _windows(kind: Literal["window", "session"], *, indexed: bool) -> dict[str, 
     return {"kind": kind, "indexed": indexed, "order": order}
 
 
-_KINDS: dict[str, tuple[type[Machine], dict[str, Any]]] = {
+_KINDS: dict[str, tuple[type[RuleBasedStateMachine], dict[str, Any]]] = {
     "key-value": (KeyValueMachine, {}),
     "time-indexed": (IndexedMachine, {}),
     "window": (SegmentedMachine, _windows("window", indexed=False)),
     "window, by time": (SegmentedMachine, _windows("window", indexed=True)),
     "session": (SegmentedMachine, _windows("session", indexed=False)),
     "session, by time": (SegmentedMachine, _windows("session", indexed=True)),
+    "versioned": (VersionsAgainstModel, {}),
 }
 _BACKINGS: tuple[Backing, ...] = ("memory", "rocksdb")
-MACHINES: dict[str, type[Machine]] = {
+MACHINES: dict[str, type[RuleBasedStateMachine]] = {
     f"{kind} in {backing}": type("Machine", (base,), {**facts, "backing": backing})
     for kind, (base, facts) in _KINDS.items()
     for backing in _BACKINGS

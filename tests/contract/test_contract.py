@@ -22,7 +22,11 @@ from tests.contract.machines import MACHINES, run
 
 EXAMPLES = 100
 """`make contract EXAMPLES=n` runs more, and every kind in memory too."""
-IN_TESTS = ["key-value in memory", *(each for each in MACHINES if "rocksdb" in each)]
+IN_TESTS = [
+    "key-value in memory",
+    "versioned in memory",
+    *(each for each in MACHINES if "rocksdb" in each),
+]
 
 
 @pytest.mark.parametrize("name", IN_TESTS)
@@ -48,6 +52,7 @@ def in_memory(name: str, directory: Path) -> KeyValueStore:
         (RocksDBStore, {"kind": "window", "finds_by_time": True}),
         (RocksDBStore, {"kind": "session"}),
         (RocksDBStore, {"kind": "session", "finds_by_time": True}),
+        (RocksDBStore, {"kind": "versioned"}),
     ],
 )
 def test_our_own_stores_keep_every_promise(

@@ -213,6 +213,8 @@ def test_every_store_of_the_dsl_can_have_a_supplier() -> None:
     table = builder.table("rows", "i", key=str, value=str, supplier=one)
     table.group_by(lambda k, v: (v, k), key=str, value=str).count("j", supplier=one)
     words.to_table("k", supplier=one)
+    versions = ps.versioned_store("l", history_retention=hour, supplier=one)
+    builder.table("prices", versions, key=str, value=str).to_stream().to("changes")
     for number, made in enumerate(
         [
             ps.key_value_store("p0", key=str, value=int, supplier=one),
@@ -224,7 +226,7 @@ def test_every_store_of_the_dsl_can_have_a_supplier() -> None:
         builder.add_state_store(made)
         words.process(Noting, stores=[f"p{number}"])
     stores = {store.name: store.supplier for store in builder.build().stores}
-    assert stores.keys() == {*"abcdefghijk", "p0", "p1", "p2", "p3"}
+    assert stores.keys() == {*"abcdefghijkl", "p0", "p1", "p2", "p3"}
     assert set(stores.values()) == {one}
 
 

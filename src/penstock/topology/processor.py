@@ -445,6 +445,7 @@ def versioned_store(
     value: Any = None,
     persistent: bool = True,
     logging: Logging = True,
+    supplier: str | None = None,
 ) -> StoreBuilder:
     """A store that knows what each key was in the last `history_retention` of stream time.
 
@@ -472,6 +473,7 @@ def versioned_store(
         kind="versioned",
         persistent=persistent,
         logging=logging,
+        supplier=supplier,
         retention=history_retention,
         segment_interval=segment_interval or _segment_interval(history_retention),
     )

@@ -20,6 +20,8 @@ from penstock.stores.contract import (
     KeyValueStore,
     StoreSupplier,
     WindowStore,
+    stored_value,
+    version_key,
 )
 from penstock.stores.custom import CustomStore, CustomWindowStore
 
@@ -91,12 +93,29 @@ class Case:
         return session_key(name, 0, time) if self.order.kind == "session" else name
 
     def value(self, number: int) -> bytes:
-        """A stored value; its last 8 bytes can be read as a time."""
-        return b"12345678-%d-" % number + _TIME.pack(number)
+        """A stored value of that time; its last 8 bytes can be read as a time too."""
+        return stored_value(number, b"-%d-" % number + _TIME.pack(number))
+
+    def put(self, key: int, number: int) -> Change:
+        """The change that gives a key the value of this number."""
+        return self._changed(key, number), self.value(number)
+
+    def drop(self, key: int, number: int) -> Change:
+        """The change that deletes a key; higher numbers come later."""
+        return self._changed(key, number), None
 
     def changes(self, count: int, number: int) -> Iterator[Change]:
         """That many keys, all with the value of this number."""
-        return ((self.key(each), self.value(number)) for each in range(count))
+        return (self.put(each, number) for each in range(count))
+
+    def entries(self, count: int, number: int) -> list[Entry]:
+        """What these changes make of an empty store."""
+        return [(self.key(each), self.value(number)) for each in range(count)]
+
+    def _changed(self, key: int, number: int) -> bytes:
+        """Changes of a store of versions name the time, too."""
+        name = self.key(key)
+        return version_key(name, number) if self.order.kind == "versioned" else name
 
 
 def still_copy(source: Path, target: Path) -> None:

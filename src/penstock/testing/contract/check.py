@@ -7,12 +7,12 @@ from datetime import timedelta
 from pathlib import Path
 
 from penstock.config import imported
-from penstock.errors import StoreContractError
+from penstock.errors import ConfigError, StoreContractError
 from penstock.instance.protocol import StoreOrder
 from penstock.stores.contract import StoreSupplier
 from penstock.testing.contract.case import NAME, Broken, Case, Promises
 from penstock.testing.contract.promises import KEY_VALUE
-from penstock.testing.contract.window_promises import BY_TIME, WINDOWS
+from penstock.testing.contract.window_promises import BY_TIME, VERSIONS, WINDOWS
 from penstock.topology.nodes import StoreKind, TimeIndex
 
 _MILLISECOND = timedelta(milliseconds=1)
@@ -44,6 +44,8 @@ def check_store(
 
     Raises `StoreContractError` with the promise that is broken, and what was seen instead.
     """
+    if finds_by_time and kind not in _INDEXES:
+        raise ConfigError(f"A {kind} store does not find entries by time alone")
     found = imported(supplier, option="supplier") if isinstance(supplier, str) else supplier
     span = round(retention / _MILLISECOND)
     order = StoreOrder(
@@ -56,7 +58,7 @@ def check_store(
     )
     promises = dict(KEY_VALUE)
     if kind != "key_value":
-        promises.update(WINDOWS)
+        promises.update(VERSIONS if kind == "versioned" else WINDOWS)
     if finds_by_time:
         promises.update(BY_TIME)
     _try_all(promises, found, order)

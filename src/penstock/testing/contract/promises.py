@@ -52,7 +52,7 @@ def begins_empty(case: Case) -> None:
 def answers_in_order(case: Case) -> None:
     """`get_many` answers each key in the order of the questions, None where there is nothing."""
     store = case.open()
-    store.apply([(case.key(n), case.value(n)) for n in (5, 1, 3)], offset=0)
+    store.apply([case.put(n, n) for n in (5, 1, 3)], offset=0)
     asked = [3, 9, 1, 3, 5, 0]
     found = store.get_many([case.key(n) for n in asked])
     wanted = [case.value(n) if n in (1, 3, 5) else None for n in asked]
@@ -63,10 +63,10 @@ def answers_in_order(case: Case) -> None:
 def later_change_wins(case: Case) -> None:
     """Of several changes of a key the later one wins, within a call and between calls."""
     store, (a, b) = case.open(), (case.key(1), case.key(2))
-    changes: list[Change] = [(a, case.value(1)), (b, case.value(1)), (a, case.value(2)), (b, None)]
+    changes = [case.put(1, 1), case.put(2, 1), case.put(1, 2), case.drop(2, 2)]
     store.apply(iter(changes), offset=0)
     expect(store.get_many([a, b]) == [case.value(2), None], "within a call it did not")
-    store.apply([(a, None), (b, case.value(3)), (case.key(3), None)], offset=1)
+    store.apply([case.drop(1, 3), case.put(2, 3), case.drop(3, 3)], offset=1)
     expect(store.get_many([a, b]) == [None, case.value(3)], "between calls it did not")
     expect(len(content(store)) == 1, "deleted keys are still found by range")
 
@@ -89,7 +89,7 @@ def keeps_any_bytes(case: Case) -> None:
 def scans_by_key(case: Case) -> None:
     """`range` gives lower <= key < upper in the order of the keys' bytes, at most `limit`."""
     store = case.open()
-    store.apply([(case.key(n), case.value(n)) for n in (7, 3, 9, 1, 5)], offset=0)
+    store.apply([case.put(n, n) for n in (7, 3, 9, 1, 5)], offset=0)
     for lower, upper, limit, wanted in (
         (None, None, 10, [1, 3, 5, 7, 9]),
         (None, None, 2, [1, 3]),
@@ -172,7 +172,7 @@ def survives_being_closed(case: Case) -> None:
     store.set_identity(IDENTITY)
     store.set_caught_up_at(99)
     store.apply(case.changes(50, 1), offset=1)
-    store.apply([(case.key(7), None)], offset=2)
+    store.apply([case.drop(7, 2)], offset=2)
     whole = content(store)
     store.close()
     store = case.open()
@@ -302,7 +302,7 @@ def deletes_ranges(case: Case) -> None:
     store.delete_range(case.key(8), case.key(8))
     wanted = [case.key(n) for n in (0, 1, 2, 7, 8, 9)]
     expect([key for key, _ in content(store)] == wanted, f"it has {content(store)}")
-    store.apply([(case.key(4), case.value(2))], offset=2)
+    store.apply([case.put(4, 2)], offset=2)
     expect(store.get_many([case.key(4)]) == [case.value(2)], "a key cannot be written again")
     if case.persistent:
         store.close()
@@ -321,7 +321,7 @@ def copies_itself(case: Case) -> None:
     store.checkpoint(case.directory / "copy" / "checked")
     store.apply(case.changes(60, 2), offset=2)
     copy = case.open(case.directory / "copy" / "checked")
-    found = (copy.offset(), copy.identity(), content(copy) == list(case.changes(50, 1)))
+    found = (copy.offset(), copy.identity(), content(copy) == case.entries(50, 1))
     expect(found == (1, IDENTITY, True), f"offset, identity and equal entries are {found}")
     expect(len(content(store)) == 60, "the store itself is another one afterwards")
 

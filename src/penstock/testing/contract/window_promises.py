@@ -1,11 +1,21 @@
-"""What stores of windows and sessions promise besides, and those that find entries by time."""
+"""What stores promise besides: of windows, sessions and versions, and those that find by time."""
 
 from __future__ import annotations
 
 import struct
 
 from penstock.serdes.windowed import session_key, window_key
-from penstock.stores.contract import Change, Entry, KeyValueStore, TimeIndexedStore, WindowStore
+from penstock.stores.contract import (
+    GAP,
+    NOTHING,
+    Change,
+    Entry,
+    KeyValueStore,
+    TimeIndexedStore,
+    VersionedStore,
+    WindowStore,
+    version_key,
+)
 from penstock.testing.contract.case import Case, Promises, content, expect
 
 _TIME = struct.Struct(">q")
@@ -81,6 +91,38 @@ def finds_entries_by_time(case: Case) -> None:
     expect(list(store.fetch_times(0, 99)) == wanted, "after a deletion it is out of date")
 
 
+def knows_what_was(case: Case) -> None:
+    """`versions` gives what a key was between two times, in whatever order that was told."""
+    store = _versions(case)
+    store.apply([case.put(1, 30), case.put(1, 10), case.put(2, 15), case.drop(1, 20)], offset=0)
+    expect(store.get_many([case.key(1)]) == [case.value(30)], "the latest is not the latest")
+    for time, wanted in ((5, []), (10, [case.value(10)]), (19, [case.value(10)]), (25, [])):
+        found = [value for _, value in store.versions(case.key(1), time, time)]
+        found = [value for value in found if value not in (NOTHING, GAP)]
+        expect(found == wanted, f"at {time} it was {found}")
+    keys = [key for key, _ in store.versions(case.key(1), 10, 30)]
+    expect(keys == [version_key(case.key(1), time) for time in (10, 20, 30)], f"it has {keys}")
+    expect(list(store.versions(case.key(3), 0, 99)) == [], "an unknown key has versions")
+
+
+def refuses_what_is_past_its_history(case: Case) -> None:
+    """What is older than the latest time by more than the history is not taken in."""
+    store, keeps = _versions(case), case.order.retention_ms
+    store.apply([case.put(1, 3 * keeps), case.put(2, 3 * keeps - keeps)], offset=0)
+    store.apply([case.put(3, keeps), case.drop(2, keeps)], offset=1)
+    found = store.get_many([case.key(n) for n in (1, 2, 3)])
+    wanted = [case.value(3 * keeps), case.value(2 * keeps), None]
+    expect(found == wanted, f"the latest are {found}")
+    expect(store.offset() == 1, "what comes too late does not move the offset")
+
+
+def _versions(case: Case) -> VersionedStore:
+    store: KeyValueStore = case.open()
+    expect(isinstance(store, VersionedStore), "it has no versions")
+    assert isinstance(store, VersionedStore)
+    return store
+
+
 def _windows(case: Case) -> WindowStore:
     store: KeyValueStore = case.open()
     expect(isinstance(store, WindowStore), "it has no fetch")
@@ -102,3 +144,7 @@ WINDOWS: Promises = {
     for each in (finds_a_keys_entries, forgets_what_is_old, forgets_the_same_after_reopening)
 }
 BY_TIME: Promises = {(finds_entries_by_time.__doc__ or "").strip(): finds_entries_by_time}
+VERSIONS: Promises = {
+    (each.__doc__ or "").strip(): each
+    for each in (knows_what_was, refuses_what_is_past_its_history)
+}
