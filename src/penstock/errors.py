@@ -5,6 +5,8 @@
       TopologyError                    the program describes something that cannot be run
         SerdeMissingError              a type is needed to turn bytes into values
       TopologyChangedError             the program does not fit the state that an earlier one left
+      BootstrapError                   a store cannot be filled from history as asked
+        BootstrapUnfinishedError       one was begun and never finished: the store is half filled
       UserFunctionError                a function of the user's raised
       DeserializationError             a record's key or value cannot be decoded
       ValueNotPutError                 a processor changed a store's value and did not put it back
@@ -96,6 +98,14 @@ class SerdeMissingError(TopologyError):
 
 class TopologyChangedError(PenstockError):
     """The program would leave behind or misread what an earlier one left; nothing was changed."""
+
+
+class BootstrapError(PenstockError):
+    """A store cannot be filled from history as asked; the message says whether anything changed."""
+
+
+class BootstrapUnfinishedError(BootstrapError):
+    """A store is half filled: whoever filled it from history did not come to the end."""
 
 
 class UserFunctionError(PenstockError):
