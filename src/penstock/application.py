@@ -27,7 +27,7 @@ from penstock.topology import (
     StreamsBuilder,
     Topology,
 )
-from penstock.topology.changelogs import Logging
+from penstock.topology.changelogs import Logging, RecoverFrom
 from penstock.topology.naming import check_name
 
 if TYPE_CHECKING:
@@ -85,11 +85,19 @@ class Application:
         value: type[V] | Serde[V],
         caching: bool = True,
         logging: Logging = True,
+        recover_from: RecoverFrom = "changelog",
         name: str | None = None,
     ) -> KTable[K, V]:
         """A topic as a table: the latest value of each key, kept in a store."""
         return self.builder.table(
-            topic, store, key=key, value=value, caching=caching, logging=logging, name=name
+            topic,
+            store,
+            key=key,
+            value=value,
+            caching=caching,
+            logging=logging,
+            recover_from=recover_from,
+            name=name,
         )
 
     def global_table(

@@ -19,6 +19,7 @@
         TopicMismatchError             a topic is not the one the state was made from
           PartitionCountError          its number of partitions changed
         PositionLostError              the log no longer holds a task's position
+        InputLostError                 the input that a lost store is made from is not all there
         GroupInUseError                the consumer group has live members of another kind
         AnotherDriverError             a driver with this application id is at work
         FencedError                    a newer owner took over; this one stopped
@@ -157,6 +158,10 @@ class PartitionCountError(TopicMismatchError):
 
 class PositionLostError(KafkaError):
     """The log no longer holds (or never held) the offset at which a task must go on."""
+
+
+class InputLostError(KafkaError):
+    """A store was lost, and the input that it was to be made from again no longer holds it all."""
 
 
 class GroupInUseError(KafkaError):

@@ -58,6 +58,12 @@ class CommitRecord(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     inputs: dict[str, InputTopic] = {}
     changelogs: dict[str, ChangelogEnd] = {}
     metadata: dict[str, str] = {}
+    begun: Position = {}
+    """Where the task's first commit started."""
+    until: Position = {}
+    """While it reads its input again, because its stores were lost: where it stood then."""
+    from_history: bool = False
+    """Whether a store of the task was filled with what its input does not hold."""
     version: int = VERSION
 
     def encode(self) -> bytes:

@@ -76,6 +76,13 @@ def fillable(topology: Topology, store: str) -> tuple[SubTopology, StoreSpec]:
         for spec in sub.stores:
             if spec.name == store:
                 _check_kind(spec)
+                if sub.recovers_from_input:
+                    raise BootstrapError(
+                        f"The store {store!r} cannot be filled from history: its task recovers "
+                        "from its input, which does not hold that",
+                        where={"store": store},
+                        hint='Leave recover_from="input" out of all stores of the sub-topology',
+                    )
                 return sub, spec
     tables = {spec.name for sub in topology.global_tables for spec in sub.stores}
     if store in tables:

@@ -384,6 +384,8 @@ class _Filling:
                 for store in task.sub_topology.stores
                 if store.logging
             },
+            begun=(last.begun if last else {}) or position,
+            from_history=True,
             metadata=self._metadata(last, position)
             or ({STREAM_TIME: str(tallies[partition].time)} if own else {}),
         )

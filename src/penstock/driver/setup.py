@@ -80,6 +80,12 @@ class Prepared:
             stores=[self._store(store) for store in layout.sub_topology.stores],
             commits_partition=commits_partition,
             closes=closed_keys(layout.sub_topology),
+            recover_outputs=self.config.recover_outputs,
+            repartitions=[
+                topic
+                for topic in layout.sub_topology.output_topics(self.application_id)
+                if topic in self.layout.repartitions
+            ],
         )
 
     def _input(self, topic: str, partition: int) -> InputOrder:
@@ -106,6 +112,7 @@ class Prepared:
             retention_ms=spec.retention_ms or 0,
             segment_ms=spec.segment_ms if windowed else 0,
             time_index=spec.time_index,
+            recovers=spec.recover_from == "input",
         )
 
 

@@ -18,7 +18,13 @@ from penstock.changelog.restore import (
 )
 from penstock.changelog.snapshots import Manifest, SnapshotSource, copy_snapshot, read_files
 from penstock.coordination.ids import TaskId
-from penstock.errors import PenstockError, SnapshotError, StoreDamagedError, TaskNotHereError
+from penstock.errors import (
+    ChangelogError,
+    PenstockError,
+    SnapshotError,
+    StoreDamagedError,
+    TaskNotHereError,
+)
 from penstock.instance.clients import SharedClients
 from penstock.instance.protocol import StoreOrder, TakeOrder
 from penstock.observability.crash_points import crash_point
@@ -62,16 +68,24 @@ class TaskStores:
         self._directory: TaskDirectory | None = None
         self._stores: dict[str, KeyValueStore] = {}
         self._restored: dict[str, RestoreProgress] = {}
+        self._record: CommitRecord | None = None
+        self.lost = ""
+        """Which store is lost, and why, if the task is to read its input again for that."""
 
     def open(self, record: CommitRecord | None) -> None:
         """Lock the task's directory and open its stores."""
+        self._record, self.lost = record, ""
         if not self._orders:
             return
         self._directory = self._state_directory.lock_task(self._task)
         crash_point("open.after_lock")
         for order in self._orders.values():
             if order.logged:
-                _check_changelog(order, record)
+                with self._noticing_loss(order):
+                    _check_changelog(order, record)
+        if record is not None and record.until and any(o.logged for o in self._orders.values()):
+            # Of what was read again, changelogs have a part, behind all that was there before.
+            self._lose("The task", "was cut off while it read its input again")
 
     def restore(self, stop: Callable[[], bool]) -> list[str]:
         """Bring every store up to the end of its changelog; what had to be rebuilt is told."""
@@ -81,12 +95,51 @@ class TaskStores:
         ends = wait_stable(self._clients.logs, topics, stop=stop) if topics else {}
         for order in logged:
             until = ends[order.changelog, self._partition].end
-            notes += self._restore_store(order, until, stop)
+            with self._noticing_loss(order):
+                if not self.lost:
+                    _check_end(order, self._record, until)
+                    notes += self._restore_store(order, until, stop)
         for order in self._orders.values():
-            if not order.logged:
+            if not order.logged and not (order.recovers and self._is_whole(order)):
                 # Nobody can tell whether what is on the disk is all that the last owner committed.
                 self._reopen_empty(order)
         return notes
+
+    def start_empty(self) -> None:
+        """Make every store anew, because one of them is lost."""
+        for order in self._orders.values():
+            self._reopen_empty(order)
+        self.lost = ""
+
+    def mark(self, n: int) -> None:
+        """Have stores without a changelog remember that they hold all of the n-th commit."""
+        for name, order in self._orders.items():
+            if order.recovers and not order.logged:
+                self.get(name).apply((), offset=n)
+
+    def _is_whole(self, order: StoreOrder) -> bool:
+        """Whether a store without a changelog holds what was committed last; else it is lost."""
+        if self._record is None:
+            return False
+        found: int | None = None
+        with contextlib.suppress(StoreDamagedError, ChangelogError):
+            found = self._open_store(order).offset()
+        if found != self._record.n:
+            held = "nothing" if found is None else f"commit {found}"
+            self._lose(f"Store {order.name}", f"holds {held}, and the last is {self._record.n}")
+        return found == self._record.n
+
+    @contextlib.contextmanager
+    def _noticing_loss(self, order: StoreOrder) -> Iterator[None]:
+        try:
+            yield
+        except ChangelogError as error:
+            if not order.recovers:
+                raise
+            self._lose(f"Store {order.name}", f"has lost its changelog: {error.message}")
+
+    def _lose(self, what: str, why: str) -> None:
+        self.lost = self.lost or f"{what} of task {self._task} {why}"
 
     def get(self, name: str) -> KeyValueStore:
         """The open store of that name. Raises `TaskNotHereError`."""
@@ -106,8 +159,10 @@ class TaskStores:
 
     def remedy(self, name: str) -> str:
         """What is done about a store that cannot be read, for the user."""
-        changelog = self._orders[name].changelog
-        return f"rebuilding it from {changelog}" if changelog else "it starts empty"
+        order = self._orders[name]
+        if not order.logged:
+            return "rebuilding it from the input" if order.recovers else "it starts empty"
+        return f"rebuilding it from {order.changelog}"
 
     def ends(self) -> dict[str, ChangelogEnd]:
         """How far each store's changelog surely goes."""
@@ -202,7 +257,7 @@ class TaskStores:
             store.flush()
             offset = store.offset()
             # What is in memory is not there any more when someone reads the file.
-            if offset is not None and self._orders[name].persistent:
+            if offset is not None and self._orders[name].persistent and self._orders[name].logged:
                 offsets[self._orders[name].changelog, self._partition] = offset
         if offsets:
             directory.write_checkpoint(offsets)
@@ -328,3 +383,10 @@ def _check_changelog(order: StoreOrder, record: CommitRecord | None) -> None:
             order.changelog,
             f"its id is {order.changelog_id} and the last commit was written to {known.id}",
         )
+
+
+def _check_end(order: StoreOrder, record: CommitRecord | None, until: int) -> None:
+    """A changelog that lost its end would restore to less than was committed."""
+    known = record.changelogs.get(order.name) if record and order.recovers else None
+    if known is not None and known.end >= until:
+        raise recreated(order.changelog, f"it ends at {until}, and {known.end} was written to it")

@@ -9,7 +9,7 @@ import logging
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import numpy as np
@@ -23,6 +23,7 @@ from penstock.changelog.topics import commits_name
 from penstock.config import Config
 from penstock.coordination.commits import judge, settle
 from penstock.coordination.ids import TaskId
+from penstock.coordination.recovery import Recovery, passes
 from penstock.errors import (
     FencedError,
     InstanceError,
@@ -35,9 +36,11 @@ from penstock.instance.clients import SharedClients
 from penstock.instance.handover import (
     Times,
     check_inputs,
+    input_logs,
     later,
     offsets_metadata,
     operators_metadata,
+    resets,
 )
 from penstock.instance.protocol import (
     CHANGE,
@@ -50,6 +53,7 @@ from penstock.instance.protocol import (
     TaskStatus,
     fault_of,
 )
+from penstock.instance.recovery import not_yet_written, plain, recovery_fields, recovery_of
 from penstock.instance.state import TaskStores
 from penstock.instance.writer import WriteAbortedError, Writer, WriteUnknownError
 from penstock.observability.crash_points import crash_point
@@ -91,6 +95,7 @@ class _Standing:
     group_is_stale: bool = False
     metadata: dict[str, str] = field(default_factory=dict)
     times: Times = field(default_factory=dict)
+    recovery: Recovery = field(default_factory=Recovery)
 
 
 class OpenTask:
@@ -145,6 +150,8 @@ class OpenTask:
         self._state = "restoring"
         self._stores.open(self._standing.record)
         self._notes += self._stores.restore(self._stopping.is_set)
+        if self._stores.lost and not self._stopping.is_set():
+            self._read_again()
         self._environment.await_global_tables(self._stopping.is_set)
         crash_point("restore.before_running")
         if self._stopping.is_set():
@@ -170,7 +177,7 @@ class OpenTask:
             recorded=record.position if record else None,
             previous=record.previous if record else None,
             group=group.position,
-            resets=self._resets(),
+            resets=resets(order, environment.clients),
             first_taking=order.first_taking,
             exactly_once=environment.config.exactly_once,
         )
@@ -192,16 +199,25 @@ class OpenTask:
             if record and known
             else operators_metadata(self.order.closes, group),
             times={input_: each.time for input_, each in group.metadata.items()},
+            recovery=recovery_of(record, standing.position),
         )
 
-    def _resets(self) -> Positions:
-        result: Positions = {}
-        for each in self.order.inputs:
-            start, end = self._environment.clients.stable_range(each.topic, each.partition)
-            result.setdefault(each.topic, {})[each.partition] = (
-                start if each.reset == "earliest" else end
+    def _read_again(self) -> None:
+        """Go back to where the task began, with empty stores: one of them is lost."""
+        standing, lost = self._standing, self._stores.lost
+        logs = input_logs(self.order, self._environment.clients)
+        recovery = standing.recovery.restarted(
+            standing.position, logs, task=self.order.task, lost=lost
+        )
+        self._stores.start_empty()
+        if recovery.until:
+            position = {topic: dict(recovery.begun[topic]) for topic in standing.position}
+            self._standing = replace(
+                standing, position=position, metadata={}, times={}, recovery=recovery
             )
-        return result
+            self._notes.append(
+                f"{lost}: the task reads its input again, from {position} to {recovery.until}"
+            )
 
     # Reading.
 
@@ -246,7 +262,7 @@ class OpenTask:
     def _judge(self, header: CommitHeader) -> Reply | None:
         standing = self._standing
         verdict = judge(n=header.n, start=header.start, last=standing.n, position=standing.position)
-        if verdict == "apply":
+        if verdict == "apply" and not passes(header.end, standing.recovery.until):
             return None
         reply = _done(standing)
         stale = f"planned as {header.n} from {header.start}"
@@ -286,13 +302,19 @@ class OpenTask:
         try:
             for store, store_changes in changes.items():
                 self._stores.apply(store, store_changes, ends.get(store))
+            self._stores.mark(record.n)
         except StoreDamagedError as error:
             return self._rebuild(store, error)
         except PenstockError as error:
             self._fail(error)
             return Reply(status="lost", reason=str(error))
         self._standing = _Standing(
-            record.n, record.position, record, metadata=record.metadata, times=times
+            record.n,
+            record.position,
+            record,
+            metadata=record.metadata,
+            times=times,
+            recovery=self._standing.recovery.after(record.position),
         )
         self._applying = False
         crash_point("commit.after_store_before_reply")
@@ -308,6 +330,8 @@ class OpenTask:
         crash_point("commit.before_changelog_send")
         for batch in batches:
             logged = _logged(batch, changelogs)
+            if self._standing.recovery.until:
+                logged = not_yet_written(logged, header, self.order)
             if logged.num_rows:
                 writer.send(
                     logged, changelogs=changelogs, topics=header.topics, own=self._partition
@@ -342,6 +366,7 @@ class OpenTask:
             inputs=inputs,
             changelogs=self._stores.ends(),
             metadata=header.metadata,
+            **recovery_fields(self._standing.recovery.after(header.end)),
         )
 
     def _aborted(self, writer: Writer, reason: str) -> Reply:
@@ -431,6 +456,7 @@ class OpenTask:
             position=standing.position,
             n=standing.n,
             metadata=standing.metadata,
+            until=plain(standing.recovery.until),
             group_is_stale=standing.group_is_stale,
             restored=restored,
             restore_total=total,

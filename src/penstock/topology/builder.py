@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 from penstock.config import TimestampRule
 from penstock.errors import TopologyError
 from penstock.serdes import Serde, serde_of
-from penstock.topology.changelogs import Logging, changelog_config, is_logged
+from penstock.topology.changelogs import Logging, RecoverFrom, changelog_config, is_logged
 from penstock.topology.draft import Draft, Names
 from penstock.topology.flow import Flow
 from penstock.topology.graph import Topology
@@ -94,6 +94,7 @@ class StreamsBuilder:
         value: type[V] | Serde[V],
         caching: bool = True,
         logging: Logging = True,
+        recover_from: RecoverFrom = "changelog",
         name: str | None = None,
     ) -> KTable[K, V]:
         """A topic as a table: the latest value of each key, in a store.
@@ -119,6 +120,7 @@ class StreamsBuilder:
             value_serde=value_serde,
             logging=is_logged(logging),
             changelog_config=changelog_config(logging, held),
+            recover_from=recover_from,
             caching=caching,
         )
         return latest_values(draft, step, spec, after=source, named=store is not None)
@@ -170,6 +172,7 @@ class StreamsBuilder:
                 kind=store.kind,
                 logging=is_logged(store.logging),
                 changelog_config=changelog_config(store.logging, store.name),
+                recover_from=store.recover_from,
                 caching=False,
                 max_entries=store.max_entries,
                 persistent=store.persistent,

@@ -16,7 +16,7 @@ from penstock.topology.builtins import (
     mean_value,
     no_mean,
 )
-from penstock.topology.changelogs import Logging
+from penstock.topology.changelogs import Logging, RecoverFrom
 from penstock.topology.cogrouped import CogroupedKStream
 from penstock.topology.flow import Flow
 from penstock.topology.windowed import WindowedKStream
@@ -42,12 +42,14 @@ class KGroupedStream(Generic[K, V]):
         *,
         caching: bool = True,
         logging: Logging = True,
+        recover_from: RecoverFrom = "changelog",
         max_entries: int | None = None,
     ) -> KTable[K, int]:
         """Count the records of each key in the store `name`.
 
         Records without a key or a value are not counted. With `max_entries` the store forgets the
-        key that was not used for longest when there is one too many, and has no cache.
+        key that was not used for longest when there is one too many, and has no cache. With
+        `recover_from="input"` the task of a store that is lost reads its input again.
         """
         return self._aggregate(
             Aggregation(
@@ -57,6 +59,7 @@ class KGroupedStream(Generic[K, V]):
                 store=name,
                 caching=caching,
                 logging=logging,
+                recover_from=recover_from,
                 max_entries=max_entries,
             )
         )
@@ -68,6 +71,7 @@ class KGroupedStream(Generic[K, V]):
         *,
         caching: bool = True,
         logging: Logging = True,
+        recover_from: RecoverFrom = "changelog",
         max_entries: int | None = None,
     ) -> KTable[K, V]:
         """Combine each key's values by `reducer(aggregate, value)`; the first value starts.
@@ -82,6 +86,7 @@ class KGroupedStream(Generic[K, V]):
                 store=name,
                 caching=caching,
                 logging=logging,
+                recover_from=recover_from,
                 max_entries=max_entries,
                 aggregator=reducer,
             )
@@ -96,6 +101,7 @@ class KGroupedStream(Generic[K, V]):
         value: type[V2] | Serde[V2] | None = None,
         caching: bool = True,
         logging: Logging = True,
+        recover_from: RecoverFrom = "changelog",
         max_entries: int | None = None,
     ) -> KTable[K, V2]:
         """Fold each key's values by `aggregator(key, value, aggregate)`, from `initializer()`.
@@ -110,6 +116,7 @@ class KGroupedStream(Generic[K, V]):
                 store=name,
                 caching=caching,
                 logging=logging,
+                recover_from=recover_from,
                 max_entries=max_entries,
                 initializer=initializer,
                 aggregator=aggregator,

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any, Generic, Literal, NamedTuple, Protocol, TypeVar
 
-from penstock.topology.changelogs import Logging
+from penstock.topology.changelogs import Logging, RecoverFrom
 
 K = TypeVar("K")
 V = TypeVar("V")
@@ -233,31 +233,48 @@ class StoreBuilder:
     kind: Literal["key_value", "window", "session"] = "key_value"
     persistent: bool = True
     logging: Logging = True
+    recover_from: RecoverFrom = "changelog"
     retention: timedelta | None = None
     window: timedelta | None = None
     max_entries: int | None = None
 
 
 def lru_store(
-    name: str, *, key: Any, value: Any, max_entries: int, logging: Logging = True
+    name: str,
+    *,
+    key: Any,
+    value: Any,
+    max_entries: int,
+    logging: Logging = True,
+    recover_from: RecoverFrom = "changelog",
 ) -> StoreBuilder:
     """A key-value store that forgets the key which was not used for longest, when it is full.
 
     >>> lru_store("recent", key=str, value=int, max_entries=10).max_entries
     10
     """
-    return StoreBuilder(name, key, value, logging=logging, max_entries=max_entries)
+    return StoreBuilder(
+        name, key, value, logging=logging, recover_from=recover_from, max_entries=max_entries
+    )
 
 
 def key_value_store(
-    name: str, *, key: Any, value: Any, persistent: bool = True, logging: Logging = True
+    name: str,
+    *,
+    key: Any,
+    value: Any,
+    persistent: bool = True,
+    logging: Logging = True,
+    recover_from: RecoverFrom = "changelog",
 ) -> StoreBuilder:
     """A key-value store for processors.
 
     >>> key_value_store("seen", key=str, value=int).kind
     'key_value'
     """
-    return StoreBuilder(name, key, value, persistent=persistent, logging=logging)
+    return StoreBuilder(
+        name, key, value, persistent=persistent, logging=logging, recover_from=recover_from
+    )
 
 
 def window_store(
@@ -269,6 +286,7 @@ def window_store(
     window: timedelta,
     persistent: bool = True,
     logging: Logging = True,
+    recover_from: RecoverFrom = "changelog",
 ) -> StoreBuilder:
     """A window store for processors; entries older than `retention` expire."""
     return StoreBuilder(
@@ -278,6 +296,7 @@ def window_store(
         kind="window",
         persistent=persistent,
         logging=logging,
+        recover_from=recover_from,
         retention=retention,
         window=window,
     )
@@ -291,6 +310,7 @@ def session_store(
     retention: timedelta,
     persistent: bool = True,
     logging: Logging = True,
+    recover_from: RecoverFrom = "changelog",
 ) -> StoreBuilder:
     """A session store for processors; sessions that ended longer ago than `retention` expire."""
     return StoreBuilder(
@@ -300,5 +320,6 @@ def session_store(
         kind="session",
         persistent=persistent,
         logging=logging,
+        recover_from=recover_from,
         retention=retention,
     )

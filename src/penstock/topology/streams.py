@@ -10,7 +10,7 @@ from typing import Any, Generic, TypeVar
 
 from penstock.errors import TopologyError
 from penstock.serdes import Serde, serde_of
-from penstock.topology.changelogs import Logging, changelog_config, is_logged
+from penstock.topology.changelogs import Logging, RecoverFrom, changelog_config, is_logged
 from penstock.topology.draft import Draft, needed
 from penstock.topology.flow import Flow, chosen_serde, item_type, pair_types, returned_type
 from penstock.topology.grouped import KGroupedStream
@@ -205,6 +205,7 @@ class KStream(Generic[K, V]):
         *,
         caching: bool = True,
         logging: Logging = True,
+        recover_from: RecoverFrom = "changelog",
         name: str | None = None,
     ) -> KTable[K, V]:
         """The latest value of each key, in a store; a record without a value deletes its key.
@@ -231,6 +232,7 @@ class KStream(Generic[K, V]):
             value_serde=value,
             logging=is_logged(logging),
             changelog_config=changelog_config(logging, held),
+            recover_from=recover_from,
             caching=caching,
         )
         return latest_values(draft, step, store_spec, after=source, named=store is not None)
