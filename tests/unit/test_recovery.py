@@ -24,7 +24,9 @@ BEGUN = Recovery(begun={"pulses": {0: 3}})
 def restarted(
     recovery: Recovery, position: int, log: tuple[int, int], *, lost: str = "Store x is lost"
 ) -> Recovery:
-    return recovery.restarted({"pulses": {0: position}}, {("pulses", 0): log}, task="0_0", lost=lost)
+    return recovery.restarted(
+        {"pulses": {0: position}}, {("pulses", 0): log}, task="0_0", lost=lost
+    )
 
 
 def test_it_goes_back_to_where_it_began_and_up_to_where_it_stood() -> None:

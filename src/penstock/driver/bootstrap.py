@@ -337,12 +337,12 @@ class _Filling:
         """Make the store count: positions, the group's offsets, and the record, or nothing."""
         self._fence()
         crash_point("bootstrap.before_finish")
-        ends = {where: log.end - 1 for where, log in self._changelog_ranges().items()}
+        logs = self._changelog_ranges()
         records = [
             (
                 self._commits[task.name],
                 task.name.encode(),
-                self._commit_record(task, ends, tallies).encode(),
+                self._commit_record(task, logs, tallies).encode(),
             )
             for task in self._tasks
         ]
@@ -358,7 +358,7 @@ class _Filling:
             self._lease.write([own])
 
     def _commit_record(
-        self, task: TaskLayout, ends: Mapping[Input, int], tallies: Mapping[int, Tally]
+        self, task: TaskLayout, logs: Mapping[Input, LogRange], tallies: Mapping[int, Tally]
     ) -> CommitRecord:
         last = self._records.get(task.name)
         position: dict[str, dict[int, int]] = {}
@@ -379,7 +379,8 @@ class _Filling:
             changelogs={
                 store.name: ChangelogEnd(
                     id=topics[self._changelog(store.name)].id,
-                    end=ends[self._changelog(store.name), partition],
+                    end=logs[self._changelog(store.name), partition].end - 1,
+                    start=logs[self._changelog(store.name), partition].start,
                 )
                 for store in task.sub_topology.stores
                 if store.logging

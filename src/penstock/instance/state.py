@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from penstock.changelog.commit_record import ChangelogEnd, CommitRecord
-from penstock.changelog.reading import wait_stable
+from penstock.changelog.reading import LogRange, wait_stable
 from penstock.changelog.restore import (
     RestoreOutcome,
     RestoreProgress,
@@ -68,6 +68,7 @@ class TaskStores:
         self._directory: TaskDirectory | None = None
         self._stores: dict[str, KeyValueStore] = {}
         self._restored: dict[str, RestoreProgress] = {}
+        self._starts: dict[str, int] = {}
         self._record: CommitRecord | None = None
         self.lost = ""
         """Which store is lost, and why, if the task is to read its input again for that."""
@@ -94,11 +95,12 @@ class TaskStores:
         topics = [(order.changelog, self._partition) for order in logged]
         ends = wait_stable(self._clients.logs, topics, stop=stop) if topics else {}
         for order in logged:
-            until = ends[order.changelog, self._partition].end
+            log = ends[order.changelog, self._partition]
+            self._starts[order.name] = log.start
             with self._noticing_loss(order):
                 if not self.lost:
-                    _check_end(order, self._record, until)
-                    notes += self._restore_store(order, until, stop)
+                    _check_whole(order, log, self._record)
+                    notes += self._restore_store(order, log.end, stop)
         for order in self._orders.values():
             if not order.logged and not (order.recovers and self._is_whole(order)):
                 # Nobody can tell whether what is on the disk is all that the last owner committed.
@@ -168,7 +170,9 @@ class TaskStores:
         """How far each store's changelog surely goes."""
         return {
             name: ChangelogEnd(
-                id=order.changelog_id, end=-1 if (at := self.get(name).offset()) is None else at
+                id=order.changelog_id,
+                end=-1 if (at := self.get(name).offset()) is None else at,
+                start=self._starts.get(name, 0),
             )
             for name, order in self._orders.items()
             if order.logged
@@ -385,8 +389,15 @@ def _check_changelog(order: StoreOrder, record: CommitRecord | None) -> None:
         )
 
 
-def _check_end(order: StoreOrder, record: CommitRecord | None, until: int) -> None:
-    """A changelog that lost its end would restore to less than was committed."""
+def _check_whole(order: StoreOrder, log: LogRange, record: CommitRecord | None) -> None:
+    """Of a store that can be had from elsewhere: whether its changelog lost its start or its end.
+
+    Where only the latest value of each key is kept, the start of a log does not move.
+    """
     known = record.changelogs.get(order.name) if record and order.recovers else None
-    if known is not None and known.end >= until:
-        raise recreated(order.changelog, f"it ends at {until}, and {known.end} was written to it")
+    if known is None:
+        return
+    if known.end >= log.end:
+        raise recreated(order.changelog, f"it ends at {log.end}, before {known.end}")
+    if order.kind == "key_value" and log.start > known.start:
+        raise recreated(order.changelog, f"it begins at {log.start}, not at {known.start}")

@@ -178,7 +178,8 @@ class OpenTask:
             previous=record.previous if record else None,
             group=group.position,
             resets=resets(order, environment.clients),
-            first_taking=order.first_taking,
+            # One that reads its input again does not stand where the group says: nobody moved it.
+            first_taking=order.first_taking and not (record and record.until),
             exactly_once=environment.config.exactly_once,
         )
         if standing.moved_by_group:
