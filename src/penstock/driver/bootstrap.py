@@ -18,7 +18,7 @@ import time
 from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from confluent_kafka import IsolationLevel
@@ -71,6 +71,7 @@ from penstock.topology.naming import changelog_topic
 _log = logging.getLogger("penstock.driver")
 
 _ASKS_AT_ONCE = 16
+_TRANSACTION_TIMEOUT = timedelta(seconds=60)
 Offsets = Mapping[Input, int] | datetime | str | None
 """By topic and partition; a time; or `earliest`, `latest`, `topic:partition=offset,...`."""
 
@@ -162,6 +163,10 @@ class _Filling:
         session = open_session(order.application_id, order.config, ensure(SPARK_KAFKA))
         self._stack.callback(session.close)
         self._stack.callback(lease.release, lambda member: self._leave(session, member))
+        lease.acquire()
+        refuse_half_filled(lease.bootstrap, store=self._store.name)
+        # Before any log is asked for its end: what was left open would hold that up.
+        self._fence()
         history = History(session.spark, order.config, order.application_id)
         topic = order.history.removeprefix("topic:") if _is_topic(order.history) else ""
         logs = self._logs_of(topic)
@@ -170,9 +175,6 @@ class _Filling:
         if isinstance(frame, str):
             frame = history.read(frame, ends)
         check_columns(self._store, order.columns, history.types(frame))
-        lease.acquire()
-        refuse_half_filled(lease.bootstrap, store=self._store.name)
-        self._fence()
         found = self._find()
         check_free(found, replace=order.replace)
         self.position = self._choose(found, logs)
@@ -432,8 +434,15 @@ def _topology(prepared: Prepared) -> Topology:
 
 
 def _transactional(config: Config) -> Config:
-    """Under at-least-once too: a writer that Spark has forgotten must not come back."""
-    return dataclasses.replace(config, processing_guarantee="exactly_once")
+    """Under at-least-once too: a writer that Spark has forgotten must not come back.
+
+    Spark may let a writer wait for its next rows. Who comes after a dead one ends what it left
+    open, so nobody waits for the time-out.
+    """
+    timeout = max(config.transaction_timeout, _TRANSACTION_TIMEOUT)
+    return dataclasses.replace(
+        config, processing_guarantee="exactly_once", transaction_timeout=timeout
+    )
 
 
 def _is_topic(history: object) -> bool:

@@ -52,7 +52,9 @@ _TALLY = pa.schema([("partition", pa.int32()), ("entries", pa.int64()), ("time",
 _SPARK_TALLY = "partition int, entries bigint, time bigint"
 _OLD = -(2**63)
 """The place of an entry that the changelog has already: before every row."""
-_COMMIT_RECORDS = 100_000
+_SEND_RECORDS = 100_000
+_COMMIT_BYTES = 16 * 1024 * 1024
+"""A transaction is written out within a flush's time-out."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -335,28 +337,33 @@ def write_entries(
     """Write a partition's entries to the changelog, under the task's own transactional id."""
     writer: Writer | None = None
     partition, written, pending = -1, 0, 0
-    for batch in batches:
-        if not batch.num_rows:
-            continue
+    for batch in _chunks(batches):
         if writer is None:
             partition = batch.column("partition")[0].as_py()
             name = f"{order.application_id}-{order.tasks[partition]}"
             writer = Writer(order.config, transactional_id=name, group=None)
             writer.open()
-        for start in range(0, batch.num_rows, _COMMIT_RECORDS):
-            rows = batch.slice(start, _COMMIT_RECORDS)
-            if not pending:
-                writer.begin()
-            writer.send(_rows(rows), changelogs=[order.changelog], topics=[], own=partition)
-            pending += rows.num_rows
-            written += rows.num_rows
-            if pending >= _COMMIT_RECORDS:
-                _commit(writer)
-                pending = 0
+        if not pending:
+            writer.begin()
+        writer.send(_rows(batch), changelogs=[order.changelog], topics=[], own=partition)
+        pending += batch.nbytes
+        written += batch.num_rows
+        if pending >= _COMMIT_BYTES:
+            _commit(writer)
+            pending = 0
     if writer is not None:
         if pending:
             _commit(writer)
         yield pa.record_batch([[partition], [written], [0]], schema=_TALLY)
+
+
+def _chunks(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """The same rows in batches of bounded size, none of them empty."""
+    for batch in batches:
+        if batch.num_rows:
+            size = min(_SEND_RECORDS, batch.num_rows * _COMMIT_BYTES // max(batch.nbytes, 1))
+            for start in range(0, batch.num_rows, max(size, 1)):
+                yield batch.slice(start, max(size, 1))
 
 
 def _commit(writer: Writer) -> None:
