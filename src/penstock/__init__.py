@@ -8,6 +8,8 @@ test checks it.
 
 from penstock.application import Application
 from penstock.config import Config
+from penstock.driver.events import TopicPartition
+from penstock.driver.restore_listeners import RestoreListener
 from penstock.errors import PenstockError
 from penstock.serdes import (
     AvroSerde,
@@ -40,6 +42,8 @@ from penstock.topology import (
     Topology,
     ValueTransformer,
     WindowedKStream,
+    batch,
+    expr,
     hopping,
     join_window,
     key_value_store,
@@ -78,16 +82,20 @@ __all__ = [
     "ProcessorContext",
     "ProtobufSerde",
     "Record",
+    "RestoreListener",
     "SchemaRegistry",
     "Serde",
     "SessionWindowedSerde",
     "ShortSerde",
     "StreamsBuilder",
+    "TopicPartition",
     "Topology",
     "ValueTransformer",
     "Windowed",
     "WindowedKStream",
     "WindowedSerde",
+    "batch",
+    "expr",
     "hopping",
     "join_window",
     "key_value_store",

@@ -15,7 +15,20 @@ from types import FrameType, TracebackType
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from penstock.config import Config, TimestampRule
-from penstock.driver.events import DriverState, Event, Listener, Notice, StateChanged, Totals
+from penstock.driver.events import (
+    BatchRestored,
+    DriverState,
+    Event,
+    Listener,
+    Notice,
+    RestoreEnded,
+    RestoreStarted,
+    RestoreSuspended,
+    StateChanged,
+    TopicPartition,
+    Totals,
+)
+from penstock.driver.restore_listeners import RestoreListener, RestoreListeners
 from penstock.errors import ConfigError
 from penstock.serdes import Serde
 from penstock.topology import (
@@ -36,6 +49,10 @@ if TYPE_CHECKING:
 
 K = TypeVar("K")
 V = TypeVar("V")
+
+RestoreStart = Callable[[TopicPartition, str, int, int], object]
+RestoreBatch = Callable[[TopicPartition, str, int, int], object]
+RestoreEnd = Callable[[TopicPartition, str, int], object]
 
 _log = logging.getLogger("penstock")
 
@@ -59,6 +76,7 @@ class Application:
         self.state: DriverState = "created"
         self.totals = Totals()
         self._listeners: list[Listener] = []
+        self._restore_listeners = RestoreListeners()
         self._stop = threading.Event()
         self._thread: threading.Thread | None = None
         self._running = threading.Event()
@@ -163,6 +181,33 @@ class Application:
 
         self._listeners.append(heard)
         return listener
+
+    def on_restore_start(self, function: RestoreStart) -> RestoreStart:
+        """Call this with partition, store, starting and ending offset when a restore begins.
+
+        It and the next three are called in a thread of their own: no restore waits for them.
+        """
+        self._restore_listeners.add(RestoreStarted, function)
+        return function
+
+    def on_batch_restored(self, function: RestoreBatch) -> RestoreBatch:
+        """Call this with partition, store, last offset and number of records after a batch."""
+        self._restore_listeners.add(BatchRestored, function)
+        return function
+
+    def on_restore_end(self, function: RestoreEnd) -> RestoreEnd:
+        """Call this with partition, store and total when a store holds all of its changelog."""
+        self._restore_listeners.add(RestoreEnded, function)
+        return function
+
+    def on_restore_suspended(self, function: RestoreEnd) -> RestoreEnd:
+        """Call this with partition, store and total when a restore stops before its end."""
+        self._restore_listeners.add(RestoreSuspended, function)
+        return function
+
+    def set_restore_listener(self, listener: RestoreListener) -> None:
+        """Have a listener's four methods called, instead of those of one that was set before."""
+        self._restore_listeners.set(listener)
 
     def run(self) -> None:
         """Run until Ctrl-C, SIGTERM or `stop()`; raises what ends it otherwise."""
@@ -279,6 +324,7 @@ class Application:
                 config=self.config,
                 topology=topology,
                 listener=self._tell,
+                hear_restore=self._restore_listeners.tell,
                 token=secrets.token_hex(32),
                 should_stop=self._stop.is_set,
             )
@@ -295,6 +341,8 @@ class Application:
         """Open the driver's parts one after the other, loop, and close them in reverse."""
         should_stop = self._stop.is_set
         with contextlib.ExitStack() as stack:
+            self._restore_listeners.open()
+            stack.callback(self._restore_listeners.close)
             driver = open_one(stack=stack)
             if driver is None:
                 return

@@ -79,6 +79,11 @@ class Config:
         default_factory=default_state_dir,
         metadata={"kafka": "state.dir", "doc": "Where instances keep their stores."},
     )
+    state_cleanup_delay: timedelta = _option(
+        timedelta(minutes=10),
+        "state.cleanup.delay.ms",
+        "An instance deletes its copy of a task that it has not held for this long.",
+    )
     auto_offset_reset: OffsetReset = _option(
         "earliest", "auto.offset.reset", "Where a task starts that has no position yet."
     )
@@ -128,6 +133,30 @@ class Config:
     )
     replication_factor: int = _option(
         -1, "replication.factor", "Of internal topics; -1 takes the brokers' default."
+    )
+    topic: Mapping[str, str] = field(
+        default_factory=dict,
+        metadata={
+            "kafka": "topic.*",
+            "doc": "Settings of all internal topics, by Kafka's names; `logging=` of a store wins.",
+        },
+    )
+    manage_topics: bool = _option(
+        False,
+        "manage.topics",
+        "Change the settings of internal topics at start to what the program says, as `penstock "
+        "topics apply` does; else a difference is told.",
+    )
+    windowstore_changelog_additional_retention: timedelta = _option(
+        timedelta(days=1),
+        "windowstore.changelog.additional.retention.ms",
+        "How much longer than its store a changelog of windows keeps them.",
+    )
+    allow_truncated_changelog: bool = _option(
+        False,
+        "allow.truncated.changelog",
+        "Rebuild a store although its changelog lost its start: keys that were only there are "
+        "lost.",
     )
     session_timeout: timedelta = _option(
         timedelta(seconds=45),
@@ -228,9 +257,14 @@ class Config:
 
     @classmethod
     def from_properties(cls, properties: Mapping[str, str]) -> Config:
-        """The config of Java's names and values; other names go to the Kafka clients."""
+        """The config of Java's names and values; other names go to the Kafka clients.
+
+        >>> Config.from_properties({"topic.segment.bytes": "536870912"}).topic
+        {'segment.bytes': '536870912'}
+        """
         values: dict[str, Any] = {}
         clients: dict[str, str] = {}
+        topic: dict[str, str] = {}
         by_kafka_name = {f.metadata["kafka"]: name for name, f in _FIELDS.items()}
         given = dict(properties)
         for old, new in _OLD_NAMES.items():
@@ -241,11 +275,13 @@ class Config:
             name = by_kafka_name.get(kafka_name)
             if kafka_name == "application.id":
                 continue
-            if name is None:
-                clients[kafka_name] = text
-            else:
+            if name is not None:
                 values[name] = _parse(name, text)
-        return cls(**values, kafka=clients)
+            elif kafka_name.startswith(_TOPIC_PREFIX):
+                topic[kafka_name.removeprefix(_TOPIC_PREFIX)] = text
+            else:
+                clients[kafka_name] = text
+        return cls(**values, kafka=clients, topic=topic)
 
     @property
     def exactly_once(self) -> bool:
@@ -259,6 +295,7 @@ class Config:
         return {"bootstrap.servers": self.bootstrap_servers, **quiet, **self.kafka, **own}
 
 
+_TOPIC_PREFIX = "topic."
 _FIELDS = {f.name: f for f in dataclasses.fields(Config)}
 _GUARANTEES = {"exactly_once": "exactly_once", "exactly_once_v2": "exactly_once"}
 _HANDLERS = {
@@ -377,6 +414,7 @@ def _check(config: Config) -> None:
             f"Option {sends[0]} sends records to a dead-letter topic, and none is named",
             hint="Set errors_dead_letter_queue_topic_name to a topic that exists",
         )
+    _check_topic_settings(config.topic)
     if config.heartbeat_interval * 2 > config.session_timeout:
         raise ConfigError(
             "heartbeat_interval is more than half of session_timeout",
@@ -384,12 +422,27 @@ def _check(config: Config) -> None:
         )
 
 
+def _check_topic_settings(settings: Mapping[str, str]) -> None:
+    for name, value in settings.items():
+        if not isinstance(value, str):
+            raise ConfigError(
+                f"Option topic has {name}={value!r}, which is no text",
+                hint=f'Write topic={{"{name}": "{value}"}}',
+            )
+    if "cleanup.policy" in settings:
+        raise ConfigError(
+            "Option topic has cleanup.policy, and no policy is right for all internal topics: "
+            "changelogs are compacted, repartition topics must not be",
+            hint='Set it for a store: logging={"cleanup.policy": ...}',
+        )
+
+
 _PAGE = """# Configuration
 
 Options are keywords of `Application`, by Kafka's names with underscores; durations are `timedelta`.
-`PENSTOCK_<OPTION>` in the environment overrides them (durations in milliseconds, `kafka` and
-`spark` as `name=value;name=value`). `Config.from_properties` takes Java's names. `kafka` is given
-in librdkafka's words and reaches Spark's Java client too, translated where the two differ.
+`PENSTOCK_<OPTION>` in the environment overrides them (durations in milliseconds; `kafka`, `spark`
+and `topic` as `name=value;name=value`). `Config.from_properties` takes Java's names. `kafka` is
+given in librdkafka's words and reaches Spark's Java client too, translated where the two differ.
 
 Defaults are Kafka Streams', except: the guarantee is exactly-once (a commit is one transaction for
 a whole slice, so the safe choice is also fast); `commit_interval` is 100 ms under both guarantees

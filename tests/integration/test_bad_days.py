@@ -23,11 +23,7 @@ import psutil
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import (
-    AlterConfigOpType,
-    ConfigEntry,
-    ConfigResource,
     NewPartitions,
-    ResourceType,
 )
 
 import penstock as ps
@@ -46,6 +42,7 @@ from penstock.errors import (
     StateForeignError,
     StateLockedError,
     StatePermissionError,
+    TopicMismatchError,
     TopicMissingError,
     UserFunctionError,
 )
@@ -125,7 +122,7 @@ def test_a_source_topic_that_gets_partitions(scene: Scene, monkeypatch: pytest.M
     assert_exact(scene)
 
 
-def test_a_changelog_that_lost_its_start_and_one_that_was_made_anew(scene: Scene) -> None:
+def test_a_changelog_that_lost_its_start(scene: Scene) -> None:
     total = scene.produce(records(40))
     with Run(scene) as run:
         run.wait_committed(total)
@@ -138,24 +135,107 @@ def test_a_changelog_that_lost_its_start_and_one_that_was_made_anew(scene: Scene
     # Every key was written again several times, so that what is left of the changelog is a whole
     # state, but not one that an older store can be brought up to.
     purge(scene, scene.changelog, {p: end + 4 for p, end in kept_from.items()})
-    shutil.rmtree(scene.state_dir)
-    old_state.rename(scene.state_dir)
+
+    # The store that has it all loses nothing; but nobody could rebuild it.
     total += scene.produce(records(40))
     with Run(scene) as run:
         run.wait_committed(total)
     assert len(run.notices) == 2
     for notice in run.notices:
-        assert f"{scene.changelog} no longer holds what store counts of task 0_" in notice
-        assert "rebuilding the store" in notice
+        assert f"{scene.changelog} begins at offset" in notice
+        assert "is whole on this disk, and could not be rebuilt" in notice
+
+    # One that is older, or empty, cannot know what it lacks.
+    shutil.rmtree(scene.state_dir)
+    empty = start_fails(scene)
+    shutil.rmtree(scene.state_dir)
+    old_state.rename(scene.state_dir)
+    older = start_fails(scene)
+    for error, holds in ((empty, "an empty store needs all of it"), (older, "the store holds up")):
+        assert isinstance(error, ChangelogError)
+        assert error.where["topic"] == scene.changelog
+        assert "The changelog lost its start: it begins at offset" in error.message
+        assert holds in error.message
+        assert "allow_truncated_changelog=True" in error.hint
+    assert scene.committed() == total
+
+    total += scene.produce(records(40))
+    with Run(scene, allow_truncated_changelog=True) as run:
+        run.wait_committed(total)
+    assert any("rebuilding the store" in notice for notice in run.notices)
+    assert any("keys that were only before it are lost" in notice for notice in run.notices)
     assert_exact(scene)
 
-    delete_topics(scene, scene.changelog)
-    error = start_fails(scene)
-    assert isinstance(error, ChangelogError)
-    assert error.where["topic"] == scene.changelog
-    assert "deleted and made again" in str(error)
-    assert "internal topics" in error.hint
+
+def test_a_changelog_that_was_deleted(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(watch, "WATCH_SECONDS", 0.2)
+    total = scene.produce(records(40))
+    with Run(scene) as run:
+        run.wait_committed(total)
+        delete_topics(scene, scene.changelog)
+        with pytest.raises(ChangelogError) as while_running:
+            run.wait_end()
+    at_start = start_fails(scene)
+    for error in (while_running.value, at_start):
+        assert isinstance(error, ChangelogError)
+        assert error.where["topic"] == scene.changelog
+        assert "was deleted" in error.message
+        assert "internal topics" in error.hint
+    # Refused before it could be made anew: it would be empty, and look right.
+    assert scene.changelog not in scene.admin.list_topics().topics
+
+    # Someone makes it by hand.
+    scene.create_topics(scene.changelog)
+    scene.set_config(scene.changelog, {"cleanup.policy": "compact"})
+    recreated = start_fails(scene)
+    assert isinstance(recreated, ChangelogError)
+    assert "deleted and made again" in recreated.message
+    assert recreated.where["topic"] == scene.changelog
+
+    # All that would tell is gone, but the group still says where we were.
+    delete_topics(scene, scene.changelog, f"{scene.application_id}-commits")
+    shutil.rmtree(scene.state_dir)
+    forgotten = start_fails(scene)
+    assert isinstance(forgotten, ChangelogError)
+    assert "the changelog with the state up to there does not exist" in forgotten.message
+    assert forgotten.where["topic"] == scene.changelog
+    assert "delete the consumer group" in forgotten.hint
     assert scene.committed() == total
+
+
+def test_a_changelog_that_gets_partitions(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(watch, "WATCH_SECONDS", 0.2)
+    total = scene.produce(records(40))
+    with Run(scene) as run:
+        run.wait_committed(total)
+        admin = scene.admin
+        admin.create_partitions([NewPartitions(scene.changelog, 3)])[scene.changelog].result()
+        with pytest.raises(PartitionCountError) as while_running:
+            run.wait_end()
+    at_start = start_fails(scene)
+    for error in (while_running.value, at_start):
+        assert isinstance(error, PartitionCountError)
+        assert error.where["topic"] == scene.changelog
+        assert "has 3 partitions" in error.message
+        assert "Start afresh" in error.hint
+    assert_exact(scene)
+
+
+def test_a_repartition_topic_that_was_deleted(scene: Scene) -> None:
+    def rekeyed(app: ps.Application, source: str, results: str) -> None:
+        stream = app.stream(source, key=bytes, value=bytes)
+        grouped = stream.group_by(lambda key, value: key, key=bytes, name="by-key")
+        grouped.count("counts").to_stream().to(results)
+
+    with Run(scene, rekeyed):
+        pass
+    topic = f"{scene.application_id}-by-key-repartition"
+    delete_topics(scene, topic)
+    error = start_fails(scene, rekeyed)
+    assert isinstance(error, TopicMismatchError)
+    assert error.where["topic"] == topic
+    assert "was deleted" in error.message
+    assert topic not in scene.admin.list_topics().topics
 
 
 def changelog_ends(scene: Scene) -> dict[int, int]:
@@ -169,9 +249,7 @@ def purge(scene: Scene, topic: str, before: dict[int, int]) -> None:
     """Delete a compacted topic's records below these offsets, which the broker only allows so."""
     admin = scene.admin
     for policy in ("compact,delete", "compact"):
-        entry = ConfigEntry("cleanup.policy", policy, incremental_operation=AlterConfigOpType.SET)
-        resource = ConfigResource(ResourceType.TOPIC, topic, incremental_configs=[entry])
-        admin.incremental_alter_configs([resource])[resource].result()
+        scene.set_config(topic, {"cleanup.policy": policy})
         if policy == "compact,delete":
             asked = [TopicPartition(topic, p, offset) for p, offset in before.items()]
             for future in admin.delete_records(asked).values():

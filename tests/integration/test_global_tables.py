@@ -63,6 +63,14 @@ def rows(tables: GlobalTables) -> dict[bytes, bytes]:
     return found
 
 
+def restored(tables: GlobalTables) -> int:
+    """How many records the table was restored from, over all partitions."""
+    told = tables.restores.latest()
+    assert {each.state for each in told} == {"ended"}
+    assert [each.partition for each in told] == list(range(len(told)))
+    return sum(each.restored for each in told)
+
+
 def purge(scene: Scene) -> None:
     """Have the topic forget everything that it holds."""
     admin = scene.admin
@@ -102,6 +110,7 @@ def test_a_restart_reads_only_what_came_meanwhile(scene: Scene) -> None:
     scene.produce(numbered(100))
     with following(scene) as tables:
         assert len(rows(tables)) == 100
+        assert restored(tables) == 100
     checkpoint = scene.state_dir / scene.application_id / "global" / ".checkpoint"
     assert sum(int(line.split()[2]) + 1 for line in checkpoint.read_text().splitlines()[2:]) == 100
     # What the store holds is no longer needed, and cannot be had.
@@ -110,6 +119,7 @@ def test_a_restart_reads_only_what_came_meanwhile(scene: Scene) -> None:
     with following(scene) as tables:
         assert len(rows(tables)) == 100
         assert rows(tables).keys() >= {b"new", b"4"}
+        assert restored(tables) == 2
         assert tables.new_notes() == []
 
 

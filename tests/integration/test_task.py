@@ -9,13 +9,17 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pyarrow as pa
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 
+from penstock.changelog.commit_record import ChangelogEnd, CommitRecord
 from penstock.changelog.offset_metadata import OffsetMetadata
+from penstock.changelog.reading import read_last
 from penstock.changelog.topic_admin import TopicAdmin
-from penstock.changelog.topics import TopicSpec, changelog_topic, commits_topic
+from penstock.changelog.topic_plan import ConfigChange
+from penstock.changelog.topics import TopicSpec, changelog_topic, commits_name, commits_topic
 from penstock.config import Config
 from penstock.instance import protocol
 from penstock.instance.clients import SharedClients
@@ -81,6 +85,12 @@ class World:
 
     def take(self, store: StoreOrder | None = None, *, generation: int = 1) -> OpenTask:
         """The task under its next owner, running."""
+        task = self.try_to_take(store, generation=generation)
+        assert task.status().state == "running", task.status()
+        return task
+
+    def try_to_take(self, store: StoreOrder | None = None, *, generation: int = 1) -> OpenTask:
+        """The task under its next owner, however that ended."""
         self.owners += 1
         order = TakeOrder(
             task="0_0",
@@ -109,7 +119,6 @@ class World:
         )
         task = OpenTask(order, environment)
         task.take()
-        assert task.status().state == "running", task.status()
         return task
 
     def produce(self, count: int) -> None:
@@ -117,6 +126,12 @@ class World:
         producer = Producer({"bootstrap.servers": self.kafka})
         for _ in range(count):
             producer.produce(self.input, b"v", b"k", partition=0)
+        assert producer.flush(30) == 0
+
+    def write_commit(self, record: CommitRecord) -> None:
+        """A commit record as someone else left it."""
+        producer = Producer({"bootstrap.servers": self.kafka})
+        producer.produce(commits_name(self.application), record.encode(), b"counts-0", 1)
         assert producer.flush(30) == 0
 
     def move_group(self, offset: int, metadata: OffsetMetadata | None = None) -> None:
@@ -355,4 +370,82 @@ def test_we_find_a_java_applications_times_beside_its_offsets(world: World) -> N
     world.owners = 0
     task = world.take(generation=2)
     assert task.status().metadata == {"stream-time": "90", "step:closed": "80"}
+    task.close()
+
+
+def test_a_changelog_that_lost_its_end_is_not_taken_for_all_there_is(world: World) -> None:
+    """A disk would tell by its own offset; where it is lost too, the last commit does."""
+    world.produce(2)
+    task = world.take()
+    commit(task, [(b"a", b"1", 7)], to=1, metadata={})
+    commit(task, [(b"b", b"1", 8)], to=2, metadata={})
+    task.close()
+    shutil.rmtree(world.state.path / "0_0")
+    committed = read_last(world.clients.logs, commits_name(world.application), 1)
+    assert committed is not None
+    record = CommitRecord.decode(committed)
+    ahead = ChangelogEnd(id=record.changelogs["counts"].id, end=world.offset())
+    world.write_commit(msgspec.structs.replace(record, changelogs={"counts": ahead}))
+    task = world.try_to_take()
+    fault = task.status().fault
+    assert fault is not None
+    assert fault.kind == "ChangelogError"
+    assert f"ends at {ahead.end}, and offset {ahead.end} was committed" in fault.message
+    assert fault.where["topic"] == world.changelog
+    task.close()
+    # What was committed is there: then all is well.
+    world.write_commit(record)
+    task = world.take()
+    assert ask(task, "get", (b"a",), (b"b",)) == [
+        (stored_value(7, b"1"),),
+        (stored_value(8, b"1"),),
+    ]
+    task.close()
+
+
+def test_a_changelog_that_expires_may_begin_anywhere(world: World) -> None:
+    world.produce(2)
+    world.admin.alter([ConfigChange(world.changelog, "cleanup.policy", "", "compact,delete")])
+    order = world.store_order(**WINDOWS, expires=True)
+    task = world.take(order)
+    commit(task, [(window_key(b"a", 70), b"x", 70)], to=1, metadata={})
+    purged_to = world.offset()
+    commit(task, [(window_key(b"a", 130), b"y", 130)], to=2, metadata={})
+    task.close()
+    shutil.rmtree(world.state.path / "0_0")
+    world.admin.delete_records({(world.changelog, 0): purged_to})
+    task = world.take(order)
+    assert task.status().notes == []
+    assert ask(task, "fetch", (b"a", 0, 1000)) == [
+        (0, window_key(b"a", 130), stored_value(130, b"y"))
+    ]
+    task.close()
+    # Another kind of store may not.
+    shutil.rmtree(world.state.path / "0_0")
+    task = world.try_to_take(world.store_order(**WINDOWS))
+    fault = task.status().fault
+    assert fault is not None
+    assert (fault.kind, fault.where["topic"]) == ("ChangelogError", world.changelog)
+    assert f"begins at offset {purged_to}, and an empty store needs all of it" in fault.message
+    task.close()
+
+
+def test_a_store_that_could_not_be_rebuilt_is_not_wiped(world: World) -> None:
+    world.produce(1)
+    task = world.take()
+    commit(task, [(b"a", b"1", 7)], to=1, metadata={})
+    task.close()
+    world.admin.alter([ConfigChange(world.changelog, "cleanup.policy", "", "compact,delete")])
+    world.admin.delete_records({(world.changelog, 0): 1})
+    # Deletions last no time at all: the store may have missed some, and should be rebuilt.
+    task = world.try_to_take(world.store_order(tombstones_ms=0))
+    fault = task.status().fault
+    assert fault is not None
+    assert fault.kind == "ChangelogError"
+    assert "The changelog lost its start: it begins at offset 1" in fault.message
+    task.close()
+    task = world.take()
+    assert ask(task, "get", (b"a",)) == [(stored_value(7, b"1"),)]
+    (note,) = task.status().notes
+    assert "is whole on this disk, and could not be rebuilt" in note
     task.close()

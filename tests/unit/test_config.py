@@ -30,12 +30,16 @@ def test_java_names_are_understood_and_the_rest_goes_to_the_clients() -> None:
             "application.id": "a",
             "statestore.cache.max.bytes": "0",
             "security.protocol": "SSL",
+            "topic.segment.bytes": "1048576",
+            "windowstore.changelog.additional.retention.ms": "1000",
             "deserialization.exception.handler": "org.apache.X.LogAndContinueExceptionHandler",
         }
     )
     assert config.statestore_cache_max_bytes == 0
     assert config.deserialization_exception_handler == "continue"
     assert config.kafka == {"security.protocol": "SSL"}
+    assert config.topic == {"segment.bytes": "1048576"}
+    assert config.windowstore_changelog_additional_retention == timedelta(seconds=1)
 
 
 @pytest.mark.parametrize(
@@ -46,6 +50,8 @@ def test_java_names_are_understood_and_the_rest_goes_to_the_clients() -> None:
         {"commit_interval": 5},
         {"slice_records_max": 0},
         {"heartbeat_interval": timedelta(seconds=40)},
+        {"topic": {"segment.bytes": 1048576}},
+        {"topic": {"cleanup.policy": "compact"}},
     ],
 )
 def test_what_cannot_work_is_refused_at_once(options: dict[str, object]) -> None:

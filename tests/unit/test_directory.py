@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import stat
 import subprocess
@@ -21,6 +22,7 @@ from penstock.errors import (
     StateLockedError,
     TopologyError,
 )
+from penstock.stores import directory
 from penstock.stores.directory import FileLock, StateDirectory
 
 HOLD = """
@@ -235,3 +237,47 @@ def test_a_task_is_locked_once(tmp_path: Path) -> None:
             state.lock_task("0_0")
         task.unlock()
         state.lock_task("0_0").unlock()
+
+
+def test_a_file_system_without_locks_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def unsupported(descriptor: int, how: int) -> None:
+        raise OSError(errno.ENOLCK, os.strerror(errno.ENOLCK))
+
+    # One that says so, and one that grants a lock to everyone who asks.
+    for flock in (unsupported, lambda descriptor, how: None):
+        with monkeypatch.context() as patched:
+            patched.setattr(directory.fcntl, "flock", flock)
+            with pytest.raises(StateDirectoryError, match="no working locks"):
+                StateDirectory.open(tmp_path, "clinic")
+    StateDirectory.open(tmp_path, "clinic").close()
+
+
+def test_tasks_that_nobody_holds_leave_after_a_while(tmp_path: Path) -> None:
+    delay = timedelta(minutes=10)
+    with StateDirectory.open(tmp_path, "clinic") as state:
+        held, coming = state.lock_task("0_0"), state.lock_task("0_1")
+        moved = state.lock_task("1_11")
+        for task in (held, coming, moved):
+            task.store_path("counts").mkdir()
+            (task.store_path("counts") / "data").touch()
+            os.utime(task.path, (0, 0))
+            os.utime(task.path / ".lock", (0, 0))
+        (state.path / "global").mkdir()
+        coming.unlock()
+        moved.unlock()
+        now = (state.path / "1_11").stat().st_mtime
+        assert state.remove_unused(delay, now=now + 599, keep=["0_1"]) == []
+        assert state.tasks() == ["0_0", "0_1", "1_11"]
+        # One that was cut off while it deleted is finished by the next.
+        (state.path / ".removed-0_9").mkdir()
+        assert state.remove_unused(delay, now=now + 601, keep=["0_1"]) == ["1_11"]
+        names = sorted(entry.name for entry in state.path.iterdir())
+        assert names == [".lock", "0_0", "0_1", "global", "process-metadata"]
+        assert (held.path / "counts" / "data").exists()
+        # Who takes the task later finds nothing.
+        again = state.lock_task("1_11")
+        assert again.stores() == []
+        again.unlock()
+        held.unlock()

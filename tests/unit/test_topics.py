@@ -2,22 +2,48 @@
 
 from __future__ import annotations
 
+import pytest
+
+from penstock.changelog.topic_plan import (
+    KAFKA_DEFAULTS,
+    ConfigChange,
+    Setting,
+    TopicPlan,
+    before_start,
+    config_changes,
+    left_alone,
+    plan_topics,
+    settings_of,
+    still_to_do,
+)
 from penstock.changelog.topics import (
     ExistingTopic,
-    TopicPlan,
     TopicSpec,
     changelog_topic,
     commits_topic,
-    plan_topics,
     repartition_topic,
     topic_missing,
 )
-from penstock.errors import PartitionCountError
+from penstock.errors import ConfigError, KafkaError, PartitionCountError
 
 
-def existing(spec: TopicSpec, **changes: object) -> dict[str, ExistingTopic]:
-    found = {"partitions": spec.partitions, "config": spec.config, **changes}
+def existing(
+    spec: TopicSpec, *, config: dict[str, str] | None = None, **changes: object
+) -> dict[str, ExistingTopic]:
+    """The topic as wanted, except for these settings and facts."""
+    found = {
+        "partitions": spec.partitions,
+        "config": {**KAFKA_DEFAULTS, **spec.config, **(config or {})},
+        **changes,
+    }
     return {spec.name: ExistingTopic(spec.name, "id", **found)}  # type: ignore[arg-type]
+
+
+def changes(spec: TopicSpec, **config: str) -> list[tuple[str, str | None, str, bool]]:
+    """What is to be done about a topic with these settings, dots written as underscores."""
+    settings = {name.replace("_", "."): value for name, value in config.items()}
+    found = existing(spec, config=settings)[spec.name]
+    return [(each.name, each.old, each.new, each.loses) for each in config_changes(spec, found)]
 
 
 CHANGELOG = changelog_topic("clinic", "counts", partitions=4)
@@ -50,11 +76,10 @@ def test_a_changelog_of_windows_forgets_a_day_after_its_store() -> None:
     }
     unlimited = changelog_topic("clinic", "all", partitions=4, retention_ms=2**63 - 1)
     assert unlimited.config["retention.ms"] == str(2**63 - 1)
-    for kept in ("-1", "90000000", "90000001"):
-        assert plan_topics([spec], existing(spec, config={"retention.ms": kept})) == TopicPlan()
-    plan = plan_topics([spec], existing(spec, config={"retention.ms": "604800"}))
-    (problem,) = plan.problems
-    assert "has retention.ms=604800, less than 90000000" in problem.message
+    shorter = changelog_topic(
+        "clinic", "hourly", partitions=4, retention_ms=3_600_000, additional_retention_ms=0
+    )
+    assert shorter.config["retention.ms"] == "3600000"
 
 
 def test_settings_of_a_changelog_replace_the_usual_ones() -> None:
@@ -86,13 +111,127 @@ def test_only_the_commits_topic_grows_and_nothing_shrinks() -> None:
             assert f"has {partitions} partitions, not 4" in problem.message
 
 
-def test_a_cleanup_policy_that_loses_data_is_a_problem() -> None:
-    wrong = [(CHANGELOG, "delete"), (CHANGELOG, "compact,delete"), (COMMITS, "delete")]
-    for spec, policy in [*wrong, (REPARTITION, "compact")]:
-        plan = plan_topics([spec], existing(spec, config={"cleanup.policy": policy}))
+def test_only_what_the_program_names_is_compared() -> None:
+    spec = changelog_topic(
+        "clinic",
+        "counts",
+        partitions=4,
+        config={"segment.bytes": "1048576", "min.cleanable.dirty.ratio": "0.10"},
+    )
+    assert changes(spec) == []
+    # Kafka tells numbers in its own way; what the program does not name is not its business.
+    assert changes(spec, min_cleanable_dirty_ratio="0.1", retention_bytes="5") == []
+    assert changes(spec, cleanup_policy=" compact ") == []
+    assert changes(spec, segment_bytes="1073741824", min_cleanable_dirty_ratio="0.5") == [
+        ("min.cleanable.dirty.ratio", "0.5", "0.10", False),
+        ("segment.bytes", "1073741824", "1048576", False),
+    ]
+    assert changes(spec, message_timestamp_type="LogAppendTime") == [
+        ("message.timestamp.type", "LogAppendTime", "CreateTime", False)
+    ]
+    plan = plan_topics([spec], existing(spec, config={"segment.bytes": "1073741824"}))
+    (change,) = plan.alter
+    assert (plan.create, plan.grow, plan.problems, plan.is_empty) == ((), (), (), False)
+    assert still_to_do([change], existing(spec)) == []
+    assert still_to_do([change], existing(spec, config={"segment.bytes": "2"})) == [change]
+
+
+def test_what_would_lose_data_is_marked() -> None:
+    for spec, policy in [
+        (CHANGELOG, "delete"),
+        (CHANGELOG, "compact,delete"),
+        (COMMITS, "delete"),
+        (REPARTITION, "compact"),
+    ]:
+        ((name, old, new, loses),) = changes(spec, cleanup_policy=policy)
+        assert (name, old, new) == ("cleanup.policy", policy, spec.config["cleanup.policy"])
+        assert loses
+    windows = changelog_topic("clinic", "hourly", partitions=4, retention_ms=3_600_000)
+    for grows in ("compact", "delete"):
+        assert changes(windows, cleanup_policy=grows) == [
+            ("cleanup.policy", grows, "compact,delete", False)
+        ]
+    for kept, loses in (("-1", False), ("90000001", False), ("604800", True)):
+        assert changes(windows, retention_ms=kept) == [("retention.ms", kept, "90000000", loses)]
+    assert changes(REPARTITION, retention_ms="604800000")[0][3]
+
+
+def test_a_start_refuses_what_loses_data_tells_the_rest_and_may_mend_both() -> None:
+    assert before_start(TopicPlan(), manage=False) == ""
+    harmless = ConfigChange("t", "segment.bytes", "2", "1")
+    severe = ConfigChange("t", "cleanup.policy", "delete", "compact", loses=True)
+    text = before_start(TopicPlan(alter=(harmless,)), manage=False)
+    assert "t: segment.bytes is 2, not 1" in text
+    assert "penstock topics apply" in text
+    assert "\n" not in text
+    with pytest.raises(KafkaError) as caught:
+        before_start(TopicPlan(alter=(harmless, severe)), manage=False)
+    assert "has cleanup.policy=delete, not compact: it would lose state" in caught.value.message
+    assert caught.value.where == {"topic": "t"}
+    assert "penstock topics apply" in caught.value.hint
+    text = before_start(TopicPlan(alter=(harmless, severe)), manage=True)
+    assert "t: cleanup.policy from delete to compact" in text
+    problem = PartitionCountError("x")
+    for manage in (False, True):
+        with pytest.raises(PartitionCountError):
+            before_start(TopicPlan(alter=(harmless,), problems=(problem,)), manage=manage)
+
+
+def test_more_replicas_in_sync_than_there_are_is_refused_with_both_numbers() -> None:
+    settings = {"min.insync.replicas": "3"}
+    spec = changelog_topic("clinic", "counts", partitions=1, replication_factor=2, config=settings)
+    unsaid = changelog_topic("clinic", "counts", partitions=1, config=settings)
+    plans = [
+        plan_topics([spec], {}),
+        plan_topics([unsaid], {}, default_replication=2),
+        plan_topics([unsaid], existing(unsaid, replication_factor=2), default_replication=3),
+    ]
+    for plan in plans:
         (problem,) = plan.problems
-        assert f"cleanup.policy={policy}" in problem.message
-        assert spec.config["cleanup.policy"] in problem.hint
+        assert isinstance(problem, ConfigError)
+        assert "min.insync.replicas=3, and its replication factor is 2" in problem.message
+        assert "replication_factor to 3 or more" in problem.hint
+        assert plan.create == ()
+    assert plan_topics([unsaid], {}, default_replication=3).problems == ()
+    assert plan_topics([unsaid], {}).problems == ()
+    assert plan_topics([CHANGELOG], {}, default_replication=1).problems == ()
+
+
+def test_settings_are_shown_with_who_says_so() -> None:
+    spec = changelog_topic(
+        "clinic", "counts", partitions=4, config={"segment.bytes": "1048576", "segment.ms": "5"}
+    )
+    found = existing(
+        spec,
+        config={"segment.ms": "7", "retention.bytes": "9", "min.compaction.lag.ms": "3"},
+        origins={
+            "cleanup.policy": "topic",
+            "segment.bytes": "topic",
+            "segment.ms": "topic",
+            "retention.bytes": "topic",
+            "min.compaction.lag.ms": "broker",
+        },
+    )[spec.name]
+    shown = {each.name: each for each in settings_of(spec, found)}
+    assert set(KAFKA_DEFAULTS) | {"cleanup.policy", "retention.bytes"} < set(shown)
+    assert shown["segment.bytes"] == Setting("segment.bytes", "1048576", "program", "1073741824")
+    assert shown["segment.ms"] == Setting("segment.ms", "7", "hand", "604800000", wanted="5")
+    assert shown["retention.bytes"] == Setting("retention.bytes", "9", "hand")
+    assert shown["min.compaction.lag.ms"].who == "broker"
+    assert shown["min.cleanable.dirty.ratio"].who == "default"
+    assert [each.name for each in left_alone(spec, found)] == ["retention.bytes"]
+    missing = {each.name: each for each in settings_of(spec, None)}
+    assert missing["segment.bytes"].value == "1048576"
+    assert missing["max.compaction.lag.ms"].value == "9223372036854775807"
+
+
+def test_settings_for_all_topics_do_not_change_how_commits_are_compacted() -> None:
+    asked = {"segment.ms": "1", "min.insync.replicas": "2", "segment.bytes": "1048576"}
+    commits = commits_topic("clinic", partitions=2, config=asked)
+    assert commits.config == {**asked, **COMMITS.config}
+    assert commits.config["segment.ms"] == "600000"
+    repartition = repartition_topic("clinic", "x", partitions=2, config=asked)
+    assert repartition.config == {**REPARTITION.config, **asked}
 
 
 def test_a_missing_topic_names_the_nearest() -> None:

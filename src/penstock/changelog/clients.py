@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import time
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from datetime import timedelta
 
-from confluent_kafka import Consumer
+from confluent_kafka import Consumer, KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient
 
+from penstock.changelog.kafka_failures import COORDINATOR_ON_ITS_WAY, code_of, kafka_error
 from penstock.config import Config
+from penstock.errors import KafkaError
 
 RESTORES_AT_ONCE = 16
 ASK_TIMEOUT = timedelta(seconds=10)
 """How long a broker may take to answer one question."""
+_PAUSE_SECONDS = 0.05
 
 
 @dataclass(frozen=True)
@@ -48,6 +53,33 @@ class LogClients:
             max_partition_fetch_bytes=4 * 1024 * 1024,
         )
         return Consumer(properties)
+
+    def committed(self, partitions: Iterable[tuple[str, int]]) -> dict[tuple[str, int], int]:
+        """The offsets that the application's group has committed there, where there are any."""
+        wanted = [TopicPartition(topic, partition) for topic, partition in partitions]
+        consumer = self.consumer()
+        deadline = time.monotonic() + self.ask_timeout.total_seconds()
+        try:
+            while True:
+                try:
+                    found = consumer.committed(wanted, timeout=self.ask_timeout.total_seconds())
+                    break
+                except KafkaException as error:
+                    moving = code_of(error) in COORDINATOR_ON_ITS_WAY
+                    if not moving or time.monotonic() > deadline:
+                        raise self._offsets_error(error) from error
+                time.sleep(_PAUSE_SECONDS)
+        finally:
+            consumer.close()
+        return {(each.topic, each.partition): each.offset for each in found if each.offset >= 0}
+
+    def _offsets_error(self, error: KafkaException) -> KafkaError:
+        return kafka_error(
+            error,
+            doing="tell a group's offsets",
+            bootstrap_servers=self.config.bootstrap_servers,
+            where={"group": self.application_id},
+        )
 
     def _queue_kbytes(self) -> int:
         """A quarter of the memory of an instance is for the restores that run at once."""

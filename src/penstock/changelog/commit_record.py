@@ -42,7 +42,7 @@ class ChangelogEnd(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     id: str
     end: Annotated[int, msgspec.Meta(ge=-1)]
     start: Count = 0
-    """Where it began: all that the store holds is behind this."""
+    """Where it began when the store was last made from the input: it was written whole since."""
 
 
 class CommitRecord(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

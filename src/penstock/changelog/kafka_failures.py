@@ -27,6 +27,12 @@ LEADER_ON_ITS_WAY = (
     _Code.OFFSET_NOT_AVAILABLE,
 )
 """What a new topic's partition, or one whose leader left, answers for a moment."""
+COORDINATOR_ON_ITS_WAY = (
+    _Code.NOT_COORDINATOR,
+    _Code.COORDINATOR_NOT_AVAILABLE,
+    _Code.COORDINATOR_LOAD_IN_PROGRESS,
+)
+"""What a group's coordinator answers for a moment, on a broker that has just started."""
 _FORBIDDEN = (
     _Code.TOPIC_AUTHORIZATION_FAILED,
     _Code.GROUP_AUTHORIZATION_FAILED,

@@ -90,7 +90,7 @@ def read_last(
     transaction is waited for.
     """
     last: bytes | None = None
-    for message in _read(clients, topic, partition, timeout=timeout, stop=stop):
+    for message in read_committed(clients, topic, partition, timeout=timeout, stop=stop):
         last = message.value()
     return last
 
@@ -99,26 +99,28 @@ def read_latest(
     clients: LogClients, topic: str, partition: int, *, timeout: timedelta = STABLE_TIMEOUT
 ) -> dict[bytes | None, bytes | None]:
     """The value of the last committed record of each key in a partition; as `read_last`."""
-    messages = _read(clients, topic, partition, timeout=timeout, stop=never)
+    messages = read_committed(clients, topic, partition, timeout=timeout)
     return {message.key(): message.value() for message in messages}
 
 
-def _read(
+def read_committed(
     clients: LogClients,
     topic: str,
     partition: int,
     *,
-    timeout: timedelta,
-    stop: Callable[[], bool],
+    start: int = 0,
+    timeout: timedelta = STABLE_TIMEOUT,
+    stop: Callable[[], bool] = never,
 ) -> Iterator[Message]:
+    """Every committed record of a partition from `start` on, up to where the log ends now."""
     deadline = time.monotonic() + timeout.total_seconds()
     log = wait_stable(clients, [(topic, partition)], timeout=timeout, stop=stop)[topic, partition]
-    if log.start >= log.end:
+    position = max(start, log.start)
+    if position >= log.end:
         return
-    position = log.start
     consumer = clients.consumer()
     try:
-        consumer.assign([TopicPartition(topic, partition, log.start)])
+        consumer.assign([TopicPartition(topic, partition, position)])
         while position < log.end:
             if stop() or time.monotonic() > deadline:
                 raise read_timeout(topic, partition, position, log.end)

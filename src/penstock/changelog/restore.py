@@ -11,14 +11,20 @@ import enum
 import struct
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import timedelta
 
 import confluent_kafka
 from confluent_kafka import Consumer, Message, TopicPartition
 
 from penstock.changelog.kafka_failures import kafka_error, unreachable
-from penstock.changelog.reading import is_out_of_range, never, position_after, read_timeout
+from penstock.changelog.reading import (
+    LogRange,
+    is_out_of_range,
+    never,
+    position_after,
+    read_timeout,
+)
 from penstock.errors import ChangelogError, StateForeignError, StoreDamagedError
 from penstock.observability.crash_points import crash_point
 from penstock.stores.contract import KeyValueStore, StoreIdentity
@@ -48,11 +54,18 @@ class RestoreOutcome(enum.Enum):
 
 @dataclass(frozen=True)
 class RestoreProgress:
-    """How far a restore is; `remaining` counts offsets, of which markers are a part."""
+    """How far a restore is, told at its start and after each batch.
+
+    It reads offsets `start` up to, not including, `until`; `offset` is the last record's that was
+    applied, -1 before the first. `remaining` counts offsets, of which markers are a part.
+    """
 
     restored: int
     remaining: int
     bytes: int
+    start: int
+    until: int
+    offset: int = -1
 
 
 @dataclass(frozen=True)
@@ -142,7 +155,9 @@ def restore(
     if store.offset() is None:
         # A store that is cut off on its way was never complete; its age counts from here.
         store.set_caught_up_at(began_ms)
-    progress = RestoreProgress(restored=0, remaining=max(0, until - start), bytes=0)
+    remaining = max(0, until - start)
+    progress = RestoreProgress(restored=0, remaining=remaining, bytes=0, start=start, until=until)
+    on_progress(progress)
     outcome = RestoreOutcome.COMPLETE
     heard = time.monotonic()
     consumer.assign([TopicPartition(topic, partition, start)])
@@ -202,6 +217,29 @@ def recreated(topic: str, detail: str) -> ChangelogError:
     )
 
 
+def check_end(topic: str, partition: int, log: LogRange, known_end: int) -> None:
+    """Make sure that a changelog still holds the offset that the last commit knew of.
+
+    Raises `ChangelogError`: a store on an empty disk would be rebuilt without what is missing.
+    """
+    if log.end <= known_end:
+        detail = f"partition {partition} ends at {log.end}, and offset {known_end} was committed"
+        raise recreated(topic, detail)
+
+
+def truncated(topic: str, partition: int, log: LogRange, held: int | None) -> ChangelogError:
+    """The error of a changelog that lost records which a store needs, and has nowhere else."""
+    needs = "an empty store needs all of it" if held is None else f"the store holds up to {held}"
+    return ChangelogError(
+        f"The changelog lost its start: it begins at offset {log.start}, and {needs}. Keys that "
+        "were not written since would be lost",
+        where={"topic": topic, "partition": partition},
+        hint="Bring back the state directory that was there, or start afresh: delete the "
+        "application's internal topics, consumer group and state directory. To go on with what is "
+        "left: allow_truncated_changelog=True",
+    )
+
+
 @dataclass(frozen=True)
 class _Batch:
     """What one fetch gave; `position` is None if it gave neither records nor an end."""
@@ -220,10 +258,12 @@ def _apply(
         store.apply(batch.changes.items(), offset=batch.last_offset)
         crash_point("restore.mid_batch")
     size = sum(map(len, batch.changes)) + sum(len(v) for v in batch.changes.values() if v)
-    return RestoreProgress(
+    return replace(
+        progress,
         restored=progress.restored + batch.records,
         remaining=max(0, until - (batch.position or 0)),
         bytes=progress.bytes + size,
+        offset=progress.offset if batch.last_offset is None else batch.last_offset,
     )
 
 

@@ -1,4 +1,4 @@
-"""Looking at topics and changing them: the thin shell around `plan_topics`."""
+"""Looking at topics and changing them: the thin shell around `topic_plan`."""
 
 from __future__ import annotations
 
@@ -12,7 +12,10 @@ import confluent_kafka
 from confluent_kafka import TopicCollection, TopicPartition, Uuid
 from confluent_kafka.admin import (  # type: ignore[attr-defined]  # the stubs do not re-export
     AdminClient,
+    AlterConfigOpType,
+    ConfigEntry,
     ConfigResource,
+    ConfigSource,
     NewPartitions,
     NewTopic,
     ResourceType,
@@ -20,23 +23,30 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]  # the stubs d
 
 from penstock.changelog.clients import ASK_TIMEOUT
 from penstock.changelog.kafka_failures import NO_SUCH_TOPIC, code_of, kafka_error
-from penstock.changelog.topics import (
-    ExistingTopic,
+from penstock.changelog.topic_plan import (
+    ConfigChange,
     TopicPlan,
-    TopicSpec,
+    before_start,
     plan_topics,
-    topic_missing,
+    still_to_do,
 )
+from penstock.changelog.topics import ExistingTopic, Origin, TopicSpec, topic_missing
 from penstock.config import Config
 from penstock.errors import KafkaError
 
 VISIBLE_TIMEOUT = timedelta(seconds=30)
 _VISIBLE_PAUSE_SECONDS = 0.05
 _ALREADY_THERE = confluent_kafka.KafkaError.TOPIC_ALREADY_EXISTS
+_ORIGINS: dict[object, Origin] = {
+    ConfigSource.DYNAMIC_TOPIC_CONFIG.value: "topic",
+    ConfigSource.DYNAMIC_BROKER_CONFIG.value: "broker",
+    ConfigSource.DYNAMIC_DEFAULT_BROKER_CONFIG.value: "broker",
+    ConfigSource.STATIC_BROKER_CONFIG.value: "broker",
+}
 
 
 class TopicAdmin:
-    """Describes, creates, grows and purges topics. Raises `KafkaError` and its kinds."""
+    """Describes, creates, grows, alters and purges topics. Raises `KafkaError` and its kinds."""
 
     def __init__(
         self,
@@ -73,7 +83,7 @@ class TopicAdmin:
                     raise self._error(error, "describe a topic", {"topic": name}) from error
         configs = self._configs(described)
         return {
-            name: ExistingTopic(name, _text(topic.topic_id), len(topic.partitions), configs[name])
+            name: _existing(name, topic, configs[name])
             for name, topic in described.items()
             if name in configs
         }
@@ -87,21 +97,31 @@ class TopicAdmin:
                 raise topic_missing(name, self.names())
         return found
 
-    def ensure(self, wanted: Sequence[TopicSpec]) -> dict[str, ExistingTopic]:
-        """Make the internal topics be as they should: the plan, then its steps.
+    def plan(self, wanted: Sequence[TopicSpec]) -> TopicPlan:
+        """What has to happen for the internal topics to be as they should."""
+        existing = self.describe(spec.name for spec in wanted)
+        default = self._default_replication(wanted, existing)
+        return plan_topics(wanted, existing, default_replication=default)
 
-        Raises the plan's first problem, before anything is changed.
-        """
-        names = [spec.name for spec in wanted]
-        existing = self.describe(names)
-        plan = plan_topics(wanted, existing)
-        if plan.problems:
-            raise plan.problems[0]
-        if plan == TopicPlan():
-            return existing
+    def carry_out(self, plan: TopicPlan, *, alter: bool = True) -> None:
+        """Create and grow what the plan says, and alter settings too if asked."""
         self.create(plan.create)
         self.grow(plan.grow)
-        return self.describe(names)
+        if alter:
+            self.alter(plan.alter)
+
+    def ensure(
+        self, wanted: Sequence[TopicSpec], *, manage: bool = False
+    ) -> dict[str, ExistingTopic]:
+        """Make the internal topics be as they should: the plan, then its steps.
+
+        Raises the plan's first problem, before anything is changed. Settings of topics that exist
+        are changed only with `manage`.
+        """
+        plan = self.plan(wanted)
+        before_start(plan, manage=manage)
+        self.carry_out(plan, alter=manage)
+        return self.describe(spec.name for spec in wanted)
 
     def create(self, specs: Sequence[TopicSpec], *, timeout: timedelta = VISIBLE_TIMEOUT) -> None:
         """Create topics and wait until they can be seen; one that appeared meanwhile is fine."""
@@ -134,6 +154,37 @@ class TopicAdmin:
         self._all(futures, "add partitions")
         self._wait_visible(specs, timeout)
 
+    def alter(
+        self, changes: Sequence[ConfigChange], *, timeout: timedelta = VISIBLE_TIMEOUT
+    ) -> None:
+        """Set settings of topics and wait until they can be seen; others stay as they are."""
+        entries: dict[str, list[ConfigEntry]] = {}
+        for change in changes:
+            entry = ConfigEntry(
+                change.name, change.new, incremental_operation=AlterConfigOpType.SET
+            )
+            entries.setdefault(change.topic, []).append(entry)
+        if not entries:
+            return
+        resources = [
+            ConfigResource(ResourceType.TOPIC, topic, incremental_configs=each)
+            for topic, each in entries.items()
+        ]
+        asked = self._admin.incremental_alter_configs(resources, request_timeout=self._ask_seconds)
+        self._all(
+            {resource.name: future for resource, future in asked.items()},
+            "change a topic's settings",
+        )
+        deadline = time.monotonic() + timeout.total_seconds()
+        while pending := still_to_do(changes, self.describe(entries)):
+            if time.monotonic() > deadline:
+                raise KafkaError(
+                    "A setting was changed, but the brokers do not show it",
+                    where={"topic": pending[0].topic, "setting": pending[0].name},
+                    hint="Check the brokers' health, then try again",
+                )
+            time.sleep(_VISIBLE_PAUSE_SECONDS)
+
     def delete_records(self, before: Mapping[tuple[str, int], int]) -> None:
         """Delete each partition's records below the given offset."""
         if not before:
@@ -143,25 +194,41 @@ class TopicAdmin:
             self._admin.delete_records(asked, request_timeout=self._ask_seconds), "purge a topic"
         )
 
-    def _configs(self, names: Iterable[str]) -> dict[str, dict[str, str]]:
+    def _configs(self, names: Iterable[str]) -> dict[str, dict[str, ConfigEntry]]:
         resources = [ConfigResource(ResourceType.TOPIC, name) for name in names]
         if not resources:
             return {}
-        configs: dict[str, dict[str, str]] = {}
+        configs: dict[str, dict[str, ConfigEntry]] = {}
         asked = self._admin.describe_configs(resources, request_timeout=self._ask_seconds)
         for resource, future in asked.items():
             try:
-                entries = future.result()
+                configs[resource.name] = future.result()
             except confluent_kafka.KafkaException as error:
                 # Deleted between the two questions: it does not exist.
                 if code_of(error) in NO_SUCH_TOPIC:
                     continue
                 where = {"topic": resource.name}
                 raise self._error(error, "describe a topic's settings", where) from error
-            configs[resource.name] = {
-                name: entry.value for name, entry in entries.items() if entry.value is not None
-            }
         return configs
+
+    def _default_replication(
+        self, wanted: Sequence[TopicSpec], existing: Mapping[str, ExistingTopic]
+    ) -> int:
+        """How many replicas the brokers give a topic that does not say; -1 if nobody asks."""
+        if not any(
+            spec.name not in existing
+            and spec.replication_factor < 0
+            and "min.insync.replicas" in spec.config
+            for spec in wanted
+        ):
+            return -1
+        try:
+            broker = next(iter(self._admin.list_topics(timeout=self._ask_seconds).brokers))
+            resource = ConfigResource(ResourceType.BROKER, str(broker))
+            asked = self._admin.describe_configs([resource], request_timeout=self._ask_seconds)
+            return int(asked[resource].result()["default.replication.factor"].value)
+        except confluent_kafka.KafkaException as error:
+            raise self._error(error, "describe a broker's settings", {}) from error
 
     def _wait_visible(self, specs: Sequence[TopicSpec], timeout: timedelta) -> None:
         deadline = time.monotonic() + timeout.total_seconds()
@@ -200,6 +267,22 @@ class TopicAdmin:
         return kafka_error(
             error, doing=doing, bootstrap_servers=self._bootstrap_servers, where=where
         )
+
+
+def _existing(name: str, topic: Any, entries: Mapping[str, ConfigEntry]) -> ExistingTopic:
+    return ExistingTopic(
+        name,
+        _text(topic.topic_id),
+        len(topic.partitions),
+        {key: entry.value for key, entry in entries.items() if entry.value is not None},
+        origins={
+            key: _ORIGINS[source]
+            for key, entry in entries.items()
+            # The client gives a number where it promises its own class.
+            if (source := getattr(entry.source, "value", entry.source)) in _ORIGINS
+        },
+        replication_factor=min(len(each.replicas) for each in topic.partitions),
+    )
 
 
 def _text(topic_id: Uuid) -> str:

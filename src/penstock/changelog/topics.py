@@ -1,17 +1,20 @@
-"""The internal topics of an application: their names, their settings, and how they come to be."""
+"""The internal topics of an application: their names and their settings."""
 
 from __future__ import annotations
 
 import difflib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from typing import Literal
 
-from penstock.errors import KafkaError, PartitionCountError, TopicMissingError
+from penstock.errors import TopicMissingError
 from penstock.topology import naming
 
 COMMITS_SEGMENT_MS = 600_000
 """Short segments, since a task's start reads its partition from the first one still there."""
 
+TOMBSTONES_MS = 86_400_000
+"""Kafka's default of `delete.retention.ms`."""
 LONG_MAX = 2**63 - 1
 _CHANGELOG = {"cleanup.policy": "compact", "message.timestamp.type": "CreateTime"}
 ADDITIONAL_RETENTION_MS = 86_400_000
@@ -29,6 +32,11 @@ _COMMITS = {
 }
 
 
+Kind = Literal["changelog", "repartition", "commits"]
+Origin = Literal["topic", "broker", "default"]
+"""Who says so: the topic's own settings, the brokers' configuration, or Kafka's defaults."""
+
+
 @dataclass(frozen=True)
 class TopicSpec:
     """An internal topic as it should be."""
@@ -38,6 +46,7 @@ class TopicSpec:
     config: Mapping[str, str]
     replication_factor: int = -1
     may_grow: bool = False
+    kind: Kind = "changelog"
 
 
 @dataclass(frozen=True)
@@ -48,15 +57,10 @@ class ExistingTopic:
     id: str
     partitions: int
     config: Mapping[str, str] = field(default_factory=dict)
-
-
-@dataclass(frozen=True)
-class TopicPlan:
-    """What has to happen before the application can run; with `problems`, nothing may."""
-
-    create: tuple[TopicSpec, ...] = ()
-    grow: tuple[TopicSpec, ...] = ()
-    problems: tuple[KafkaError, ...] = ()
+    """Every setting that holds, wherever it comes from."""
+    origins: Mapping[str, Origin] = field(default_factory=dict)
+    """Where each comes from; what is not here is Kafka's default."""
+    replication_factor: int = -1
 
 
 def commits_name(application_id: str) -> str:
@@ -75,6 +79,7 @@ def changelog_topic(
     partitions: int,
     replication_factor: int = -1,
     retention_ms: int | None = None,
+    additional_retention_ms: int = ADDITIONAL_RETENTION_MS,
     config: Mapping[str, str] | None = None,
 ) -> TopicSpec:
     """A store's changelog: one partition per task, the last value of each key kept.
@@ -88,47 +93,53 @@ def changelog_topic(
         settings["cleanup.policy"] = "compact,delete"
     settings |= config or {}
     if retention_ms is not None:
-        kept_ms = min(retention_ms + ADDITIONAL_RETENTION_MS, LONG_MAX)
+        kept_ms = min(retention_ms + additional_retention_ms, LONG_MAX)
         settings["retention.ms"] = str(kept_ms)
     return TopicSpec(name, partitions, settings, replication_factor)
 
 
 def repartition_topic(
-    application_id: str, name: str, *, partitions: int, replication_factor: int = -1
+    application_id: str,
+    name: str,
+    *,
+    partitions: int,
+    replication_factor: int = -1,
+    config: Mapping[str, str] | None = None,
 ) -> TopicSpec:
     """A repartition topic: nothing expires; what was processed is purged by us."""
     full_name = naming.repartition_topic(application_id, name)
-    return TopicSpec(full_name, partitions, _REPARTITION, replication_factor)
+    settings = {**_REPARTITION, **(config or {})}
+    return TopicSpec(full_name, partitions, settings, replication_factor, kind="repartition")
 
 
 def commits_topic(
-    application_id: str, *, partitions: int, replication_factor: int = -1
+    application_id: str,
+    *,
+    partitions: int,
+    replication_factor: int = -1,
+    config: Mapping[str, str] | None = None,
 ) -> TopicSpec:
-    """The commits topic: partition 0 for the driver, and one for each task that ever was."""
-    name = commits_name(application_id)
-    return TopicSpec(name, partitions, _COMMITS, replication_factor, may_grow=True)
+    """The commits topic: partition 0 for the driver, and one for each task that ever was.
+
+    How it is compacted is ours to say; `config` adds to that.
+    """
+    return TopicSpec(
+        commits_name(application_id),
+        partitions,
+        {**(config or {}), **_COMMITS},
+        replication_factor,
+        may_grow=True,
+        kind="commits",
+    )
 
 
-def plan_topics(wanted: Iterable[TopicSpec], existing: Mapping[str, ExistingTopic]) -> TopicPlan:
-    """What to create, what to grow, and what is wrong with the topics that are there."""
-    create: list[TopicSpec] = []
-    grow: list[TopicSpec] = []
-    problems: list[KafkaError] = []
-    for spec in wanted:
-        found = existing.get(spec.name)
-        if found is None:
-            create.append(spec)
-            continue
-        problem = (
-            _policy_problem(spec, found)
-            or _partitions_problem(spec, found)
-            or _retention_problem(spec, found)
-        )
-        if problem is not None:
-            problems.append(problem)
-        elif found.partitions < spec.partitions:
-            grow.append(spec)
-    return TopicPlan(tuple(create), tuple(grow), tuple(problems))
+def policies(text: str) -> set[str]:
+    """The parts of a `cleanup.policy`.
+
+    >>> sorted(policies("delete, compact"))
+    ['compact', 'delete']
+    """
+    return {part.strip() for part in text.split(",") if part.strip()}
 
 
 def topic_missing(name: str, known: Iterable[str]) -> TopicMissingError:
@@ -140,48 +151,3 @@ def topic_missing(name: str, known: Iterable[str]) -> TopicMissingError:
     near = difflib.get_close_matches(name, sorted(known), n=1)
     hint = f"Did you mean {near[0]!r}? Else create it" if near else "Create it"
     return TopicMissingError(f"The topic {name!r} does not exist", hint=hint)
-
-
-def _partitions_problem(spec: TopicSpec, found: ExistingTopic) -> KafkaError | None:
-    if found.partitions == spec.partitions or spec.may_grow:
-        return None
-    return PartitionCountError(
-        f"The internal topic {spec.name!r} has {found.partitions} partitions, not "
-        f"{spec.partitions}",
-        where={"topic": spec.name},
-        hint="Input topics must keep their number of partitions; to start afresh, delete the "
-        "application's internal topics and state",
-    )
-
-
-def _policy_problem(spec: TopicSpec, found: ExistingTopic) -> KafkaError | None:
-    wanted = spec.config["cleanup.policy"]
-    policy = found.config.get("cleanup.policy", wanted)
-    if _policies(policy) == _policies(wanted):
-        return None
-    return KafkaError(
-        f"The internal topic {spec.name!r} has cleanup.policy={policy}, not {wanted}: "
-        "it would lose state or records",
-        where={"topic": spec.name},
-        hint=f"Set it: kafka-configs --alter --topic {spec.name} "
-        f"--add-config cleanup.policy={wanted}",
-    )
-
-
-def _retention_problem(spec: TopicSpec, found: ExistingTopic) -> KafkaError | None:
-    """A changelog that forgets sooner than its store would restore less than there was."""
-    wanted = int(spec.config.get("retention.ms", -1))
-    kept = int(found.config.get("retention.ms", -1))
-    if kept == -1 or kept >= wanted:
-        return None
-    return KafkaError(
-        f"The internal topic {spec.name!r} has retention.ms={kept}, less than {wanted}: "
-        "it would lose state or records",
-        where={"topic": spec.name},
-        hint=f"Set it: kafka-configs --alter --topic {spec.name} "
-        f"--add-config retention.ms={wanted}",
-    )
-
-
-def _policies(text: str) -> set[str]:
-    return {part.strip() for part in text.split(",") if part.strip()}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from confluent_kafka import Message
 
@@ -23,6 +23,10 @@ class TopicRead:
     """Where the consumer stands now in each partition that it heard of."""
     lost: bool
     """A log does not hold the offset that was asked for."""
+    counts: Mapping[int, int] = field(default_factory=dict)
+    """How many of the changes came from each partition."""
+    offsets: Mapping[int, int] = field(default_factory=dict)
+    """The offset of the last of them."""
 
 
 def read_messages(messages: Iterable[Message]) -> TopicRead:
@@ -32,6 +36,8 @@ def read_messages(messages: Iterable[Message]) -> TopicRead:
     """
     changes: list[Change] = []
     positions: dict[int, int] = {}
+    counts: dict[int, int] = {}
+    offsets: dict[int, int] = {}
     for message in messages:
         if is_out_of_range(message):
             return TopicRead(changes=[], positions={}, lost=True)
@@ -44,7 +50,11 @@ def read_messages(messages: Iterable[Message]) -> TopicRead:
             assert value is None or isinstance(value, bytes)
             stored = None if value is None else _TIMESTAMP.pack(message.timestamp()[1]) + value
             changes.append((key, stored))
-    return TopicRead(changes=changes, positions=positions, lost=False)
+            counts[partition] = counts.get(partition, 0) + 1
+            offsets[partition] = at - 1
+    return TopicRead(
+        changes=changes, positions=positions, lost=False, counts=counts, offsets=offsets
+    )
 
 
 def starts(held: Mapping[int, int], logs: Mapping[int, LogRange]) -> dict[int, int] | None:

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import dataclasses
+import sys
 from datetime import timedelta
 from typing import Annotated
 
 import typer
+from rich.console import Console
 
 from penstock.cli.answers import print_progress
 from penstock.cli.loading import load_application
+from penstock.cli.restore_progress import RestoreProgress
 from penstock.driver.events import Event, StateChanged
 
 _DEV_COMMIT_INTERVAL = timedelta(milliseconds=10)
@@ -29,6 +32,8 @@ def run(
         milliseconds = _DEV_COMMIT_INTERVAL // timedelta(milliseconds=1)
         print_progress(f"--dev: no record cache, a commit every {milliseconds} ms")
     app.on_event(_show)
+    on_terminal = sys.stderr.isatty()
+    RestoreProgress(Console(stderr=True, soft_wrap=not on_terminal, highlight=False)).listen(app)
     app.run()
 
 

@@ -55,6 +55,7 @@ from penstock.coordination.history import (
 )
 from penstock.coordination.ids import Position
 from penstock.coordination.layout import TaskLayout, commits_partitions
+from penstock.driver.last_run import read_last_run
 from penstock.driver.lease import DriverLease
 from penstock.driver.setup import Prepared, check_broker, prepare
 from penstock.instance.clients import SharedClients
@@ -136,6 +137,9 @@ class _Filling:
         self._logs = LogClients(config, application_id)
         admin = TopicAdmin(config, admin=self._logs.admin)
         self._lease = DriverLease(application_id, config, self._logs)
+        if read_last_run(application_id, self._logs, admin).topology is None:
+            # A group that stands somewhere, without the state up to there: that is what we bring.
+            config = dataclasses.replace(config, allow_topology_change=True)
         self._prepared = prepare(order.topology, application_id, config, self._logs, admin)
         self._admin = admin
         self._clients = SharedClients(config, application_id)

@@ -18,9 +18,17 @@ from penstock.coordination.ids import Epoch, TaskId, moved
 from penstock.coordination.planning import Batch, PlanLimits, Slice, joining, plan
 from penstock.coordination.tasks import Entry, TaskBook
 from penstock.driver.coordinator import Coordinator
-from penstock.driver.events import BatchEnded, Listener, Notice, Totals
+from penstock.driver.events import (
+    BatchEnded,
+    Listener,
+    Notice,
+    RestoreEvent,
+    RestoreHearer,
+    Totals,
+)
 from penstock.driver.inputs import InputLogs
 from penstock.driver.lease import DriverLease
+from penstock.driver.restores import RestoreBook
 from penstock.driver.setup import Prepared
 from penstock.driver.watch import InputWatch
 from penstock.errors import (
@@ -65,6 +73,7 @@ class DriverParts:
     cores: int
     warm_up: Future[None]
     """Spark's first job; tasks are taken meanwhile."""
+    hear_restore: RestoreHearer
     visit_executors: Callable[[], object]
     """Start instances on executors that have none; on one machine there are none to visit."""
 
@@ -98,6 +107,7 @@ class Driver:
         self._failed_in_a_row = 0
         self._status_due = 0.0
         self._plan_due = 0.0
+        self._restores = RestoreBook()
         self.totals = Totals()
 
     # The loop.
@@ -123,6 +133,7 @@ class Driver:
         deadline = time.monotonic() + timeout_seconds
         while self._running and time.monotonic() < deadline:
             self._take_in(self._next_ended(0.1), stopping=True)
+        self._tell_restores(self._restores.lose_all())
         if self._running:
             self._parts.jobs.cancel(self._group)
         self._pool.shutdown(wait=True, cancel_futures=True)
@@ -133,6 +144,8 @@ class Driver:
         for name, slot in self._parts.coordinator.lost():
             lost = self._book.lose_owner(name)
             tasks = ", ".join(str(task) for task in lost) or "no tasks"
+            for whose in (name, *map(str, lost)):
+                self._tell_restores(self._restores.lose(whose))
             self._notice(f"Instance {name} is lost, and with it {tasks}; others take over")
             if slot is not None:
                 self._parts.coordinator.start_child(slot)
@@ -185,12 +198,14 @@ class Driver:
         for entry in self._book.in_state("taking"):
             if entry.owner == owner and str(entry.task) not in held:
                 self._give(entry.task, owner)  # The order was lost on its way.
+        self._tell_restores(self._restores.hear(owner, None, reply.tables))
         return reply.tasks
 
     def _hear(self, owner: str, status: TaskStatus) -> None:
         entry = self._book.entries[TaskId.parse(status.task)]
         if entry.owner != owner or entry.epoch != tuple(status.epoch):
             return
+        self._tell_restores(self._restores.hear(status.task, status.epoch, status.restores))
         for note in status.notes[entry.notes_told :]:
             self._notice(note)
         entry.notes_told = len(status.notes)
@@ -454,6 +469,10 @@ class Driver:
                 skipped=sum(each.status == "skipped" for each in ended.outcomes),
             )
         )
+
+    def _tell_restores(self, events: list[RestoreEvent]) -> None:
+        for event in events:
+            self._parts.hear_restore(event)
 
     def _notice(self, text: str) -> None:
         _log.warning("%s", text)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Literal, NamedTuple
 
 DriverState = Literal[
     "created", "starting", "restoring", "running", "stopping", "stopped", "failed"
@@ -38,8 +38,66 @@ class BatchEnded:
     skipped: int
 
 
+class TopicPartition(NamedTuple):
+    """A partition of a topic: of a store's changelog, or of the topic of a global table."""
+
+    topic: str
+    partition: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class RestoreStarted:
+    """A store begins to be restored: offsets start up to, not including, end; 0 is all of it."""
+
+    partition: TopicPartition
+    store: str
+    starting_offset: int
+    ending_offset: int
+
+    @property
+    def arguments(self) -> tuple[object, ...]:
+        """What a listener is called with."""
+        return (self.partition, self.store, self.starting_offset, self.ending_offset)
+
+
+@dataclass(frozen=True, kw_only=True)
+class BatchRestored:
+    """More records were applied, the last of them with this offset."""
+
+    partition: TopicPartition
+    store: str
+    batch_end_offset: int
+    num_restored: int
+
+    @property
+    def arguments(self) -> tuple[object, ...]:
+        """What a listener is called with."""
+        return (self.partition, self.store, self.batch_end_offset, self.num_restored)
+
+
+@dataclass(frozen=True, kw_only=True)
+class RestoreEnded:
+    """The store holds all of its changelog."""
+
+    partition: TopicPartition
+    store: str
+    total_restored: int
+
+    @property
+    def arguments(self) -> tuple[object, ...]:
+        """What a listener is called with."""
+        return (self.partition, self.store, self.total_restored)
+
+
+@dataclass(frozen=True, kw_only=True)
+class RestoreSuspended(RestoreEnded):
+    """The restore stopped before its end: the task went elsewhere, or the store is made anew."""
+
+
+RestoreEvent = RestoreStarted | BatchRestored | RestoreEnded
 Event = StateChanged | Notice | BatchEnded
 Listener = Callable[[Event], None]
+RestoreHearer = Callable[[RestoreEvent], None]
 
 
 @dataclass

@@ -18,7 +18,7 @@ from penstock.config import Config
 from penstock.coordination.history import refuse_half_filled
 from penstock.driver.coordinator import Coordinator
 from penstock.driver.driver import Driver, DriverParts
-from penstock.driver.events import Listener
+from penstock.driver.events import Listener, Notice, RestoreHearer
 from penstock.driver.inputs import InputLogs
 from penstock.driver.lease import DriverLease
 from penstock.driver.setup import Prepared, prepare
@@ -47,6 +47,7 @@ class OpeningOrder:
     config: Config
     topology: Topology
     listener: Listener
+    hear_restore: RestoreHearer
     token: str
     should_stop: Callable[[], bool]
 
@@ -74,6 +75,9 @@ def _open_driver(order: OpeningOrder, stack: contextlib.ExitStack) -> Driver:
     logs = LogClients(config, application_id)
     admin = TopicAdmin(config, admin=logs.admin)
     prepared = prepare(order.topology, application_id, config, logs, admin)
+    if prepared.notice:
+        _log.warning("%s", prepared.notice)
+        order.listener(Notice(text=prepared.notice))
     lease = DriverLease(application_id, config, logs)
     lease.check_free()
     _go_on(order)
@@ -106,6 +110,7 @@ def _open_driver(order: OpeningOrder, stack: contextlib.ExitStack) -> Driver:
         watch=InputWatch(prepared, admin, inputs),
         cores=session.cores,
         warm_up=warm_up,
+        hear_restore=order.hear_restore,
         visit_executors=_visits(order, session, coordinator, stack),
     )
     driver = Driver(parts, dict(commits), order.listener)

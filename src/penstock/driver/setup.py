@@ -11,16 +11,16 @@ from dataclasses import dataclass
 from penstock.changelog.clients import LogClients
 from penstock.changelog.kafka_failures import unreachable
 from penstock.changelog.topic_admin import TopicAdmin
-from penstock.changelog.topics import (
-    ExistingTopic,
-    TopicSpec,
-    changelog_topic,
-    commits_topic,
-    repartition_topic,
-)
+from penstock.changelog.topic_plan import TopicPlan, before_start
+from penstock.changelog.topics import TOMBSTONES_MS, ExistingTopic, TopicSpec, policies
 from penstock.config import Config
 from penstock.coordination.ids import Epoch, TaskId
 from penstock.coordination.layout import Layout, TaskLayout, commits_partitions, lay_out
+from penstock.driver.internal_topics import (
+    internal_topics,
+    refuse_deleted,
+    refuse_empty_start,
+)
 from penstock.driver.last_run import LastRun, read_last_run, refuse_change
 from penstock.errors import PartitionCountError, TopicMissingError
 from penstock.instance.protocol import GlobalOrder, InputOrder, StoreOrder, TakeOrder
@@ -47,6 +47,8 @@ class Prepared:
     manifest: TopologyManifest
     """What the next run compares itself with."""
     global_tables: tuple[GlobalOrder, ...] = ()
+    notice: str = ""
+    """What an operator should know of the internal topics."""
     patterns: tuple[re.Pattern[str], ...] = ()
     matched: frozenset[str] = frozenset()
     """The topics that match a pattern."""
@@ -103,6 +105,7 @@ class Prepared:
     def _store(self, spec: StoreSpec) -> StoreOrder:
         changelog = naming.changelog_topic(self.application_id, spec.name) if spec.logging else ""
         windowed = spec.kind != "key_value"
+        settings = self.topics[changelog].config if changelog else {}
         return StoreOrder(
             name=spec.name,
             changelog=changelog,
@@ -112,14 +115,31 @@ class Prepared:
             retention_ms=spec.retention_ms or 0,
             segment_ms=spec.segment_ms if windowed else 0,
             time_index=spec.time_index,
-            recovers=spec.recover_from == "input",
+            recovers=spec.recover_from == "input" or changelog in self.layout.recovered_changelogs,
+            expires="delete" in policies(settings.get("cleanup.policy", "")),
+            tombstones_ms=int(settings.get("delete.retention.ms", TOMBSTONES_MS)),
+            allow_truncated=self.config.allow_truncated_changelog,
         )
 
 
-def prepare(
+@dataclass(frozen=True, kw_only=True)
+class Outlook:
+    """The program over the topics that users made, and the topics that it wants for itself."""
+
+    external: Mapping[str, ExistingTopic]
+    layout: Layout
+    last_run: LastRun
+    manifest: TopologyManifest
+    internal: tuple[TopicSpec, ...]
+    global_tables: tuple[GlobalOrder, ...]
+    patterns: tuple[re.Pattern[str], ...]
+    matched: frozenset[str]
+
+
+def look(
     topology: Topology, application_id: str, config: Config, logs: LogClients, admin: TopicAdmin
-) -> Prepared:
-    """Check what the last run left and the topics that users made, and make our own.
+) -> Outlook:
+    """Check what the last run left and the topics that users made; change nothing.
 
     Raises `TopologyChangedError`, `TopicMissingError`, `PartitionCountError`,
     `BrokerUnreachableError`.
@@ -153,51 +173,64 @@ def prepare(
     manifest = manifest_of(topology, application_id, layout.widths)
     refuse_change(last_run.topology, manifest, config)
     tasks = commits_partitions(last_run.tasks, [task.name for task in layout.tasks])
-    wanted = _own_topics(topology, application_id, layout, config, commits=1 + max(tasks.values()))
-    try:
-        own = admin.ensure(wanted)
-    except PartitionCountError as error:
-        raise _with_its_source(error, layout, application_id, partitions) from error
-    return Prepared(
-        application_id=application_id,
-        config=config,
+    return Outlook(
+        external=external,
         layout=layout,
-        topics={**external, **own},
         last_run=last_run,
-        manifest=succeed(last_run.topology, manifest),
+        manifest=manifest,
+        internal=tuple(internal_topics(topology, application_id, config, layout, tasks)),
         global_tables=tables,
         patterns=patterns,
         matched=matched,
     )
 
 
-def _own_topics(
-    topology: Topology, application_id: str, layout: Layout, config: Config, *, commits: int
-) -> list[TopicSpec]:
-    """The topics that the application makes for itself."""
-    factor = config.replication_factor
-    wanted = [commits_topic(application_id, partitions=commits, replication_factor=factor)]
-    for store in topology.stores:
-        count = layout.changelogs.get(naming.changelog_topic(application_id, store.name))
-        if count is not None:
-            wanted.append(
-                changelog_topic(
-                    application_id,
-                    store.name,
-                    partitions=count,
-                    replication_factor=factor,
-                    retention_ms=None if store.kind == "key_value" else store.retention_ms,
-                    config=store.changelog_config,
-                )
-            )
-    prefix = len(application_id) + 1
-    for name, count in layout.repartitions.items():
-        wanted.append(
-            repartition_topic(
-                application_id, name[prefix:], partitions=count, replication_factor=factor
-            )
-        )
-    return wanted
+def plan_internal(
+    outlook: Outlook, config: Config, logs: LogClients, admin: TopicAdmin
+) -> TopicPlan:
+    """What has to happen to the internal topics. Raises if one that held something is gone."""
+    plan = admin.plan(outlook.internal)
+    recovered = outlook.layout.recovered_changelogs
+    refuse_deleted(
+        [spec for spec in plan.create if spec.name not in recovered], outlook.last_run.topology
+    )
+    first_run = outlook.last_run.topology is None
+    if plan.create and first_run and not config.allow_topology_change:
+        inputs = {each for task in outlook.layout.tasks for each in task.inputs}
+        internal = {spec.name for spec in outlook.internal}
+        read = sorted(each for each in inputs if each[0] not in internal)
+        refuse_empty_start(plan.create, logs.committed(read))
+    return plan
+
+
+def prepare(
+    topology: Topology, application_id: str, config: Config, logs: LogClients, admin: TopicAdmin
+) -> Prepared:
+    """Check what there is, as `look` does, and make our own topics.
+
+    Raises also `ChangelogError` and `TopicMismatchError` if one that held something is gone.
+    """
+    outlook = look(topology, application_id, config, logs, admin)
+    plan = plan_internal(outlook, config, logs, admin)
+    try:
+        notice = before_start(plan, manage=config.manage_topics)
+    except PartitionCountError as error:
+        raise _with_its_source(error, outlook, application_id) from error
+    admin.carry_out(plan, alter=config.manage_topics)
+    own = admin.require(spec.name for spec in outlook.internal)
+    last_run = outlook.last_run
+    return Prepared(
+        application_id=application_id,
+        config=config,
+        layout=outlook.layout,
+        topics={**outlook.external, **own},
+        last_run=last_run,
+        manifest=succeed(last_run.topology, outlook.manifest),
+        global_tables=outlook.global_tables,
+        patterns=outlook.patterns,
+        matched=outlook.matched,
+        notice=notice,
+    )
 
 
 def _check_matched(patterns: Iterable[re.Pattern[str]], matched: Iterable[str]) -> None:
@@ -241,19 +274,27 @@ def check_broker(config: Config) -> None:
 
 
 def _with_its_source(
-    error: PartitionCountError,
-    layout: Layout,
-    application_id: str,
-    partitions: Mapping[str, int],
+    error: PartitionCountError, outlook: Outlook, application_id: str
 ) -> PartitionCountError:
-    """The error in terms of the topic that the user made, and not of ours that was made from it."""
+    """The error in terms of the topic that the user made, and not of ours that was made from it.
+
+    Unless the input has as many partitions as it had when we last ran: then ours was changed.
+    """
     internal = str(error.where["topic"])
-    for task in layout.tasks:
+    last = outlook.last_run.topology
+    widths = {} if last is None else {sub.name: sub.partitions for sub in last.sub_topologies}
+    for task in outlook.layout.tasks:
         sub = task.sub_topology
         written = sub.output_topics(application_id)
         stores = [naming.changelog_topic(application_id, store.name) for store in sub.stores]
-        sources = {topic: partitions.get(topic, 0) for topic in sub.input_topics(application_id)}
+        topics = sub.input_topics(application_id)
+        sources = {
+            topic: outlook.external[topic].partitions if topic in outlook.external else 0
+            for topic in topics
+        }
         source = max(sources, key=lambda topic: sources[topic])
+        if internal in stores and widths.get(sub.name) == outlook.layout.widths.get(sub.name):
+            return error
         if internal in (*written, *stores) and sources[source]:
             return PartitionCountError(
                 f"The topic has {sources[source]} partitions, and the state was made with another "

@@ -5,11 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from penstock.changelog.restore import recreated
 from penstock.changelog.topic_admin import TopicAdmin
+from penstock.changelog.topics import ExistingTopic
 from penstock.coordination.ids import Position, Range, TaskId
 from penstock.coordination.planning import TaskView
 from penstock.coordination.tasks import TaskBook
 from penstock.driver.inputs import InputLogs
+from penstock.driver.internal_topics import deleted
 from penstock.driver.setup import Prepared
 from penstock.errors import (
     InputLostError,
@@ -68,7 +71,13 @@ class InputWatch:
         # Instances see for themselves that a global table's topic has changed, and rebuild it; all
         # that they cannot do without is the topic.
         tables = {table.topic for table in self._prepared.global_tables}
-        found = self._admin.require(names | tables)
+        changelogs = set(self._prepared.layout.changelogs)
+        present = self._admin.describe(names | tables | changelogs)
+        for name in sorted(changelogs):
+            _check_changelog(name, self._prepared.topics[name], present.get(name))
+        found = {name: topic for name, topic in present.items() if name not in changelogs}
+        if set(found) != names | tables:
+            self._admin.require(names | tables)
         for name, topic in found.items():
             if name not in names:
                 continue
@@ -133,6 +142,22 @@ def _lost_on_the_way(view: TaskView, gap: Range) -> InputLostError:
         hint="Let the topic keep its records, or the store a changelog; to start afresh, reset the "
         "application or use another id",
     )
+
+
+def _check_changelog(name: str, known: ExistingTopic, found: ExistingTopic | None) -> None:
+    """What is written to a changelog that is gone, or another one by now, restores nothing."""
+    if found is None:
+        raise deleted(name, changelog=True)
+    if found.id != known.id:
+        raise recreated(name, f"its id is {found.id}, and was {known.id} when we started")
+    if found.partitions != known.partitions:
+        raise PartitionCountError(
+            f"The changelog has {found.partitions} partitions now, and {known.partitions} are "
+            "the store's",
+            where={"topic": name},
+            hint="The next start would refuse it. Start afresh: delete the application's internal "
+            "topics, consumer group and state directory, or use another id",
+        )
 
 
 def _gaps(

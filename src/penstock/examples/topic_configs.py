@@ -1,7 +1,7 @@
 """A count whose changelog topic has settings of its own.
 
 `logging=` takes the settings of a store's changelog by Kafka's names. They are used when the topic
-is made; one that exists keeps what it has.
+is made; one that exists gets them by `penstock topics apply`.
 """
 
 from typing import Any

@@ -12,7 +12,7 @@ import contextlib
 import logging
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import timedelta
 
 import pyarrow as pa
@@ -36,12 +36,13 @@ from penstock.errors import (
 from penstock.instance.answers import answers
 from penstock.instance.global_processing import GlobalProgram, Programs, program_for
 from penstock.instance.protocol import GlobalOrder, ReadHeader, Reply
+from penstock.instance.restores import Restores, TopicRestore
 from penstock.stores.contract import StoreIdentity
 from penstock.stores.directory import GLOBAL_DIRECTORY, StateDirectory, TaskDirectory
 from penstock.stores.memory import MemoryStore
 from penstock.stores.rocksdb import RocksDBStore
 from penstock.stores.rocksdb_engine import RocksDBEngine
-from penstock.stores.whole_topic import WholeTopicStore
+from penstock.stores.whole_topic import LAYOUT, WholeTopicStore
 
 _log = logging.getLogger("penstock.instance")
 
@@ -66,6 +67,7 @@ class GlobalTables:
         programs: Programs | None = None,
         engine: RocksDBEngine | None = None,
     ) -> None:
+        self.restores = Restores()
         application_id = directory.application_id
         processed = {
             order.store: GlobalProgram(
@@ -85,6 +87,7 @@ class GlobalTables:
                 application_id,
                 self._directory,
                 logs,
+                restores=self.restores,
                 program=processed.get(order.store),
                 engine=engine,
             )
@@ -152,6 +155,7 @@ class GlobalTable:
         directory: TaskDirectory,
         logs: LogClients,
         *,
+        restores: Restores,
         program: GlobalProgram | None = None,
         engine: RocksDBEngine | None = None,
     ) -> None:
@@ -162,6 +166,7 @@ class GlobalTable:
         self._directory = directory
         self._engine = engine
         self._logs = logs
+        self._restores = restores
         self._admin = TopicAdmin(logs.config, admin=logs.admin)
         self._store: WholeTopicStore | None = None
         self._damage: StoreDamagedError | None = None
@@ -276,20 +281,23 @@ class GlobalTable:
         self._positions = dict(begin)
         ends = {partition: log.end for partition, log in ranges.items()}
         consumer = self._logs.consumer()
+        told = TopicRestore(self._restores, self._order.store, topic.name, begin, ends)
         try:
             consumer.assign([TopicPartition(topic.name, p, at) for p, at in begin.items()])
-            self._keep_up(consumer, store, topic, ends)
+            self._keep_up(consumer, store, topic, told)
         finally:
+            told.suspend()
             consumer.close()
 
     def _keep_up(
-        self, consumer: Consumer, store: WholeTopicStore, topic: ExistingTopic, ends: dict[int, int]
+        self, consumer: Consumer, store: WholeTopicStore, topic: ExistingTopic, told: TopicRestore
     ) -> None:
         watch_due = time.monotonic() + WATCH_SECONDS
         while not self._stopping.is_set():
             if self._damage is not None:
                 raise self._damage
-            if not self._complete and self._reached(ends):
+            if not told.is_over and self._reached(told.ends):
+                told.end()
                 store.set_caught_up_at(wall_clock_ms())
                 self._complete = True
             messages = consumer.consume(BATCH_RECORDS, _POLL_SECONDS)
@@ -303,6 +311,7 @@ class GlobalTable:
             # What a processor made nothing of has been read too.
             if changes or (messages and self._program is not None):
                 store.apply_read(changes, read.positions)
+                told.read(read)
             self._positions = {**self._positions, **read.positions}
             if time.monotonic() > watch_due:
                 now = self._describe()
@@ -329,7 +338,7 @@ class GlobalTable:
         found = log_offsets(self._logs, wanted, latest, IsolationLevel.READ_COMMITTED)
         return {p: found[topic, p] for p in partitions}
 
-    def _reached(self, ends: dict[int, int]) -> bool:
+    def _reached(self, ends: Mapping[int, int]) -> bool:
         positions = self._positions
         return all(positions.get(p, -1) >= end for p, end in ends.items())
 
@@ -381,7 +390,7 @@ class GlobalTable:
             store=self._order.store,
             changelog_topic=topic.name,
             changelog_topic_id=topic.id,
-            layout="whole topic",
+            layout=LAYOUT,
         )
 
 

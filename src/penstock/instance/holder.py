@@ -45,6 +45,11 @@ class Holder:
         """What the driver can ask for."""
         return {"take": self._take, "release": self._release, "status": self._status}
 
+    def tasks(self) -> list[str]:
+        """The tasks that are held here, or on their way."""
+        with self._lock:
+            return list(self._tasks)
+
     def read(self, header: ReadHeader, questions: pa.Table) -> Iterator[pa.RecordBatch | Reply]:
         """What a task's store answers."""
         task = self._tasks.get(header.task)
@@ -110,7 +115,10 @@ class Holder:
         if notes:
             # They have no status of their own; whoever asks for one task's gets all.
             tasks[0].tell(notes)
-        return StatusReply(tasks=[self._with_tables(task.status()) for task in tasks])
+        return StatusReply(
+            tasks=[self._with_tables(task.status()) for task in tasks],
+            tables=self._tables.restores.latest(),
+        )
 
     def _with_tables(self, status: TaskStatus) -> TaskStatus:
         """A task cannot go on when a global table cannot."""

@@ -27,6 +27,7 @@ from penstock.errors import (
     StateLockedError,
 )
 from penstock.instance import protocol
+from penstock.instance.cleaning import Cleaner
 from penstock.instance.client import Client
 from penstock.instance.clients import SharedClients
 from penstock.instance.global_processing import Programs
@@ -130,11 +131,13 @@ def _serve(
         snapshotter = None if location is None else _snapshotter(location, config, holder)
         with tempfile.TemporaryDirectory(prefix="penstock-") as sockets:
             servers = _listen(holder, stop, settings, options, Path(sockets))
+            cleaner = Cleaner(directory, config.state_cleanup_delay, keep=holder.tasks)
             try:
                 registration = _registration(options, servers)
                 coordinator.call("register", registration, BeatReply)
                 return _beat(options, coordinator, lease, stop, holder, config.heartbeat_interval)
             finally:
+                cleaner.close()
                 if snapshotter is not None:
                     snapshotter.close()
                 holder.close()

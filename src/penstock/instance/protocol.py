@@ -15,9 +15,10 @@ import msgspec
 import pyarrow as pa
 
 from penstock import errors
+from penstock.changelog.topics import TOMBSTONES_MS
 from penstock.config import Config, Guarantee, RecoverOutputs
 from penstock.errors import InstanceError, PenstockError
-from penstock.serdes.decoders import decoder
+from penstock.serdes.decoders import converted, decoder
 from penstock.stores.rocksdb_engine import RocksDBSettings
 from penstock.topology.nodes import StoreKind, TimeIndex
 
@@ -50,6 +51,7 @@ ROWS = pa.schema(
 CHANGE, OUTPUT = 0, 1
 
 TaskState = Literal["taking", "restoring", "running", "failed", "closed"]
+RestoreState = Literal["restoring", "ended", "suspended"]
 Positions = dict[str, dict[int, int]]
 
 
@@ -80,6 +82,12 @@ class StoreOrder(Message, frozen=True):
     time_index: TimeIndex | None = None
     recovers: bool = False
     """Whether the task reads its input again when this store is lost."""
+    expires: bool = False
+    """Whether the changelog forgets what is old, so that it may begin anywhere."""
+    tombstones_ms: int = TOMBSTONES_MS
+    """How long the changelog keeps a deletion."""
+    allow_truncated: bool = False
+    """Whether a changelog that lost its start may be all there is."""
 
     @property
     def logged(self) -> bool:
@@ -99,6 +107,24 @@ class StoreOrder(Message, frozen=True):
         if self.time_index is not None:
             words.append(f"index={self.time_index}")
         return " ".join(words)
+
+    @classmethod
+    def of_layout(cls, name: str, layout: str, *, retention_ms: int = 0) -> StoreOrder:
+        """A store whose entries lie as the layout says, which does not tell how long they last.
+
+        >>> StoreOrder.of_layout("a", "window segment_ms=60000").segment_ms
+        60000
+        """
+        kind, *words = layout.split()
+        facts = dict(word.split("=", 1) for word in words)
+        fields = {
+            "name": name,
+            "kind": kind,
+            "retention_ms": retention_ms,
+            "segment_ms": int(facts.get("segment_ms", 0)),
+            "time_index": facts.get("index"),
+        }
+        return converted(fields, cls)
 
 
 class GlobalOrder(Message, frozen=True):
@@ -147,6 +173,25 @@ class ReleaseOrder(Message, frozen=True):
     task: str
 
 
+class RestoreStatus(Message, frozen=True):
+    """How far one restore of one store is, since it began.
+
+    It applies the topic's offsets `start` up to, not including, `end`; `offset` is the last one
+    that it applied, -1 before the first.
+    """
+
+    number: int
+    """Which of the restores of its task, or of the instance's global tables: later is higher."""
+    store: str
+    topic: str
+    partition: int
+    start: int
+    end: int
+    offset: int = -1
+    restored: int = 0
+    state: RestoreState = "restoring"
+
+
 class TaskStatus(Message, frozen=True):
     """Where a task stands on its instance."""
 
@@ -161,16 +206,17 @@ class TaskStatus(Message, frozen=True):
     """While the task reads its input again: where it stood when it lost its stores."""
     group_is_stale: bool = False
     """The group's offsets are absent or behind the commit record, and are to be written again."""
-    restored: int = 0
-    restore_total: int = 0
+    restores: list[RestoreStatus] = []
+    """The latest restores of the task's stores, in the order in which they began."""
     notes: list[str] = []
     fault: Fault | None = None
 
 
 class StatusReply(Message, frozen=True):
-    """All the tasks of an instance."""
+    """All the tasks of an instance, and how its global tables were read."""
 
     tasks: list[TaskStatus]
+    tables: list[RestoreStatus] = []
 
 
 class Registration(Message, frozen=True):
@@ -214,6 +260,7 @@ _PLAIN_OPTIONS = (
     "session_timeout",
     "heartbeat_interval",
     "transaction_timeout",
+    "state_cleanup_delay",
     "snapshot_location",
     "snapshot_interval",
 )
@@ -230,6 +277,7 @@ class Settings(Message, frozen=True):
     session_timeout: timedelta
     heartbeat_interval: timedelta
     transaction_timeout: timedelta
+    state_cleanup_delay: timedelta
     snapshot_location: str
     snapshot_interval: timedelta
     rocksdb: RocksDBSettings

@@ -5,16 +5,18 @@ from __future__ import annotations
 import contextlib
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from datetime import timedelta
 from pathlib import Path
 
 from penstock.changelog.commit_record import ChangelogEnd, CommitRecord
 from penstock.changelog.reading import LogRange, wait_stable
 from penstock.changelog.restore import (
     RestoreOutcome,
-    RestoreProgress,
+    check_end,
     check_identity,
     recreated,
     restore,
+    truncated,
 )
 from penstock.changelog.snapshots import Manifest, SnapshotSource, copy_snapshot, read_files
 from penstock.coordination.ids import TaskId
@@ -24,9 +26,11 @@ from penstock.errors import (
     SnapshotError,
     StoreDamagedError,
     TaskNotHereError,
+    TopicMissingError,
 )
 from penstock.instance.clients import SharedClients
 from penstock.instance.protocol import StoreOrder, TakeOrder
+from penstock.instance.restores import Restores
 from penstock.observability.crash_points import crash_point
 from penstock.stores.contract import (
     ByteStore,
@@ -67,8 +71,10 @@ class TaskStores:
         self._now_ms = now_ms
         self._directory: TaskDirectory | None = None
         self._stores: dict[str, KeyValueStore] = {}
-        self._restored: dict[str, RestoreProgress] = {}
+        self.restores = Restores()
+        self._ends: dict[str, int] = {}
         self._starts: dict[str, int] = {}
+        self._log_starts: dict[str, int] = {}
         self._record: CommitRecord | None = None
         self.lost = ""
         """Which store is lost, and why, if the task is to read its input again for that."""
@@ -83,7 +89,9 @@ class TaskStores:
         for order in self._orders.values():
             if order.logged:
                 with self._noticing_loss(order):
-                    _check_changelog(order, record)
+                    self._ends[order.name] = _last_known_end(order, record)
+        if record is not None:
+            self._starts = {name: each.start for name, each in record.changelogs.items()}
         if record is not None and record.until and any(o.logged for o in self._orders.values()):
             # Of what was read again, changelogs have a part, behind all that was there before.
             self._lose("The task", "was cut off while it read its input again")
@@ -92,15 +100,15 @@ class TaskStores:
         """Bring every store up to the end of its changelog; what had to be rebuilt is told."""
         notes: list[str] = []
         logged = [order for order in self._orders.values() if order.logged]
-        topics = [(order.changelog, self._partition) for order in logged]
-        ends = wait_stable(self._clients.logs, topics, stop=stop) if topics else {}
+        logs = self._logs(logged, stop)
         for order in logged:
-            log = ends[order.changelog, self._partition]
-            self._starts[order.name] = log.start
+            log = logs[order.changelog, self._partition]
+            self._log_starts[order.name] = log.start
             with self._noticing_loss(order):
                 if not self.lost:
-                    _check_whole(order, log, self._record)
-                    notes += self._restore_store(order, log.end, stop)
+                    known = self._ends.get(order.name, -1)
+                    check_end(order.changelog, self._partition, log, known)
+                    notes += self._restore_store(order, log, stop)
         for order in self._orders.values():
             if not order.logged and not (order.recovers and self._is_whole(order)):
                 # Nobody can tell whether what is on the disk is all that the last owner committed.
@@ -111,7 +119,8 @@ class TaskStores:
         """Make every store anew, because one of them is lost."""
         for order in self._orders.values():
             self._reopen_empty(order)
-        self.lost = ""
+        # All that the changelogs are to hold is written now.
+        self._starts, self.lost = dict(self._log_starts), ""
 
     def mark(self, n: int) -> None:
         """Have stores without a changelog remember that they hold all of the n-th commit."""
@@ -215,12 +224,6 @@ class TaskStores:
                 path,
             )
 
-    @property
-    def progress(self) -> tuple[int, int]:
-        """Records restored, and how many there are in all."""
-        done = sum(each.restored for each in self._restored.values())
-        return done, done + sum(each.remaining for each in self._restored.values())
-
     def wipe(self, name: str) -> None:
         """Delete a store that cannot be read; the next `restore` makes it anew."""
         assert self._directory is not None
@@ -266,7 +269,19 @@ class TaskStores:
         if offsets:
             directory.write_checkpoint(offsets)
 
-    def _restore_store(self, order: StoreOrder, until: int, stop: Callable[[], bool]) -> list[str]:
+    def _logs(
+        self, orders: list[StoreOrder], stop: Callable[[], bool]
+    ) -> dict[tuple[str, int], LogRange]:
+        topics = [(order.changelog, self._partition) for order in orders]
+        try:
+            return wait_stable(self._clients.logs, topics, stop=stop) if topics else {}
+        except TopicMissingError as error:
+            # It was there when the driver looked; making it again would not bring the state back.
+            raise recreated(str(error.where.get("topic", "")), "it does not exist") from error
+
+    def _restore_store(
+        self, order: StoreOrder, log: LogRange, stop: Callable[[], bool]
+    ) -> list[str]:
         notes: list[str] = []
         try:
             store = self._open_store(order)
@@ -274,22 +289,33 @@ class TaskStores:
             notes.append(f"{error.summary}: {self.remedy(order.name)}")
             store = self._reopen_empty(order)
         if store.offset() is None and order.persistent:
-            notes += self._start_from_snapshot(order, until)
+            notes += self._start_from_snapshot(order, log.end)
             store = self._stores[order.name]
         consumer = self._clients.logs.consumer()
         try:
             for _ in range(2):
-                result = restore(
-                    store,
-                    topic=order.changelog,
-                    partition=self._partition,
-                    consumer=consumer,
-                    until=until,
-                    on_progress=lambda progress: self._note_progress(order.name, progress),
-                    stop=stop,
-                )
+                notes += self._notes_on_start(order, store, log)
+                with self.restores.one(order.name, order.changelog, self._partition) as told:
+                    result = restore(
+                        store,
+                        topic=order.changelog,
+                        partition=self._partition,
+                        consumer=consumer,
+                        until=log.end,
+                        on_progress=told.move,
+                        stop=stop,
+                        tombstone_retention=timedelta(milliseconds=order.tombstones_ms),
+                    )
+                    if result.outcome is RestoreOutcome.COMPLETE:
+                        told.end()
                 if result.outcome is not RestoreOutcome.TRUNCATED:
                     break
+                # The end stays: it is the last commit's. The start may have moved meanwhile.
+                start = self._logs([order], stop)[order.changelog, self._partition].start
+                log = LogRange(start, log.end)
+                if not self._can_rebuild(order, log):
+                    # The disk has more than the changelog: what cannot be rebuilt is not wiped.
+                    raise truncated(order.changelog, self._partition, log, store.offset())
                 notes.append(
                     f"{order.changelog} no longer holds what store {order.name} of task "
                     f"{self._task} needs next: rebuilding the store from the changelog's start"
@@ -298,6 +324,28 @@ class TaskStores:
         finally:
             consumer.close()
         return notes
+
+    def _can_rebuild(self, order: StoreOrder, log: LogRange) -> bool:
+        """Whether an empty store would get all that it should from the changelog."""
+        known = self._starts.get(order.name, 0)
+        return order.expires or order.allow_truncated or log.start <= known
+
+    def _notes_on_start(self, order: StoreOrder, store: KeyValueStore, log: LogRange) -> list[str]:
+        """What is to be said of a changelog that lost its start; `ChangelogError` if it matters."""
+        if order.expires or log.start <= self._starts.get(order.name, 0):
+            return []
+        held = store.offset()
+        lost = held is None or held + 1 < log.start
+        if lost and not self._can_rebuild(order, log):
+            raise truncated(order.changelog, self._partition, log, held)
+        store_name = f"store {order.name} of task {self._task}"
+        what = (
+            f"keys that were only before it are lost from {store_name}"
+            if lost
+            else f"{store_name} is whole on this disk, and could not be rebuilt"
+        )
+        where = f"{order.changelog} begins at offset {log.start} in partition {self._partition}"
+        return [f"{where}: {what}"]
 
     def _start_from_snapshot(self, order: StoreOrder, until: int) -> list[str]:
         """Put a copy of the store in the place of the empty one, if there is one that fits."""
@@ -323,9 +371,6 @@ class TaskStores:
         self._directory.wipe_store(order.name)
         copy_snapshot(source, self._name, manifest, self._directory.store_path(order.name))
         self._open_store(order)
-
-    def _note_progress(self, name: str, progress: RestoreProgress) -> None:
-        self._restored[name] = progress
 
     def _open_store(self, order: StoreOrder) -> KeyValueStore:
         assert self._directory is not None
@@ -379,25 +424,15 @@ def shaped(inner: ByteStore, order: StoreOrder) -> KeyValueStore:
     )
 
 
-def _check_changelog(order: StoreOrder, record: CommitRecord | None) -> None:
-    """A changelog that was made anew would restore to nothing, silently."""
+def _last_known_end(order: StoreOrder, record: CommitRecord | None) -> int:
+    """The offset that the changelog surely reached by the last commit, -1 if that is not known.
+
+    Raises `ChangelogError` if it was made anew since: it would restore to nothing, silently.
+    """
     known = record.changelogs.get(order.name) if record else None
     if known is not None and known.id != order.changelog_id:
         raise recreated(
             order.changelog,
             f"its id is {order.changelog_id} and the last commit was written to {known.id}",
         )
-
-
-def _check_whole(order: StoreOrder, log: LogRange, record: CommitRecord | None) -> None:
-    """Of a store that can be had from elsewhere: whether its changelog lost its start or its end.
-
-    Where only the latest value of each key is kept, the start of a log does not move.
-    """
-    known = record.changelogs.get(order.name) if record and order.recovers else None
-    if known is None:
-        return
-    if known.end >= log.end:
-        raise recreated(order.changelog, f"it ends at {log.end}, before {known.end}")
-    if order.kind == "key_value" and log.start > known.start:
-        raise recreated(order.changelog, f"it begins at {log.start}, not at {known.start}")
+    return -1 if known is None else known.end

@@ -449,7 +449,6 @@ class OpenTask:
     def status(self) -> TaskStatus:
         """Where the task stands."""
         standing = self._standing
-        restored, total = self._stores.progress
         return TaskStatus(
             task=self.order.task,
             epoch=self.order.epoch,
@@ -459,8 +458,7 @@ class OpenTask:
             metadata=standing.metadata,
             until=plain(standing.recovery.until),
             group_is_stale=standing.group_is_stale,
-            restored=restored,
-            restore_total=total,
+            restores=self._stores.restores.latest(),
             notes=list(self._notes),
             fault=None if self._fault is None else fault_of(self._fault),
         )

@@ -16,7 +16,6 @@ from functools import partial
 from typing import Any
 from uuid import UUID
 
-import msgspec
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -34,6 +33,7 @@ from penstock.pipeline.jobs import pickled, source_options
 from penstock.pipeline.session import use_added_jars
 from penstock.processors import partitions_of
 from penstock.serdes import JsonSerde, Serde
+from penstock.serdes.decoders import converted
 from penstock.serdes.scalars import UuidSerde
 from penstock.serdes.windowed import session_key, window_key
 from penstock.topology import StoreSpec
@@ -285,7 +285,7 @@ def _values(column: pa.Array, serde: Serde[Any]) -> Sequence[Any]:
         if pa.types.is_map(column.type):
             values = [None if value is None else dict(value) for value in values]
         kind = serde.type
-        return [None if value is None else msgspec.convert(value, kind) for value in values]
+        return [None if value is None else converted(value, kind) for value in values]
     return values
 
 

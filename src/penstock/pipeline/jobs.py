@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import io
 import json
 import sys
@@ -17,11 +18,12 @@ from pyspark.sql.functions import expr
 
 from penstock.config import Config
 from penstock.instance.protocol import decode
+from penstock.pipeline.expressions import with_expressions
 from penstock.pipeline.kafka_options import java_properties
 from penstock.pipeline.orders import BatchOrder, Outcome
 from penstock.pipeline.session import use_added_jars
 from penstock.pipeline.worker import OUTCOME, SPARK_OUTCOME, TICK_OFFSET, run_batch
-from penstock.processors import ColumnNeeds
+from penstock.processors import ColumnNeeds, handles_errors
 from penstock.topology import SubTopology
 
 SMALL_BATCH_RECORDS = 50_000
@@ -48,6 +50,7 @@ class Jobs:
         self._spark = spark
         self._config = config
         self._options = source_options(config, application_id)
+        self._cancelled: set[str] = set()
 
     def warm_up(self, topic: str, partition: int) -> None:
         """Run what a batch runs, once, over a small log: a first job loads classes, compiles and
@@ -72,7 +75,20 @@ class Jobs:
         context = self._spark.sparkContext
         context.setJobGroup(label.group, label.description, interruptOnCancel=False)
         context.setLocalProperty("spark.scheduler.pool", label.pool)
-        frame = self._rows(order, needs)
+        if handles_errors(order.limits):
+            # Then each record is computed alone, and one that fails is to fail alone.
+            needs = dataclasses.replace(needs, expressions=())
+        try:
+            return self._run(order, self._rows(order, needs), records)
+        except Exception:
+            if not needs.expressions or label.group in self._cancelled:
+                raise
+        # An expression may have failed in Spark, which names no record. Workers can compute it,
+        # too, and say where it fails; slices that were committed meanwhile are found done.
+        needs = dataclasses.replace(needs, expressions=())
+        return self._run(order, self._rows(order, needs), records)
+
+    def _run(self, order: BatchOrder, frame: DataFrame, records: int) -> list[Outcome]:
         # All inputs of a task must meet in one worker; with one topic there is one input a task.
         one_task, one_topic = len(order.slices) == 1, len(order.topics) <= 1
         if one_task and one_topic:
@@ -86,14 +102,21 @@ class Jobs:
 
     def cancel(self, group: str) -> None:
         """Stop the jobs of a group where they are; nothing uncommitted becomes visible."""
+        self._cancelled.add(group)
         self._spark.sparkContext.cancelJobGroup(group)
 
     def _rows(self, order: BatchOrder, needs: ColumnNeeds) -> DataFrame:
         """The records of all ranges, and a row for each task that has none."""
-        if not order.ticks:
-            return self._read(order, needs)
-        ticks = self._ticks(order, needs)
-        return self._read(order, needs).union(ticks) if order.topics else ticks
+        frame = self._read(order, needs) if order.topics or not order.ticks else None
+        if order.ticks:
+            ticks = self._ticks(order, needs)
+            frame = ticks if frame is None else frame.union(ticks)
+        assert frame is not None
+        # Outside of this mode Spark does not raise where workers would.
+        strict = self._spark.conf.get("spark.sql.ansi.enabled") == "true"
+        if needs.source is None or not needs.expressions or not strict:
+            return frame
+        return with_expressions(frame, needs.source, needs.expressions)
 
     def _ticks(self, order: BatchOrder, needs: ColumnNeeds) -> DataFrame:
         """Rows in the shape of records, with an offset that none has."""

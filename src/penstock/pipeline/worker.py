@@ -27,8 +27,16 @@ from penstock.instance import protocol
 from penstock.instance.client import Client, ClientCache
 from penstock.instance.protocol import CommitHeader, Positions, Question, ReadHeader, Reply
 from penstock.observability.crash_points import crash_point
+from penstock.pipeline.expressions import COMPUTED
 from penstock.pipeline.orders import Address, BatchOrder, Outcome, SliceOrder
-from penstock.processors import Entry, Records, SliceResult, start_slice
+from penstock.processors import (
+    Entry,
+    Records,
+    SliceResult,
+    changelog_headers,
+    leading_expressions,
+    start_slice,
+)
 from penstock.topology import SubTopology
 from penstock.topology.graph import full_topic
 
@@ -64,6 +72,12 @@ def _topics_on_kafkas_clock(pickled: bytes, application_id: str) -> frozenset[st
         if source.timestamp is None and source.time_rule != "wall_clock"
         for topic in source.topics
     )
+
+
+@lru_cache(maxsize=16)
+def _computed_steps(pickled: bytes) -> tuple[tuple[str, int], ...]:
+    """The steps of the expressions that Spark may have computed, in the order of their columns."""
+    return tuple((each.step, each.result) for each in leading_expressions(_sub_topology(pickled)))
 
 
 def run_batch(order: BatchOrder, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -125,6 +139,7 @@ class _SliceWork:
         self._bytes = 0
         self._times: Positions = {}
         self._ended: Outcome | None = None
+        self._steps = _computed_steps(order.sub_topology)
         # A user's processor runs its `init` here, and may raise.
         self._guarded(self._start)
 
@@ -147,7 +162,7 @@ class _SliceWork:
         self._bytes += rows.nbytes
         if len(self._order.topics) == 1:
             self._note_time(topic, rows)
-            self._guarded(lambda: self._run.process(_as_records(topic, rows)))
+            self._guarded(lambda: self._run.process(_as_records(topic, rows, self._steps)))
         else:
             # Nothing can be processed before each input's first record is known.
             partition = rows.column("partition")[0].as_py()
@@ -168,7 +183,7 @@ class _SliceWork:
     def _process_to_end(self) -> SliceResult:
         for (topic, _), batches in sorted(self._waiting.items()):
             for rows in in_order(batches):
-                self._run.process(_as_records(topic, rows))
+                self._run.process(_as_records(topic, rows, self._steps))
         return self._run.finish(more=self._slice.more)
 
     def get_many(self, store: str, keys: pa.Array) -> pa.Array:
@@ -239,7 +254,8 @@ class _SliceWork:
             metadata=dict(result.metadata),
             times=self._times,
         )
-        reply = self._client().commit(header, commit_rows(result))
+        headers = changelog_headers(_sub_topology(self._order.sub_topology), result.changes)
+        reply = self._client().commit(header, commit_rows(result, headers))
         if reply.status not in ("ok", "done"):
             raise _StoppedError(reply)
         records = self._records - self._left(result.ends)
@@ -310,7 +326,8 @@ class _SliceWork:
         )
 
 
-def _as_records(topic: str, rows: pa.RecordBatch) -> Records:
+def _as_records(topic: str, rows: pa.RecordBatch, steps: Sequence[tuple[str, int]] = ()) -> Records:
+    """The records of these rows; columns that Spark computed are those of `steps`, in order."""
     columns = {name: rows.column(name) for name in rows.schema.names}
     headers = columns.get("headers")
     if headers is not None and headers.null_count == len(headers):
@@ -323,6 +340,11 @@ def _as_records(topic: str, rows: pa.RecordBatch) -> Records:
         keys=columns["key"],
         values=columns["value"],
         headers=headers,
+        computed={
+            step: columns[f"{COMPUTED}{number}"]
+            for number, step in enumerate(steps)
+            if f"{COMPUTED}{number}" in columns
+        },
     )
 
 
@@ -374,7 +396,7 @@ def stopped_at(end: Positions, ends: Mapping[tuple[str, int], int]) -> Positions
     return result
 
 
-def commit_rows(result: SliceResult) -> Iterator[pa.RecordBatch]:
+def commit_rows(result: SliceResult, change_headers: pa.ListArray) -> Iterator[pa.RecordBatch]:
     """A slice's changes, then its outputs, in the form that an instance takes."""
     for kind, rows, target in (
         (protocol.CHANGE, result.changes, "store"),
@@ -394,7 +416,7 @@ def commit_rows(result: SliceResult) -> Iterator[pa.RecordBatch]:
                 columns["key"],
                 columns["value"],
                 columns["timestamp"],
-                columns.get("headers", pa.nulls(count, protocol.HEADERS)),
+                columns.get("headers", change_headers),
             ],
             schema=protocol.ROWS,
         )

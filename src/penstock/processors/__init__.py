@@ -6,8 +6,10 @@ for topics. The result is that of Kafka Streams' depth-first, record-by-record p
 it. `start_slice` chooses.
 """
 
-from penstock.processors.choice import Run, runs_in_columns, start_slice
+from penstock.processors.changelog_headers import changelog_headers
+from penstock.processors.choice import Run, handles_errors, runs_in_columns, start_slice
 from penstock.processors.depth_first import RecordRun, closed_keys
+from penstock.processors.leading import Leading, leading_expressions
 from penstock.processors.needs import ColumnNeeds, needed_columns
 from penstock.processors.partitioner import partitions_of
 from penstock.processors.records import (
@@ -29,6 +31,7 @@ __all__ = [
     "WALL_CLOCK_DUE",
     "ColumnNeeds",
     "Entry",
+    "Leading",
     "Limits",
     "RecordRun",
     "Records",
@@ -37,7 +40,10 @@ __all__ = [
     "SliceResult",
     "SliceRun",
     "StateReader",
+    "changelog_headers",
     "closed_keys",
+    "handles_errors",
+    "leading_expressions",
     "needed_columns",
     "partitions_of",
     "runs_in_columns",

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 import operator
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from itertools import repeat
 from typing import Any
 
@@ -14,14 +15,16 @@ import pyarrow as pa
 
 from penstock.processors.records import Int64s
 from penstock.serdes import Serde
+from penstock.serdes.columns import bytes_of_column, column_form, column_of_bytes
 
 Bools = npt.NDArray[np.bool_]
 
 
 class Column:
-    """Keys or values: bytes, Python values, or both, each made when first asked for."""
+    """Keys or values: bytes, Python values, an Arrow array of values, or several of these; each is
+    made when first asked for."""
 
-    __slots__ = ("_binary", "_objects", "_serde", "_shown")
+    __slots__ = ("_arrow", "_binary", "_objects", "_serde", "_shown")
 
     def __init__(
         self,
@@ -29,10 +32,12 @@ class Column:
         binary: pa.BinaryArray | None = None,
         serde: Serde[Any] | None = None,
         objects: list[Any] | None = None,
+        arrow: pa.Array | None = None,
     ) -> None:
         self._binary = binary
         self._serde = serde
         self._objects = objects
+        self._arrow = arrow
         # Values that a user's function has seen may have been changed in place.
         self._shown = False
 
@@ -41,23 +46,50 @@ class Column:
         self._shown = True
         return self._values()
 
+    def check(self) -> None:
+        """Raise `ValueError` unless every row of the column is a value."""
+        self._values()
+
+    def arrow(self, serde: Serde[Any]) -> pa.Array | list[Any]:
+        """The values of this serde as an Arrow array; as a list where Arrow has nothing for them.
+
+        Raises `TypeError`, `ValueError` or `OverflowError` for values that are not of the serde.
+        """
+        form = column_form(serde)
+        if form is None:
+            return list(self.objects())
+        untouched = serde.immutable or not self._shown
+        if untouched and self._arrow is not None and self._arrow.type == form.type:
+            return self._arrow
+        made = None
+        if untouched and self._binary is not None and self._serde == serde:
+            made = column_of_bytes(serde, self._binary)
+        if made is None:
+            made = form.column(self._values())
+        self._arrow = made
+        return made
+
     def binary(self, serde: Serde[Any]) -> pa.BinaryArray:
         """The bytes by this serde; bytes that came by the same serde are passed on untouched."""
-        if self._binary is not None and self._serde == serde:
-            if serde.immutable or not self._shown:
-                return self._binary
-            return serde.serialize_column(self._values())
-        column = serde.serialize_column(self._values())
+        same, untouched = self._serde == serde, serde.immutable or not self._shown
+        if same and untouched and self._binary is not None:
+            return self._binary
+        made = None
+        if same and untouched and self._arrow is not None:
+            made = bytes_of_column(serde, self._arrow)
+        if made is None:
+            made = serde.serialize_column(self._values())
         if self._binary is None:
-            self._binary, self._serde = column, serde
-        return column
+            self._binary, self._serde = made, serde
+        return made
 
     def present(self) -> Bools | None:
         """Which rows are not null; `None` if all are."""
-        if self._binary is not None:
-            if not self._binary.null_count:
+        column = self._binary if self._binary is not None else self._arrow
+        if column is not None:
+            if not column.null_count:
                 return None
-            valid: Bools = self._binary.is_valid().to_numpy(zero_copy_only=False)
+            valid: Bools = column.is_valid().to_numpy(zero_copy_only=False)
             return valid
         objects = self._values()
         # Not `None in objects`: that would call a value's own `__eq__`.
@@ -67,18 +99,29 @@ class Column:
 
     def take(self, rows: Int64s) -> Column:
         """The column of these rows."""
-        binary = None if self._binary is None else self._binary.take(pa.array(rows))
+        indices = pa.array(rows)
         objects = self._objects
         if objects is not None:
             objects = [objects[row] for row in rows.tolist()]
-        taken = Column(binary=binary, serde=self._serde, objects=objects)
+        taken = Column(
+            binary=None if self._binary is None else self._binary.take(indices),
+            serde=self._serde,
+            objects=objects,
+            arrow=None if self._arrow is None else self._arrow.take(indices),
+        )
         taken._shown = self._shown
         return taken
 
     def _values(self) -> list[Any]:
         if self._objects is None:
             assert self._serde is not None
-            self._objects = self._serde.deserialize_column(self._binary)
+            # Of bytes made from an array, as of those from Kafka, the array is the shorter way.
+            arrow = self._arrow
+            form = None if arrow is None else column_form(self._serde)
+            if arrow is not None and form is not None and arrow.type == form.type:
+                self._objects = form.values(arrow)
+            else:
+                self._objects = self._serde.deserialize_column(self._binary)
         return self._objects
 
 
@@ -101,6 +144,8 @@ class Batch:
     order: tuple[Int64s, ...]
     old: Column | None = None
     """In a table's changes, where a step needs it: the value before."""
+    computed: Mapping[tuple[str, int], pa.Array] = field(default_factory=dict)
+    """By step and number of the result: what Spark computed of the rows already."""
 
     def __len__(self) -> int:
         return len(self.offsets)
@@ -120,6 +165,7 @@ class Batch:
             headers=None if self.headers is None else self.headers.take(pa.array(rows)),
             order=tuple(each[rows] for each in self.order),
             old=None if self.old is None else self.old.take(rows),
+            computed={name: each.take(pa.array(rows)) for name, each in self.computed.items()},
         )
 
     def keep(self, mask: Bools) -> Batch:

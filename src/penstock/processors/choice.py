@@ -80,7 +80,7 @@ def start_slice(
 ) -> Run:
     """A run of one slice; `metadata` is what the task's last slice left."""
     kind: type[SliceRun | RecordRun] = RecordRun
-    if not _handles_errors(limits) and runs_in_columns(sub_topology):
+    if not handles_errors(limits) and runs_in_columns(sub_topology):
         kind = SliceRun if joined_table(sub_topology) is None else TableJoinRun
     return kind(
         sub_topology,
@@ -93,7 +93,7 @@ def start_slice(
     )
 
 
-def _handles_errors(limits: Limits) -> bool:
+def handles_errors(limits: Limits) -> bool:
     """Whether some records may fail and the others go on: then each goes its way alone."""
     handlers = (limits.on_processing_error, limits.on_production_error)
     return handlers != ("fail", "fail") or limits.dead_letter_topic is not None

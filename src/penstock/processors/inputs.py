@@ -31,6 +31,10 @@ def joined(chunks: list[Records]) -> Records:
         keys=pa.concat_arrays([each.keys for each in chunks]),
         values=pa.concat_arrays([each.values for each in chunks]),
         headers=headers,
+        computed={
+            name: pa.concat_arrays([each.computed[name] for each in chunks])
+            for name in chunks[0].computed
+        },
     )
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from penstock.processors.leading import Leading, leading_expressions
 from penstock.serdes import BytesSerde
 from penstock.topology import (
     AggregateNode,
@@ -17,17 +18,25 @@ from penstock.topology import (
 
 @dataclass(frozen=True)
 class ColumnNeeds:
-    """`value` false: only whether the value is null matters. `headers` false: never looked at."""
+    """`value` false: only whether the value is null matters. `headers` false: never looked at.
+
+    `expressions` are those that Spark can compute of the columns of `source`.
+    """
 
     value: bool
     headers: bool
+    source: SourceNode | None = None
+    expressions: tuple[Leading, ...] = ()
 
 
 def needed_columns(sub_topology: SubTopology) -> ColumnNeeds:
     """The columns that the steps of a sub-topology use."""
+    expressions = leading_expressions(sub_topology)
     return ColumnNeeds(
         value=any(_needs_value(source, sub_topology) for source in sub_topology.sources),
         headers=bool(sub_topology.sinks),
+        source=sub_topology.sources[0] if expressions else None,
+        expressions=expressions,
     )
 
 

@@ -75,6 +75,7 @@ class Records:
     """Rows of one task in processing order: a slice, or an Arrow chunk of it.
 
     `topic` is the name in Kafka. `headers` is of `HEADERS_TYPE`, or `None` when no record has any.
+    `computed` has, by step and number of the result, what Spark computed of the records already.
     """
 
     topic: str
@@ -84,6 +85,7 @@ class Records:
     keys: pa.BinaryArray
     values: pa.BinaryArray
     headers: pa.ListArray | None = None
+    computed: Mapping[tuple[str, int], pa.Array] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, kw_only=True)

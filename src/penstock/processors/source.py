@@ -44,6 +44,7 @@ def read_source(
         values=values,
         headers=records.headers,
         order=(np.arange(first, first + len(records.offsets), dtype=np.int64),),
+        computed=records.computed,
     )
     if bad_keys or bad_values:
         if on_bad_record == "fail":

@@ -9,10 +9,12 @@ from typing import Any
 import numpy as np
 
 from penstock.errors import UserFunctionError
-from penstock.processors.batch import Batch, Column
+from penstock.processors.batch import Batch, Bools, Column
 from penstock.processors.calls import call_each, coordinates
+from penstock.processors.column_calls import mapped, truths
 from penstock.topology import (
     BranchNode,
+    ColumnFunction,
     DropNullKeyNode,
     FilterNode,
     FlatMapNode,
@@ -43,10 +45,9 @@ def transform(node: Node, batch: Batch, dropped: Counter[str], *, rank: int) -> 
             _call_pairs(node.name, node.action, batch)
             return batch
         case MapValuesNode():
-            values = call_each(node.name, batch, node.mapper, batch.values.objects())
-            return batch.replace(values=Column(objects=values))
+            return _map_values(node, batch)
         case SelectKeyNode():
-            return batch.replace(keys=Column(objects=_call_pairs(node.name, node.selector, batch)))
+            return _select_key(node, batch)
         case MapNode():
             return _map(node, batch)
         case FlatMapValuesNode():
@@ -61,9 +62,15 @@ def transform(node: Node, batch: Batch, dropped: Counter[str], *, rank: int) -> 
 
 
 def _filter(node: FilterNode, batch: Batch) -> Batch:
-    answers = _call_pairs(node.name, node.predicate, batch)
-    mask = np.fromiter(map(bool, answers), np.bool_, len(answers))
+    mask = _wanted(node.name, node.predicate, batch)
     return batch.keep(~mask if node.negate else mask)
+
+
+def _wanted(step: str, predicate: Callable[[Any, Any], bool], batch: Batch) -> Bools:
+    if isinstance(predicate, ColumnFunction):
+        return truths(step, batch, predicate)
+    answers = _call_pairs(step, predicate, batch)
+    return np.fromiter(map(bool, answers), np.bool_, len(answers))
 
 
 def _drop_null_keys(batch: Batch, dropped: Counter[str]) -> Batch:
@@ -74,7 +81,25 @@ def _drop_null_keys(batch: Batch, dropped: Counter[str]) -> Batch:
     return batch.keep(present)
 
 
+def _map_values(node: MapValuesNode, batch: Batch) -> Batch:
+    if isinstance(node.mapper, ColumnFunction):
+        [values] = mapped(node.name, batch, node.mapper)
+        return batch.replace(values=values)
+    made = call_each(node.name, batch, node.mapper, batch.values.objects())
+    return batch.replace(values=Column(objects=made))
+
+
+def _select_key(node: SelectKeyNode, batch: Batch) -> Batch:
+    if isinstance(node.selector, ColumnFunction):
+        [keys] = mapped(node.name, batch, node.selector)
+        return batch.replace(keys=keys)
+    return batch.replace(keys=Column(objects=_call_pairs(node.name, node.selector, batch)))
+
+
 def _map(node: MapNode, batch: Batch) -> Batch:
+    if isinstance(node.mapper, ColumnFunction):
+        keys, values = mapped(node.name, batch, node.mapper)
+        return batch.replace(keys=keys, values=values)
     return _with_pairs(node, batch, _call_pairs(node.name, node.mapper, batch))
 
 
@@ -98,8 +123,9 @@ def split(branches: Iterable[BranchNode], batch: Batch) -> Iterator[tuple[Branch
         if branch.predicate is None:
             yield branch, batch
             return
-        answers = _call_pairs(branch.name, branch.predicate, batch)
-        mask = np.fromiter(map(bool, answers), np.bool_, len(answers))
+        if not len(batch):
+            return
+        mask = _wanted(branch.name, branch.predicate, batch)
         yield branch, batch.keep(mask)
         batch = batch.keep(~mask)
 

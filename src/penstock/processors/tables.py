@@ -6,13 +6,15 @@ it never let through needs no deletion.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
 
 from penstock.processors.batch import Batch, Column
 from penstock.processors.calls import call_each
-from penstock.topology import TableFilterNode, TableMapValuesNode
+from penstock.processors.column_calls import mapped, truths
+from penstock.topology import ColumnFunction, TableFilterNode, TableMapValuesNode
 
 TableNode = TableFilterNode | TableMapValuesNode
 
@@ -34,16 +36,29 @@ def _changed(node: TableNode, batch: Batch, column: Column) -> Column:
     """The column behind the step; its function never sees a deletion."""
     present = column.present()
     rows = np.arange(len(batch)) if present is None else np.flatnonzero(present)
-    known, values = batch.take(rows), column.take(rows).objects()
-    if isinstance(node, TableMapValuesNode):
-        answers = call_each(node.name, known, node.mapper, values)
-    else:
-        wanted = call_each(node.name, known, node.predicate, known.keys.objects(), values)
-        answers = [
-            value if bool(want) != node.negate else None
-            for want, value in zip(wanted, values, strict=True)
-        ]
+    known = batch.take(rows).replace(values=column.take(rows))
+    answers = _mapped(node, known) if isinstance(node, TableMapValuesNode) else _kept(node, known)
     result: list[Any] = [None] * len(batch)
     for row, answer in zip(rows.tolist(), answers, strict=True):
         result[row] = answer
     return Column(objects=result)
+
+
+def _mapped(node: TableMapValuesNode, known: Batch) -> list[Any]:
+    if not isinstance(node.mapper, ColumnFunction):
+        return call_each(node.name, known, node.mapper, known.values.objects())
+    [column] = mapped(node.name, known, node.mapper) if len(known) else [Column(objects=[])]
+    return column.objects()
+
+
+def _kept(node: TableFilterNode, known: Batch) -> list[Any]:
+    values, predicate = known.values.objects(), node.predicate
+    wanted: Iterable[bool]
+    if not isinstance(predicate, ColumnFunction):
+        wanted = call_each(node.name, known, predicate, known.keys.objects(), values)
+    else:
+        wanted = truths(node.name, known, predicate).tolist() if len(known) else ()
+    return [
+        value if bool(want) != node.negate else None
+        for want, value in zip(wanted, values, strict=True)
+    ]

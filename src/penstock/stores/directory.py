@@ -21,9 +21,10 @@ import os
 import re
 import shutil
 import socket
+import threading
 import time
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from datetime import timedelta
 from pathlib import Path
 from types import TracebackType
@@ -43,14 +44,16 @@ from penstock.stores.checkpoint_file import (
     write_atomically,
     write_checkpoint,
 )
-from penstock.stores.failures import directory_error
+from penstock.stores.failures import directory_error, no_locks
 from penstock.topology.naming import check_name
 
 LOCK_FILE = ".lock"
 METADATA_FILE = "process-metadata"
 CHECKPOINT_FILE = ".checkpoint"
 GLOBAL_DIRECTORY = "global"
+_NO_LOCKS = (errno.ENOLCK, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EINVAL)
 _TASK = re.compile(r"[0-9]{1,9}_[0-9]{1,9}")
+_REMOVED = ".removed-"
 _LOCK_RETRY_SECONDS = 0.1
 
 
@@ -101,6 +104,22 @@ class FileLock:
     def held(self) -> bool:
         """Whether this object still holds the lock."""
         return self._descriptor is not None
+
+    def check_excludes(self) -> None:
+        """Make sure that a second lock is refused: some file systems grant any number of them.
+
+        Raises `StateDirectoryError`.
+        """
+        try:
+            second = os.open(self.path, os.O_RDWR | os.O_NOFOLLOW)
+        except OSError as error:
+            raise directory_error(error, self.path) from error
+        try:
+            granted = _try_lock(second, self.path)
+        finally:
+            os.close(second)
+        if granted:
+            raise no_locks(self.path)
 
     def release(self) -> None:
         """Give the lock back; doing so twice does nothing. The file stays, so that no two files
@@ -163,6 +182,10 @@ class TaskDirectory:
 
     def unlock(self) -> None:
         """Let go of the task. Close its stores first."""
+        if self._lock.held:
+            # From now on it is a copy that nobody uses, whose age counts.
+            with contextlib.suppress(OSError):
+                os.utime(self.path)
         self._lock.release()
 
     def _check_held(self) -> None:
@@ -189,6 +212,8 @@ class StateDirectory:
         self.application_id = application_id
         self.process_id = process_id
         self._lock = lock
+        # Between a task's directory being there and being locked, it must not be set aside.
+        self._moving = threading.Lock()
 
     @classmethod
     def open(
@@ -199,6 +224,7 @@ class StateDirectory:
         path = _make_directory(state_dir, application_id)
         lock = FileLock.acquire(path / LOCK_FILE, wait=wait)
         try:
+            lock.check_excludes()
             process_id = _read_or_make_metadata(path, application_id)
         except BaseException:
             lock.release()
@@ -224,11 +250,52 @@ class StateDirectory:
 
     def _lock_directory(self, name: str, wait: timedelta) -> TaskDirectory:
         path = _inside(self.path, name)
+        with self._moving:
+            try:
+                path.mkdir(mode=0o700, exist_ok=True)
+            except OSError as error:
+                raise directory_error(error, path) from error
+            return TaskDirectory(name, path, FileLock.acquire(path / LOCK_FILE, wait=wait))
+
+    def remove_unused(
+        self, unused_for: timedelta, *, now: float, keep: Collection[str] = ()
+    ) -> list[str]:
+        """Delete the tasks that nobody has held for so long; the names of those that went.
+
+        As Kafka Streams' cleaner does. `now` is in seconds since the epoch; tasks to `keep` are on
+        their way to being held.
+        """
+        removed: list[str] = []
+        for leftover in self.path.glob(f"{_REMOVED}*"):
+            _remove(leftover)
+        for task in set(self.tasks()) - set(keep):
+            path = _inside(self.path, task)
+            # Out of the way first, and nobody may lock it meanwhile: deleting takes its time.
+            with self._moving:
+                aside = self._set_aside(path, before=now - unused_for.total_seconds())
+            if aside is not None:
+                _remove(aside)
+                removed.append(task)
+        return sorted(removed)
+
+    def _set_aside(self, path: Path, *, before: float) -> Path | None:
+        """Rename a task that was last used before that moment; None if it is used, or was later."""
         try:
-            path.mkdir(mode=0o700, exist_ok=True)
+            # The lock's file is written when the task is taken, the directory when it is let go.
+            times = [each.stat().st_mtime for each in (path, path / LOCK_FILE) if each.exists()]
+            if max(times, default=before) >= before:
+                return None
+            lock = FileLock.acquire(path / LOCK_FILE)
+        except StateLockedError:
+            return None
         except OSError as error:
             raise directory_error(error, path) from error
-        return TaskDirectory(name, path, FileLock.acquire(path / LOCK_FILE, wait=wait))
+        try:
+            return path.rename(path.with_name(f"{_REMOVED}{path.name}"))
+        except OSError as error:
+            raise directory_error(error, path) from error
+        finally:
+            lock.release()
 
     def close(self) -> None:
         """Let go of the directory. Unlock its tasks first."""
@@ -317,6 +384,8 @@ def _try_lock(descriptor: int, path: Path) -> bool:
     except OSError as error:
         if error.errno in (errno.EWOULDBLOCK, errno.EAGAIN):
             return False
+        if error.errno in _NO_LOCKS:
+            raise no_locks(path) from error
         raise directory_error(error, path) from error
     return True
 

@@ -42,6 +42,15 @@ def directory_error(error: OSError, path: Path) -> StateDirectoryError:
     )
 
 
+def no_locks(path: Path) -> StateDirectoryError:
+    """The error of a file system on which two processes could write to one store."""
+    return StateDirectoryError(
+        "The file system of the state directory has no working locks",
+        where={"path": path.parent},
+        hint="Set state_dir to a local disk, or mount the file system with locks",
+    )
+
+
 def store_error(error: Exception, *, store: str, path: Path, opening: bool) -> PenstockError:
     """The typed error of a failed RocksDB operation.
 

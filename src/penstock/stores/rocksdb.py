@@ -20,7 +20,15 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 
 import msgspec
-from rocksdict import Checkpoint, DbClosedError, Rdict, ReadOptions, WriteBatch, WriteOptions
+from rocksdict import (
+    AccessType,
+    Checkpoint,
+    DbClosedError,
+    Rdict,
+    ReadOptions,
+    WriteBatch,
+    WriteOptions,
+)
 
 from penstock.errors import StateLockedError, StoreDamagedError, TaskNotHereError
 from penstock.serdes.decoders import decoder
@@ -51,6 +59,8 @@ _open_paths_lock = threading.Lock()
 class RocksDBStore:
     """A store that survives its process; `RocksDBStore(name, directory)` opens or makes it.
 
+    With `read_only` it must be there, and is left as it is; nobody may write to it meanwhile.
+
     >>> import tempfile
     >>> store = RocksDBStore("counts", Path(tempfile.mkdtemp()) / "counts")
     >>> store.apply([(b"a", b"1")], offset=0)
@@ -61,13 +71,24 @@ class RocksDBStore:
     Raises `StoreDamagedError`, `StateLockedError`, `StatePermissionError` or `StateDiskFullError`.
     """
 
-    def __init__(self, name: str, directory: Path, *, engine: RocksDBEngine | None = None) -> None:
+    def __init__(
+        self,
+        name: str,
+        directory: Path,
+        *,
+        engine: RocksDBEngine | None = None,
+        read_only: bool = False,
+    ) -> None:
         self._name = name
         self._path = directory.resolve()
         self._closed = False
         _claim(self._path, name)
         try:
-            self._db = Rdict(str(self._path), (engine or default_engine()).options(name))
+            options = (engine or default_engine()).options(name)
+            access = AccessType.read_only() if read_only else AccessType.read_write()
+            if read_only:
+                options.create_if_missing(False)
+            self._db = Rdict(str(self._path), options, access_type=access)
         except Exception as error:
             _release(self._path)
             raise store_error(error, store=name, path=self._path, opening=True) from error

@@ -27,7 +27,7 @@ from penstock.stores.layered import PAGE_ENTRIES, LayeredStore, entries_between
 
 _LONG = struct.Struct(">q")
 _LONG_MAX = 2**63 - 1
-_DATA = b"d"
+_DATA, _DATA_END = b"d", b"e"
 _INDEX = b"i"
 _LATEST = b"t"
 _PREFIX_BYTES = len(_DATA) + _LONG.size
@@ -237,6 +237,18 @@ class SegmentedStore(LayeredStore):
 
     def _disk_key(self, key: bytes) -> bytes:
         return _data_prefix(self._time(key) // self._segment_ms) + key
+
+
+def kept_ms(inner: ByteStore, segment_ms: int) -> int:
+    """A retention that covers every segment which is still there, if nobody knows the real one."""
+    first = inner.range(_DATA, _DATA_END, limit=1)
+    [latest] = inner.get_many([_LATEST])
+    if not first or latest is None:
+        return segment_ms
+    segment: int = _LONG.unpack_from(first[0][0], len(_DATA))[0]
+    time: int = _LONG.unpack(latest)[0]
+    # An entry is alive for less than the retention.
+    return time - segment * segment_ms + 1
 
 
 def _data_prefix(segment: int) -> bytes:

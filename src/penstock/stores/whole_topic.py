@@ -12,6 +12,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from penstock.stores.contract import Change, Entry, pages
 from penstock.stores.layered import PAGE_ENTRIES, DataStore, entries_between
 
+LAYOUT = "whole topic"
+"""What the identity of such a store says of how its entries lie."""
 _NEXT = struct.Struct(">q")
 _PARTITION = struct.Struct(">i")
 _POSITION, _POSITION_END = b"p", b"q"

@@ -4,6 +4,8 @@ from penstock.topology.builder import (
     StreamsBuilder,
 )
 from penstock.topology.cogrouped import CogroupedKStream, WindowedCogroupedKStream
+from penstock.topology.column_functions import ColumnFunction
+from penstock.topology.functions import BatchFunction, Expression, batch, expr
 from penstock.topology.graph import (
     SubTopology,
     Topology,
@@ -94,11 +96,14 @@ __all__ = [
     "AggregateNode",
     "AnswerRowNode",
     "AnswerSubscriptionNode",
+    "BatchFunction",
     "BranchNode",
     "BranchedKStream",
     "BufferLimits",
     "CogroupedKStream",
+    "ColumnFunction",
     "DropNullKeyNode",
+    "Expression",
     "FilterNode",
     "FlatMapNode",
     "FlatMapValuesNode",
@@ -154,6 +159,8 @@ __all__ = [
     "WindowAggregateNode",
     "WindowedCogroupedKStream",
     "WindowedKStream",
+    "batch",
+    "expr",
     "hopping",
     "join_window",
     "key_value_store",

@@ -11,6 +11,7 @@ from typing import Any, Literal
 
 from penstock.errors import SerdeMissingError, TopologyError
 from penstock.serdes import Serde
+from penstock.topology.functions import BatchFunction, Expression
 from penstock.topology.graph import SubTopology, Topology
 from penstock.topology.materialization import settled, with_null_keys
 from penstock.topology.naming import check_name, pattern_name, repartition_base
@@ -322,8 +323,15 @@ def _reading(source: SourceNode) -> tuple[object, ...]:
 
 
 def _check_functions(node: Node) -> None:
-    """Refuse a function that would only return a coroutine, which nobody awaits."""
+    """Refuse what nobody would call: functions that return a coroutine, and those of columns where
+    the step knows functions of one record only."""
     for field in dataclasses.fields(node):
+        if isinstance(getattr(node, field.name), BatchFunction | Expression):
+            raise TopologyError(
+                f"The {field.name} of step {node.name} must be a function of one record",
+                hint="ps.batch and ps.expr go into filter, filter_not, map_values, map, "
+                "select_key, group_by and branch; on tables into the first three and group_by",
+            )
         if inspect.iscoroutinefunction(getattr(node, field.name)):
             raise TopologyError(
                 f"The {field.name} of step {node.name} is an async function, which nobody awaits",

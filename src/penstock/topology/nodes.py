@@ -117,7 +117,7 @@ class FlatMapValuesNode(Node):
 class MapValuesNode(Node):
     """Replaces the value by `mapper(value)`."""
 
-    mapper: Callable[[Any], Any]
+    mapper: Callable[..., Any]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -201,7 +201,7 @@ class TableMapValuesNode(MaterializableNode):
     """Replaces a table's value by `mapper(value)`; a deletion stays one."""
 
     parent: str = ""
-    mapper: Callable[[Any], Any]
+    mapper: Callable[..., Any]
 
 
 @dataclass(frozen=True, kw_only=True)

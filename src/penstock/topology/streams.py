@@ -10,9 +10,11 @@ from typing import Any, Generic, TypeVar
 
 from penstock.errors import TopologyError
 from penstock.serdes import Serde, serde_of
+from penstock.topology.binding import bound_mapper, bound_pairs, bound_predicate
 from penstock.topology.changelogs import Logging, RecoverFrom, changelog_config, is_logged
 from penstock.topology.draft import Draft, needed
 from penstock.topology.flow import Flow, chosen_serde, item_type, pair_types, returned_type
+from penstock.topology.functions import BatchFunction, Columnar, Expression
 from penstock.topology.grouped import KGroupedStream
 from penstock.topology.joins import (
     INNER,
@@ -67,18 +69,16 @@ class KStream(Generic[K, V]):
         self.flow = flow
 
     def filter(
-        self, predicate: Callable[[K, V], bool], *, name: str | None = None
+        self, predicate: Callable[[K, V], bool] | Columnar, *, name: str | None = None
     ) -> KStream[K, V]:
         """Keep the records for which `predicate(key, value)` is true."""
-        step = self._name(name, "KSTREAM-FILTER-")
-        return KStream(self.flow.then(FilterNode(name=step, predicate=predicate)))
+        return KStream(self._filter(predicate, name, negate=False))
 
     def filter_not(
-        self, predicate: Callable[[K, V], bool], *, name: str | None = None
+        self, predicate: Callable[[K, V], bool] | Columnar, *, name: str | None = None
     ) -> KStream[K, V]:
         """Keep the records for which `predicate(key, value)` is false."""
-        step = self._name(name, "KSTREAM-FILTER-")
-        return KStream(self.flow.then(FilterNode(name=step, predicate=predicate, negate=True)))
+        return KStream(self._filter(predicate, name, negate=True))
 
     def peek(self, action: Callable[[K, V], object], *, name: str | None = None) -> KStream[K, V]:
         """Call `action(key, value)` for each record and pass it on unchanged."""
@@ -142,19 +142,21 @@ class KStream(Generic[K, V]):
 
     def map_values(
         self,
-        mapper: Callable[[V], V2],
+        mapper: Callable[[V], V2] | Columnar,
         *,
         value: type[V2] | Serde[V2] | None = None,
         name: str | None = None,
     ) -> KStream[K, V2]:
         """Replace each value by `mapper(value)`; keys, and so partitions, stay."""
         step = self._name(name, "KSTREAM-MAPVALUES-")
-        serde = chosen_serde(value, returned_type(mapper), f"map_values (step {step})", "value")
-        return KStream(self.flow.then(MapValuesNode(name=step, mapper=mapper), value=serde))
+        bound, serde = bound_mapper(
+            self.flow, step, mapper, value, operator="map_values", result="value"
+        )
+        return KStream(self.flow.then(MapValuesNode(name=step, mapper=bound), value=serde))
 
     def map(
         self,
-        mapper: Callable[[K, V], tuple[K2, V2]],
+        mapper: Callable[[K, V], tuple[K2, V2]] | BatchFunction | tuple[Expression, Expression],
         *,
         key: type[K2] | Serde[K2] | None = None,
         value: type[V2] | Serde[V2] | None = None,
@@ -165,19 +167,13 @@ class KStream(Generic[K, V]):
         The next grouping goes through a repartition topic; `map_values` does not need one.
         """
         step = self._name(name, "KSTREAM-MAP-")
-        key_kind, value_kind = pair_types(returned_type(mapper))
-        return KStream(
-            self.flow.then(
-                MapNode(name=step, mapper=mapper),
-                key=chosen_serde(key, key_kind, f"map (step {step})", "key"),
-                value=chosen_serde(value, value_kind, f"map (step {step})", "value"),
-                rekeyed=True,
-            )
-        )
+        bound, keys, values = bound_pairs(self.flow, step, mapper, (key, value), operator="map")
+        node = MapNode(name=step, mapper=bound)
+        return KStream(self.flow.then(node, key=keys, value=values, rekeyed=True))
 
     def select_key(
         self,
-        selector: Callable[[K, V], K2],
+        selector: Callable[[K, V], K2] | Columnar,
         *,
         key: type[K2] | Serde[K2] | None = None,
         name: str | None = None,
@@ -191,7 +187,7 @@ class KStream(Generic[K, V]):
 
     def group_by(
         self,
-        selector: Callable[[K, V], K2],
+        selector: Callable[[K, V], K2] | Columnar,
         *,
         key: type[K2] | Serde[K2] | None = None,
         name: str | None = None,
@@ -416,12 +412,23 @@ class KStream(Generic[K, V]):
         )
 
     def _select_key(
-        self, selector: Callable[[K, V], K2], key: Any, name: str | None, operator: str
+        self,
+        selector: Callable[[K, V], K2] | Columnar,
+        key: Any,
+        name: str | None,
+        operator: str,
     ) -> Flow:
         step = self._name(name, "KSTREAM-KEY-SELECT-")
-        serde = chosen_serde(key, returned_type(selector), f"{operator} (step {step})", "key")
-        node = SelectKeyNode(name=step, selector=selector)
+        bound, serde = bound_mapper(self.flow, step, selector, key, operator=operator, result="key")
+        node = SelectKeyNode(name=step, selector=bound)
         return self.flow.then(node, key=serde, rekeyed=True)
+
+    def _filter(
+        self, predicate: Callable[[K, V], bool] | Columnar, name: str | None, *, negate: bool
+    ) -> Flow:
+        step = self._name(name, "KSTREAM-FILTER-")
+        bound = bound_predicate(self.flow, step, predicate)
+        return self.flow.then(FilterNode(name=step, predicate=bound, negate=negate))
 
     def _processor_name(self, name: str | None, prefix: str) -> str:
         # Unlike other steps, a processor with a name uses up no number in Kafka Streams.
@@ -447,7 +454,7 @@ class BranchedKStream(Generic[K, V]):
         self._branches: dict[str, KStream[K, V]] = {}
 
     def branch(
-        self, predicate: Callable[[K, V], bool], *, name: str | None = None
+        self, predicate: Callable[[K, V], bool] | Columnar, *, name: str | None = None
     ) -> BranchedKStream[K, V]:
         """Add a branch for the records that no earlier one took and `predicate` wants.
 
@@ -465,10 +472,11 @@ class BranchedKStream(Generic[K, V]):
         """All branches by name; records that no predicate wants go nowhere."""
         return self._branches
 
-    def _add(self, predicate: Callable[[K, V], bool] | None, suffix: str) -> None:
+    def _add(self, predicate: Callable[[K, V], bool] | Columnar | None, suffix: str) -> None:
         self.flow.draft.number("")  # Kafka Streams numbers a branch and does not show it.
         step = check_name(f"{self.flow.step}{suffix}", "branch")
-        self._branches[step] = KStream(self.flow.then(BranchNode(name=step, predicate=predicate)))
+        bound = None if predicate is None else bound_predicate(self.flow, step, predicate)
+        self._branches[step] = KStream(self.flow.then(BranchNode(name=step, predicate=bound)))
 
 
 @dataclass(frozen=True)

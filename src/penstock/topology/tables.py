@@ -9,10 +9,12 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from penstock.errors import TopologyError
 from penstock.serdes import Serde, serde_of
+from penstock.topology.binding import bound_mapper, bound_pairs, bound_predicate
 from penstock.topology.changelogs import Logging
 from penstock.topology.draft import Draft, needed
-from penstock.topology.flow import Flow, chosen_serde, pair_types, returned_type
+from penstock.topology.flow import Flow, chosen_serde, returned_type
 from penstock.topology.foreign_keys import ForeignKeyJoin, join_foreign_key
+from penstock.topology.functions import BatchFunction, Columnar, Expression
 from penstock.topology.grouped import KGroupedTable
 from penstock.topology.joins import INNER, LEFT, OUTER, JoinKind, join_tables
 from penstock.topology.naming import check_name
@@ -50,7 +52,7 @@ class KTable(Generic[K, V]):
 
     def filter(
         self,
-        predicate: Callable[[K, V], bool],
+        predicate: Callable[[K, V], bool] | Columnar,
         store: str | None = None,
         *,
         name: str | None = None,
@@ -65,7 +67,7 @@ class KTable(Generic[K, V]):
 
     def filter_not(
         self,
-        predicate: Callable[[K, V], bool],
+        predicate: Callable[[K, V], bool] | Columnar,
         store: str | None = None,
         *,
         name: str | None = None,
@@ -75,7 +77,7 @@ class KTable(Generic[K, V]):
 
     def map_values(
         self,
-        mapper: Callable[[V], V2],
+        mapper: Callable[[V], V2] | Columnar,
         store: str | None = None,
         *,
         value: type[V2] | Serde[V2] | None = None,
@@ -83,8 +85,16 @@ class KTable(Generic[K, V]):
     ) -> KTable[K, V2]:
         """Replace each value by `mapper(value)`; a deletion stays one, and is not shown to it."""
         step = self.flow.draft.step_name(name, "KTABLE-MAPVALUES-")
-        serde = chosen_serde(value, returned_type(mapper), f"map_values (step {step})", "value")
-        node = TableMapValuesNode(name=step, parent=self.flow.step, mapper=mapper, store=store)
+        bound, serde = bound_mapper(
+            self.flow,
+            step,
+            mapper,
+            value,
+            operator="map_values",
+            result="value",
+            on_table=True,
+        )
+        node = TableMapValuesNode(name=step, parent=self.flow.step, mapper=bound, store=store)
         return KTable(self._materialized(self.flow.then(node, value=serde), store))
 
     def transform_values(
@@ -112,7 +122,7 @@ class KTable(Generic[K, V]):
 
     def group_by(
         self,
-        mapper: Callable[[K, V], tuple[K2, V2]],
+        mapper: Callable[[K, V], tuple[K2, V2]] | BatchFunction | tuple[Expression, Expression],
         *,
         key: type[K2] | Serde[K2] | None = None,
         value: type[V2] | Serde[V2] | None = None,
@@ -123,13 +133,11 @@ class KTable(Generic[K, V]):
         A row that changes leaves its old group and enters its new one.
         """
         step = self.flow.draft.step_name(name, "KTABLE-SELECT-")
-        key_kind, value_kind = pair_types(returned_type(mapper))
-        flow = self.flow.then(
-            TableSelectNode(name=step, mapper=mapper),
-            key=chosen_serde(key, key_kind, f"group_by (step {step})", "key"),
-            value=chosen_serde(value, value_kind, f"group_by (step {step})", "value"),
-            rekeyed=True,
+        bound, keys, values = bound_pairs(
+            self.flow, step, mapper, (key, value), operator="group_by", on_table=True
         )
+        node = TableSelectNode(name=step, mapper=bound)
+        flow = self.flow.then(node, key=keys, value=values, rekeyed=True)
         return KGroupedTable(flow, None if name is None else check_name(name, "grouping"))
 
     def join(
@@ -244,15 +252,16 @@ class KTable(Generic[K, V]):
 
     def _filter(
         self,
-        predicate: Callable[[K, V], bool],
+        predicate: Callable[[K, V], bool] | Columnar,
         store: str | None,
         name: str | None,
         *,
         negate: bool,
     ) -> KTable[K, V]:
         step = self.flow.draft.step_name(name, "KTABLE-FILTER-")
+        bound = bound_predicate(self.flow, step, predicate, on_table=True)
         node = TableFilterNode(
-            name=step, parent=self.flow.step, predicate=predicate, negate=negate, store=store
+            name=step, parent=self.flow.step, predicate=bound, negate=negate, store=store
         )
         return KTable(self._materialized(self.flow.then(node), store))
 

@@ -49,6 +49,7 @@ from penstock.processors.depth_first.steps import (
     Filter,
     FlatMapValues,
     Map,
+    MapColumns,
     MapValues,
     Pass,
     Peek,
@@ -86,6 +87,7 @@ from penstock.topology import (
     AnswerRowNode,
     AnswerSubscriptionNode,
     BranchNode,
+    ColumnFunction,
     DropNullKeyNode,
     FilterNode,
     FlatMapNode,
@@ -175,6 +177,7 @@ class Builder:
         cached = sum(store.caching for store in sub_topology.stores)
         self._cache_bytes = limits.cache_max_bytes // max(cached, 1)
         self._join_times: dict[str, JoinTimes] = {}
+        self._unmatched: dict[str, Unmatched] = {}
         self._tables: dict[str, TableStore] = {}
         self._window_stores: dict[str, WindowStore] = {}
         self.steps: dict[str, Step] = {}
@@ -244,8 +247,7 @@ class Builder:
             case FlatMapValuesNode():
                 return FlatMapValues(name, shared, node.mapper)
             case MapNode():
-                mapper = node.mapper
-                return Map(name, shared, lambda key, value: [mapper(key, value)])
+                return self._map(node)
             case FlatMapNode():
                 return Map(name, shared, node.mapper)
             case SelectKeyNode():
@@ -257,6 +259,12 @@ class Builder:
             case ToStreamNode():
                 return ToStream(name, shared)
         return None
+
+    def _map(self, node: MapNode) -> Step:
+        mapper = node.mapper
+        if isinstance(mapper, ColumnFunction):
+            return MapColumns(node.name, self._shared, mapper)
+        return Map(node.name, self._shared, lambda key, value: [mapper(key, value)])
 
     def _table(self, node: Node) -> Step | None:
         match node:
@@ -275,6 +283,8 @@ class Builder:
                 )
             case TableMapValuesNode():
                 mapper = node.mapper
+                if isinstance(mapper, ColumnFunction):
+                    return self._transform(node, node.parent, mapper)
                 return self._transform(node, node.parent, lambda _, value: mapper(value))
             case LatestNode():
                 return Unstored(node.name, self._shared)
@@ -377,8 +387,7 @@ class Builder:
             self.finishers.append(self._join_times[name].finish)
         unmatched = None
         if node.unmatched is not None:
-            spec = self._sub.store(node.unmatched)
-            unmatched = Unmatched(spec, self._key_value(node.unmatched))
+            unmatched = self._unmatched_of(node.unmatched)
         return StreamJoin(
             self._shared,
             node,
@@ -387,6 +396,12 @@ class Builder:
             times=self._join_times[name],
             unmatched=unmatched,
         )
+
+    def _unmatched_of(self, store: str) -> Unmatched:
+        """One object for both sides of a join: each must know what the other adds and removes."""
+        if store not in self._unmatched:
+            self._unmatched[store] = Unmatched(self._sub.store(store), self._key_value(store))
+        return self._unmatched[store]
 
     def _aggregate(self, node: AggregateNode) -> StoredStep:
         name, shared = node.name, self._shared

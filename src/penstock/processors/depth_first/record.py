@@ -85,6 +85,11 @@ class DeadLetters(Protocol):
         """Write the input record to the dead-letter topic."""
 
 
+Answers = Mapping[tuple[str, int], Mapping[int, Any]]
+"""By step and function: the answer for each record, by its offset."""
+NOT_ASKED = object()
+
+
 class Shared:
     """What all steps of a run share.
 
@@ -99,6 +104,14 @@ class Shared:
         self.dead_letters: DeadLetters | None = None
         self.dropped: Counter[str] = Counter()
         self.metadata = dict(metadata)
+        self.ahead: dict[tuple[str, int], Answers] = {}
+        """What functions of columns answered to each input's records at once."""
+
+    def answer_ahead(self, step: str, function: object) -> Any:
+        """What a function answers to the present record, if it was asked ahead."""
+        context = self.context
+        answers = self.ahead.get((context.topic, context.partition), {}).get((step, id(function)))
+        return NOT_ASKED if answers is None else answers.get(context.offset, NOT_ASKED)
 
     def drop(self, reason: str) -> None:
         """Count a record that goes no further, and send it to the dead letters if they want it."""

@@ -12,6 +12,7 @@ import pyarrow as pa
 
 from penstock.processors.batch import Batch
 from penstock.processors.depth_first.building import Builder
+from penstock.processors.depth_first.bulk import answers_ahead
 from penstock.processors.depth_first.dead_letters import DeadLetterTopic
 from penstock.processors.depth_first.prefetch import prefetch
 from penstock.processors.depth_first.process import NEVER, Punctuator, next_due
@@ -141,6 +142,8 @@ class RecordRun:
             name: self._read(name, before(chunks, ends.get(name)))
             for name, chunks in self._inputs.items()
         }
+        for name, batch in batches.items():
+            self._shared.ahead[name] = answers_ahead(self._sub, self._sources[name[0]], batch)
         prefetch(self._builder, self._sub, [(self._sources[n[0]], b) for n, b in batches.items()])
         self._run(batches)
         self._keep_partition_times(batches)

@@ -6,8 +6,9 @@ from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple, Protocol
 
 from penstock.errors import PenstockError
-from penstock.processors.depth_first.record import Record, Shared
+from penstock.processors.depth_first.record import NOT_ASKED, Record, Shared
 from penstock.serdes import Change
+from penstock.topology import ColumnFunction
 
 
 class Value(NamedTuple):
@@ -58,6 +59,15 @@ class Step:
         except Exception as error:
             raise self.shared.failed(self.name, error) from error
 
+    def ask(self, function: Callable[..., Any], record: Record) -> Any:
+        """What a function of key and value returns; one of columns may look at the time, too."""
+        if isinstance(function, ColumnFunction):
+            ahead = self.shared.answer_ahead(self.name, function)
+            if ahead is not NOT_ASKED:
+                return ahead
+            return self.call(function, record.key, record.value, record.timestamp)
+        return self.call(function, record.key, record.value)
+
 
 class Pass(Step):
     """Passes every record on."""
@@ -87,7 +97,7 @@ class Filter(Step):
         self._negate = negate
 
     def process(self, record: Record) -> None:
-        if bool(self.call(self._predicate, record.key, record.value)) != self._negate:
+        if bool(self.ask(self._predicate, record)) != self._negate:
             self.forward(record)
 
 
@@ -106,12 +116,16 @@ class Peek(Step):
 class MapValues(Step):
     """Replaces the value."""
 
-    def __init__(self, name: str, shared: Shared, mapper: Callable[[Any], Any]) -> None:
+    def __init__(self, name: str, shared: Shared, mapper: Callable[..., Any]) -> None:
         super().__init__(name, shared)
         self._mapper = mapper
 
     def process(self, record: Record) -> None:
-        self.forward(record.with_value(self.call(self._mapper, record.value)))
+        mapper = self._mapper
+        if isinstance(mapper, ColumnFunction):
+            self.forward(record.with_value(self.ask(mapper, record)))
+        else:
+            self.forward(record.with_value(self.call(mapper, record.value)))
 
 
 class FlatMapValues(Step):
@@ -146,6 +160,18 @@ class Map(Step):
         return pairs
 
 
+class MapColumns(Step):
+    """Replaces key and value by those that a function of columns makes."""
+
+    def __init__(self, name: str, shared: Shared, mapper: ColumnFunction) -> None:
+        super().__init__(name, shared)
+        self._mapper = mapper
+
+    def process(self, record: Record) -> None:
+        key, value = self.ask(self._mapper, record)
+        self.forward(Record(key, value, record.timestamp, record.headers))
+
+
 class SelectKey(Step):
     """Replaces the key."""
 
@@ -154,7 +180,7 @@ class SelectKey(Step):
         self._selector = selector
 
     def process(self, record: Record) -> None:
-        key = self.call(self._selector, record.key, record.value)
+        key = self.ask(self._selector, record)
         self.forward(Record(key, record.value, record.timestamp, record.headers))
 
 
@@ -169,7 +195,7 @@ class Split(Step):
 
     def process(self, record: Record) -> None:
         for predicate, child in zip(self._predicates, self.children, strict=True):
-            if predicate is None or self.call(predicate, record.key, record.value):
+            if predicate is None or self.ask(predicate, record):
                 child(record)
                 return
 

@@ -1,0 +1,247 @@
+"""What has to change for the internal topics to be as the program says: decided, not done."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from decimal import Decimal, InvalidOperation
+from typing import Literal
+
+from penstock.changelog.topics import ExistingTopic, Origin, TopicSpec, policies
+from penstock.errors import ConfigError, KafkaError, PartitionCountError, PenstockError
+
+KAFKA_DEFAULTS = {
+    "segment.bytes": "1073741824",
+    "segment.ms": "604800000",
+    "min.cleanable.dirty.ratio": "0.5",
+    "min.compaction.lag.ms": "0",
+    "max.compaction.lag.ms": "9223372036854775807",
+}
+"""What decides when a changelog is compacted, and Kafka's values for it."""
+
+Who = Literal["program", "hand", "broker", "default"]
+"""Who sets a setting: the program, someone on the topic itself, the brokers, or nobody."""
+_MIN_INSYNC = "min.insync.replicas"
+_BY_ORIGIN: dict[Origin, Who] = {"topic": "hand", "broker": "broker", "default": "default"}
+
+
+@dataclass(frozen=True)
+class ConfigChange:
+    """A setting of a topic that is not as the program says."""
+
+    topic: str
+    name: str
+    old: str | None
+    new: str
+    loses: bool = False
+    """Whether the topic, as it is, would lose state or records."""
+
+    def __str__(self) -> str:
+        return f"{self.topic}: {self.name} is {self.old or 'not set'}, not {self.new}"
+
+
+@dataclass(frozen=True)
+class Setting:
+    """A setting as it holds for a topic, who says so, and what the program wants instead."""
+
+    name: str
+    value: str
+    who: Who
+    default: str | None = None
+    """Kafka's own value, where it is one of those that decide about compaction."""
+    wanted: str | None = None
+    """Only where it differs."""
+
+
+@dataclass(frozen=True)
+class TopicPlan:
+    """What has to happen before the application can run; with `problems`, nothing may."""
+
+    create: tuple[TopicSpec, ...] = ()
+    grow: tuple[TopicSpec, ...] = ()
+    alter: tuple[ConfigChange, ...] = ()
+    problems: tuple[PenstockError, ...] = ()
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether the topics are as they should be."""
+        return self == TopicPlan()
+
+
+def plan_topics(
+    wanted: Iterable[TopicSpec],
+    existing: Mapping[str, ExistingTopic],
+    *,
+    default_replication: int = -1,
+) -> TopicPlan:
+    """What to create, grow and alter, and what is wrong beyond that.
+
+    `default_replication` is how many replicas the brokers give a topic that does not say; -1 if
+    that is not known.
+    """
+    create: list[TopicSpec] = []
+    grow: list[TopicSpec] = []
+    alter: list[ConfigChange] = []
+    problems: list[PenstockError] = []
+    for spec in wanted:
+        found = existing.get(spec.name)
+        problem = _replicas_problem(spec, found, default_replication)
+        if found is not None:
+            problem = problem or _partitions_problem(spec, found)
+        if problem is not None:
+            problems.append(problem)
+        elif found is None:
+            create.append(spec)
+        else:
+            alter += config_changes(spec, found)
+            if found.partitions < spec.partitions:
+                grow.append(spec)
+    return TopicPlan(tuple(create), tuple(grow), tuple(alter), tuple(problems))
+
+
+def config_changes(spec: TopicSpec, found: ExistingTopic) -> list[ConfigChange]:
+    """The settings that the program names and the topic has otherwise; others are left alone.
+
+    >>> spec = TopicSpec("counts-changelog", 1, {"segment.bytes": "1048576"})
+    >>> found = ExistingTopic("counts-changelog", "id", 1, {"segment.bytes": "1073741824"})
+    >>> print(*config_changes(spec, found))
+    counts-changelog: segment.bytes is 1073741824, not 1048576
+    """
+    return [
+        ConfigChange(spec.name, name, actual, value, loses=_loses(name, actual, value))
+        for name, value in sorted(spec.config.items())
+        if not _same(name, actual := found.config.get(name), value)
+    ]
+
+
+def still_to_do(
+    changes: Iterable[ConfigChange], existing: Mapping[str, ExistingTopic]
+) -> list[ConfigChange]:
+    """Those of the changes that the topics, as they are now, do not show."""
+    return [
+        change
+        for change in changes
+        if change.topic in existing
+        and not _same(change.name, existing[change.topic].config.get(change.name), change.new)
+    ]
+
+
+def settings_of(spec: TopicSpec, found: ExistingTopic | None) -> list[Setting]:
+    """What decides about compaction, what the program names, and what was set on the topic."""
+    actual = {**KAFKA_DEFAULTS, **spec.config} if found is None else found.config
+    origins = {} if found is None else found.origins
+    by_hand = {name for name, origin in origins.items() if origin == "topic"}
+    result = []
+    for name in sorted({*KAFKA_DEFAULTS, *spec.config, *by_hand}):
+        value, wanted = actual.get(name), spec.config.get(name)
+        differs = wanted is not None and not _same(name, value, wanted)
+        who: Who = _BY_ORIGIN[origins.get(name, "default")]
+        result.append(
+            Setting(
+                name,
+                "" if value is None else value,
+                "program" if wanted is not None and not differs else who,
+                default=KAFKA_DEFAULTS.get(name),
+                wanted=wanted if differs else None,
+            )
+        )
+    return result
+
+
+def left_alone(spec: TopicSpec, found: ExistingTopic) -> list[Setting]:
+    """What someone set on the topic and the program does not name."""
+    return [
+        each
+        for each in settings_of(spec, found)
+        if each.who == "hand" and each.name not in spec.config
+    ]
+
+
+def before_start(plan: TopicPlan, *, manage: bool) -> str:
+    """What an operator should know before the application starts on these topics; often nothing.
+
+    Raises the plan's first problem, or the first setting that would lose data; unless `manage`
+    has the settings put right.
+    """
+    if plan.problems:
+        raise plan.problems[0]
+    if not plan.alter:
+        return ""
+    if manage:
+        changes = "; ".join(f"{c.topic}: {c.name} from {c.old} to {c.new}" for c in plan.alter)
+        return f"Settings of internal topics are changed: {changes}"
+    for change in plan.alter:
+        if change.loses:
+            raise KafkaError(
+                f"The internal topic {change.topic!r} has {change.name}={change.old}, not "
+                f"{change.new}: it would lose state or records",
+                where={"topic": change.topic},
+                hint=_APPLY,
+            )
+    differences = "; ".join(map(str, plan.alter))
+    return f"Internal topics are not as the program says: {differences}. {_APPLY}"
+
+
+_APPLY = "Run `penstock topics apply` on the program, or set manage_topics=True"
+
+
+def _same(name: str, actual: str | None, wanted: str) -> bool:
+    if actual is None:
+        return False
+    if name == "cleanup.policy":
+        return policies(actual) == policies(wanted)
+    number = _number(wanted)
+    # Kafka tells 0.50 as 0.5.
+    if number is not None:
+        return _number(actual) == number
+    return actual.strip().lower() == wanted.strip().lower()
+
+
+def _number(text: str | None) -> Decimal | None:
+    try:
+        return Decimal(text or "")
+    except InvalidOperation:
+        return None
+
+
+def _loses(name: str, actual: str | None, wanted: str) -> bool:
+    """Whether what is set would lose state or records that the program counts on.
+
+    A changelog that forgets sooner than its store restores less than there was. One that is not
+    cleaned as it could be only grows.
+    """
+    kept, needed = _number(actual), _number(wanted)
+    if name == "retention.ms" and kept is not None and needed is not None:
+        return kept != -1 and (needed == -1 or kept < needed)
+    return name == "cleanup.policy" and bool(policies(actual or "") - policies(wanted))
+
+
+def _partitions_problem(spec: TopicSpec, found: ExistingTopic) -> PenstockError | None:
+    if found.partitions == spec.partitions or spec.may_grow:
+        return None
+    return PartitionCountError(
+        f"The internal topic {spec.name!r} has {found.partitions} partitions, not "
+        f"{spec.partitions}",
+        where={"topic": spec.name},
+        hint="Its keys belong to as many partitions as the input has, and a number cannot be "
+        "taken back. Start afresh: delete the application's internal topics, consumer group and "
+        "state directory, or use another id",
+    )
+
+
+def _replicas_problem(
+    spec: TopicSpec, found: ExistingTopic | None, default_replication: int
+) -> PenstockError | None:
+    """No write is acknowledged by more replicas than there are; Kafka would not tell."""
+    needed = _number(spec.config.get(_MIN_INSYNC))
+    replicas = found.replication_factor if found else spec.replication_factor
+    replicas = default_replication if replicas < 0 else replicas
+    if needed is None or replicas < 0 or needed <= replicas:
+        return None
+    return ConfigError(
+        f"The internal topic {spec.name!r} is to have {_MIN_INSYNC}={needed}, and its replication "
+        f"factor is {replicas}",
+        where={"topic": spec.name},
+        hint=f"Set replication_factor to {needed} or more before the topics are made, or "
+        f"{_MIN_INSYNC} to {replicas} or less",
+    )

@@ -1,0 +1,405 @@
+"""`penstock state`: what is on this machine's disk, without running anything."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections import Counter
+from collections.abc import Generator, Iterable, Iterator
+from contextlib import closing
+from dataclasses import dataclass, replace
+from itertools import islice
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from penstock.changelog.clients import LogClients
+from penstock.cli.answers import EXIT_REFUSED, print_answer
+from penstock.cli.changelog_ends import ChangelogEnds
+from penstock.cli.entries import Row, key_bytes, row_of, shown
+from penstock.cli.loading import load_application
+from penstock.cli.parquet import write_parquet
+from penstock.config import Config
+from penstock.driver.setup import check_broker
+from penstock.errors import ConfigError, StateLockedError, StoreDamagedError
+from penstock.instance.inspection import (
+    OpenStore,
+    StoreOnDisk,
+    held,
+    holder_of,
+    opened,
+    stores_below,
+)
+from penstock.instance.verification import Verification, verify
+from penstock.stores.comparison import Difference, compare
+from penstock.stores.contract import WindowedStore
+from penstock.stores.whole_topic import LAYOUT
+from penstock.topology import StoreSpec
+
+state = typer.Typer(no_args_is_help=True)
+
+Json = Annotated[bool, typer.Option("--json", help="Print one JSON object.")]
+AppFile = Annotated[str, typer.Argument(help="A Python file, and a name: app.py[:app]")]
+ApplicationId = Annotated[str, typer.Option("--application", help="An application by its id.")]
+StateDir = Annotated[Path | None, typer.Option(help="Where the state is, if not where usual.")]
+Partition = Annotated[int | None, typer.Option(min=0, help="Of one partition only.")]
+Bootstrap = Annotated[str, typer.Option("--bootstrap-servers", help="Where Kafka listens.")]
+_TIME_MAX = 2**63 - 2
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Subject:
+    """What a command is about: whose state, where, and by which serdes it is read."""
+
+    application_id: str
+    config: Config
+    state_dir: Path
+    specs: dict[str, StoreSpec]
+
+    @classmethod
+    def of(
+        cls, file: str, application_id: str, state_dir: Path | None, servers: str = ""
+    ) -> _Subject:
+        options: dict[str, Any] = {"bootstrap_servers": servers} if servers else {}
+        config, specs = Config.build({}, os.environ), {}
+        config = replace(config, **options)
+        if file:
+            app = load_application(file)
+            if application_id not in ("", app.application_id):
+                raise ConfigError(f"{file} is the application {app.application_id!r}")
+            application_id = app.application_id
+            # The program's security settings hold for another address too.
+            config = replace(app.config, **options)
+            topology = app.build()
+            subs = (*topology.sub_topologies, *topology.global_tables)
+            specs = {store.name: store for sub in subs for store in sub.stores}
+            state_dir = state_dir or app.config.state_dir
+        return cls(
+            application_id=application_id,
+            config=config,
+            state_dir=state_dir or config.state_dir,
+            specs=specs,
+        )
+
+    def stores(self) -> list[StoreOnDisk]:
+        """The application's stores, or those of all."""
+        found = stores_below(self.state_dir)
+        if not self.application_id:
+            return found
+        return [each for each in found if each.application_id == self.application_id]
+
+    def copies(self, store: str, partition: int | None) -> list[StoreOnDisk]:
+        """The stores of that name; `ConfigError` names those that there are."""
+        found = self.stores()
+        named = [each for each in found if each.name == store]
+        wanted = [each for each in named if partition is None or each.partition == partition]
+        if not wanted:
+            known = ", ".join(sorted({each.name for each in found})) or "none"
+            what = f"{store!r}" if not named else f"{store!r} of partition {partition}"
+            raise ConfigError(
+                f"There is no store {what} in {self.state_dir}", hint=f"There is: {known}"
+            )
+        if len({each.application_id for each in wanted}) > 1:
+            raise ConfigError(
+                f"Several applications have a store {store!r}", hint="Say which: --application ID"
+            )
+        return wanted
+
+    def retention_ms(self, store: str) -> int | None:
+        """How long a store keeps windows, if the program is at hand."""
+        spec = self.specs.get(store)
+        return None if spec is None else spec.retention_ms
+
+
+@state.command("ls", help="List tasks and stores with sizes, offsets and lag.")
+def ls(
+    app: AppFile = "",
+    application: ApplicationId = "",
+    state_dir: StateDir = None,
+    bootstrap_servers: Bootstrap = "",
+    json: Json = False,
+) -> None:
+    subject = _Subject.of(app, application, state_dir, bootstrap_servers)
+    stores = subject.stores()
+    facts = [_facts(each) for each in stores]
+    ends = ChangelogEnds.ask(subject.config, [_changelog(each) for each in facts])
+    for each in facts:
+        each.update(ends.of(_changelog(each), each["offset"]))
+    columns = ("place", "size_bytes", "approximate_entries", "offset", "changelog_end", "lag")
+    lines = _aligned([columns, *([each[name] for name in columns] for each in facts)])
+    lines += [f"{each['place']}: {each['problem']}" for each in facts if each["problem"]]
+    if ends.unreachable:
+        lines.append(f"Without ends and lag: {ends.unreachable}")
+    if not stores:
+        lines = [f"There is no state in {subject.state_dir}"]
+    data = {"state_dir": str(subject.state_dir), "stores": facts, "broker": not ends.unreachable}
+    print_answer("\n".join(lines), data, as_json=json)
+
+
+@state.command("show", help="Print a store's entries, decoded if the application is given.")
+def show(
+    store: Annotated[str, typer.Argument(help="The store's name.")],
+    app: AppFile = "",
+    application: ApplicationId = "",
+    state_dir: StateDir = None,
+    partition: Partition = None,
+    key: Annotated[str, typer.Option(help="Only this key; bytes as 0x6162.")] = "",
+    limit: Annotated[int, typer.Option(min=1, help="At most so many entries.")] = 100,
+    json: Json = False,
+) -> None:
+    subject = _Subject.of(app, application, state_dir)
+    copies = subject.copies(store, partition)
+    wanted = key_bytes(key, subject.specs.get(store)) if key else None
+    with held(copies), closing(_rows(subject, _newest(copies), wanted)) as found:
+        rows = list(islice(found, limit + 1))
+    more = len(rows) > limit
+    lines = [row.line() for row in rows[:limit]] or ["Nothing"]
+    lines += [f"More than {limit}; see --limit"] if more else []
+    data = {"store": store, "entries": [row.facts() for row in rows[:limit]], "more": more}
+    print_answer("\n".join(lines), data, as_json=json)
+
+
+@state.command("export", help="Write a store's entries to a Parquet file.")
+def export(
+    store: Annotated[str, typer.Argument(help="The store's name.")],
+    file: Annotated[Path, typer.Argument(help="The file to write; it must not be there yet.")],
+    app: AppFile = "",
+    application: ApplicationId = "",
+    state_dir: StateDir = None,
+    partition: Partition = None,
+    json: Json = False,
+) -> None:
+    subject = _Subject.of(app, application, state_dir)
+    copies = subject.copies(store, partition)
+    with held(copies):
+        newest = _newest(copies)
+        with opened(newest[0]) as first:
+            windowed = isinstance(first.store, WindowedStore)
+        spec = subject.specs.get(store)
+        rows = _rows(subject, newest, None, strict=True)
+        written = write_parquet(file, rows, spec=spec, windowed=windowed)
+    print_answer(
+        f"{file}: {written} entries of {store}",
+        {"file": str(file), "store": store, "entries": written},
+        as_json=json,
+    )
+
+
+@state.command("verify", help="Compare stores with their changelogs; exit 1 if they differ.")
+def verify_stores(
+    app: AppFile = "",
+    application: ApplicationId = "",
+    state_dir: StateDir = None,
+    store: Annotated[str, typer.Option(help="Only this store.")] = "",
+    partition: Partition = None,
+    limit: Annotated[int, typer.Option(min=1, help="Name at most so many keys of each.")] = 20,
+    bootstrap_servers: Bootstrap = "",
+    json: Json = False,
+) -> None:
+    subject = _Subject.of(app, application, state_dir, bootstrap_servers)
+    stores = subject.copies(store, partition) if store else subject.stores()
+    stores = [each for each in stores if partition is None or each.partition == partition]
+    check_broker(subject.config)
+    found: list[dict[str, Any]] = []
+    names = {each.application_id for each in stores}
+    ends = {name: ChangelogEnds(subject.config, name) for name in names}
+    with held(stores):
+        found += [_verified(subject, each, ends[each.application_id], limit) for each in stores]
+    lines = [line for each in found for line in _verified_lines(each)]
+    different = any(each["differences"] for each in found)
+    print_answer("\n".join(lines) or "Nothing to compare", {"stores": found}, as_json=json)
+    if different:
+        raise typer.Exit(EXIT_REFUSED)
+
+
+@state.command("diff", help="Compare two state directories, or two copies of a task.")
+def diff(
+    left: Annotated[Path, typer.Argument(help="A state directory, or an application's or task's.")],
+    right: Annotated[Path, typer.Argument(help="Another one.")],
+    limit: Annotated[int, typer.Option(min=1, help="Name at most so many keys of each.")] = 20,
+    json: Json = False,
+) -> None:
+    ours = {each.place: each for each in stores_below(left)}
+    theirs = {each.place: each for each in stores_below(right)}
+    found: list[dict[str, Any]] = []
+    with held([*ours.values(), *theirs.values()]):
+        for place in sorted(ours.keys() | theirs.keys()):
+            if place not in ours or place not in theirs:
+                only = str(left if place in ours else right)
+                found.append({"place": place, "only_in": only, "differences": {}})
+            else:
+                found.append(_difference(ours[place], theirs[place], limit))
+    lines = [line for each in found for line in _difference_lines(each)]
+    print_answer("\n".join(lines) or "Nothing to compare", {"stores": found}, as_json=json)
+    if any(each["only_in"] or each["differences"] for each in found):
+        raise typer.Exit(EXIT_REFUSED)
+
+
+def _facts(disk: StoreOnDisk) -> dict[str, Any]:
+    """What is known of a store; of one that is held, only what lies beside it."""
+    facts: dict[str, Any] = {
+        "place": disk.place,
+        "application": disk.application_id,
+        "task": disk.task,
+        "store": disk.name,
+        "partition": disk.partition,
+        "size_bytes": disk.size_bytes,
+        "problem": holder_of(disk),
+        "approximate_entries": None,
+        "offset": None,
+        "layout": None,
+        "changelog": None,
+        "changelog_id": None,
+    }
+    if facts["problem"]:
+        # The last flush's: what came since is in the holder's memory.
+        named = f"{disk.application_id}-{disk.name}-changelog"
+        for (topic, partition), offset in disk.checkpoint().items():
+            if topic == named and partition == disk.partition:
+                facts |= {"offset": offset, "changelog": topic}
+        return facts
+    try:
+        with held([disk]), opened(disk) as found:
+            return facts | _inner_facts(found)
+    except (StoreDamagedError, StateLockedError) as error:
+        return facts | {"problem": error.message}
+
+
+def _inner_facts(found: OpenStore) -> dict[str, Any]:
+    identity = found.identity
+    return {
+        "approximate_entries": found.store.approximate_num_entries(),
+        "offset": found.store.offset(),
+        "layout": None if identity is None else identity.layout,
+        "changelog": None if identity is None else identity.changelog_topic or None,
+        "changelog_id": None if identity is None else identity.changelog_topic_id,
+    }
+
+
+def _changelog(facts: dict[str, Any]) -> tuple[str, str, int] | None:
+    """A store's changelog, its id if known, and the partition; None if it has none."""
+    if facts["partition"] is None or not facts["changelog"]:
+        return None
+    return facts["changelog"], facts["changelog_id"] or "", facts["partition"]
+
+
+def _newest(copies: list[StoreOnDisk]) -> list[StoreOnDisk]:
+    """Of each task the copy that holds most of its changelog."""
+    newest: dict[str, tuple[int, StoreOnDisk]] = {}
+    for each in copies:
+        with opened(each) as found:
+            offset = found.store.offset()
+            at = sum(found.positions.values()) if offset is None else offset
+        if each.task not in newest or at > newest[each.task][0]:
+            newest[each.task] = (at, each)
+    return [each for _, each in sorted(newest.values(), key=lambda pair: pair[1].partition or 0)]
+
+
+def _rows(
+    subject: _Subject, stores: Iterable[StoreOnDisk], key: bytes | None, *, strict: bool = False
+) -> Generator[Row]:
+    for disk in stores:
+        spec = subject.specs.get(disk.name)
+        with opened(disk, retention_ms=subject.retention_ms(disk.name)) as found:
+            kind = found.order.kind
+            for entry in _entries(found, key):
+                yield row_of(entry, kind=kind, spec=spec, partition=disk.partition, strict=strict)
+
+
+def _entries(found: OpenStore, key: bytes | None) -> Iterator[tuple[bytes, bytes]]:
+    if key is None:
+        yield from found.store.all()
+    elif isinstance(found.store, WindowedStore):
+        yield from found.store.fetch(key, 0, _TIME_MAX)
+    else:
+        [value] = found.store.get_many([key])
+        if value is not None:
+            yield key, value
+
+
+def _verified(
+    subject: _Subject, disk: StoreOnDisk, ends: ChangelogEnds, limit: int
+) -> dict[str, Any]:
+    retention = subject.retention_ms(disk.name)
+    if retention is None:
+        retention = ends.retention_ms(disk.name)
+    facts: dict[str, Any] = {"place": disk.place, "skipped": "", "differences": {}, "keys": []}
+    with opened(disk, retention_ms=retention) as found:
+        identity = found.identity
+        if identity is None or identity.layout == LAYOUT or not identity.changelog_topic:
+            is_global = identity is not None and identity.layout == LAYOUT
+            return facts | {"skipped": "a global table" if is_global else "it has no changelog"}
+        ends.check(identity.changelog_topic, identity.changelog_topic_id)
+        clients = LogClients(subject.config, disk.application_id)
+        with tempfile.TemporaryDirectory(prefix="penstock-verify-") as scratch:
+            result: Verification = verify(found, clients, Path(scratch) / disk.name)
+        return facts | {
+            "changelog": identity.changelog_topic,
+            "offset": found.store.offset(),
+            "entries": result.entries,
+            "unjudged": result.unjudged,
+            **_named(result.differences, limit),
+        }
+
+
+def _difference(ours: StoreOnDisk, theirs: StoreOnDisk, limit: int) -> dict[str, Any]:
+    with opened(ours) as left, opened(theirs) as right:
+        differences = tuple(compare(left.store.all(), right.store.all()))
+        return {
+            "place": ours.place,
+            "only_in": "",
+            "offsets": [left.store.offset(), right.store.offset()],
+            **_named(differences, limit),
+        }
+
+
+def _named(differences: tuple[Difference, ...], limit: int) -> dict[str, Any]:
+    return {
+        "differences": dict(Counter(each.kind for each in differences)),
+        "keys": [{"key": f"0x{each.key.hex()}", "kind": each.kind} for each in differences[:limit]],
+    }
+
+
+def _verified_lines(facts: dict[str, Any]) -> Iterator[str]:
+    place = facts["place"]
+    if facts["skipped"]:
+        yield f"{place}: not compared, {facts['skipped']}"
+        return
+    upto = "nothing" if facts["offset"] is None else f"offset {facts['offset']}"
+    what = f"{facts['entries']} entries, {facts['changelog']} up to {upto}"
+    yield f"{place}: {_counts(facts['differences']) or 'the same'} ({what})"
+    if facts["unjudged"]:
+        yield f"  {facts['unjudged']} keys were written again since, and cannot be compared"
+    yield from _key_lines(facts["keys"])
+
+
+def _difference_lines(facts: dict[str, Any]) -> Iterator[str]:
+    if facts["only_in"]:
+        yield f"{facts['place']}: only in {facts['only_in']}"
+        return
+    left, right = facts["offsets"]
+    offsets = f"offset {left}" if left == right else f"offsets {left} and {right}"
+    yield f"{facts['place']}: {_counts(facts['differences']) or 'the same'} ({offsets})"
+    yield from _key_lines(facts["keys"])
+
+
+def _counts(differences: dict[str, int]) -> str:
+    return ", ".join(f"{number} {kind}" for kind, number in sorted(differences.items()))
+
+
+def _key_lines(keys: list[dict[str, str]]) -> Iterator[str]:
+    for each in keys:
+        yield f"  {each['kind']}: {shown(bytes.fromhex(each['key'][2:]))}"
+
+
+def _aligned(rows: list[Any]) -> list[str]:
+    cells = [["-" if cell is None else str(cell) for cell in row] for row in rows]
+    widths = [max(len(row[column]) for row in cells) for column in range(len(cells[0]))]
+    return [
+        "  ".join(
+            cell.rjust(width) if column else cell.ljust(width)
+            for column, (cell, width) in enumerate(zip(row, widths, strict=True))
+        )
+        for row in cells
+    ]

@@ -1,0 +1,162 @@
+"""Stores on disk, looked at by someone who does not run the application.
+
+A store that a living instance holds is not opened. RocksDB could be read beside its writer, but
+what was written since the last flush is in the writer's memory alone (there is no write-ahead log),
+and files that it compacts away vanish under the reader: the answer would be old, or an error.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from penstock.coordination.ids import TaskId
+from penstock.errors import StateDirectoryError, StateLockedError
+from penstock.instance.protocol import StoreOrder
+from penstock.instance.state import shaped
+from penstock.stores.checkpoint_file import read_checkpoint
+from penstock.stores.contract import KeyValueStore, StoreIdentity
+from penstock.stores.directory import (
+    CHECKPOINT_FILE,
+    GLOBAL_DIRECTORY,
+    LOCK_FILE,
+    METADATA_FILE,
+    FileLock,
+)
+from penstock.stores.rocksdb import RocksDBStore
+from penstock.stores.segments import LAYOUTS, kept_ms
+from penstock.stores.whole_topic import LAYOUT, WholeTopicStore
+
+_DATABASE_FILE = "CURRENT"
+_DEPTH_MAX = 4
+"""From a state directory to a store: instance, application, task, store."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class StoreOnDisk:
+    """A store's directory, and what its place tells."""
+
+    path: Path
+    place: str
+    """Where it lies below the directory that was searched."""
+
+    @property
+    def name(self) -> str:
+        """The store's name."""
+        return self.path.name
+
+    @property
+    def task(self) -> str:
+        """The task whose it is, as `0_3`; `global` for a global table."""
+        return self.path.parent.name
+
+    @property
+    def partition(self) -> int | None:
+        """The task's partition; None for a global table."""
+        return None if self.task == GLOBAL_DIRECTORY else TaskId.parse(self.task).partition
+
+    @property
+    def application_path(self) -> Path:
+        """The application's directory, which one process holds."""
+        return self.path.parent.parent
+
+    @property
+    def application_id(self) -> str:
+        """The application, by its directory's name."""
+        return self.application_path.name
+
+    @property
+    def size_bytes(self) -> int:
+        """What its files take."""
+        return sum(file.stat().st_size for file in self.path.iterdir() if file.is_file())
+
+    def checkpoint(self) -> dict[tuple[str, int], int]:
+        """What the task's `.checkpoint` says, which is never ahead of its stores."""
+        return read_checkpoint(self.path.parent / CHECKPOINT_FILE)
+
+
+@dataclass(frozen=True, kw_only=True)
+class OpenStore:
+    """A store that is open for reading."""
+
+    disk: StoreOnDisk
+    identity: StoreIdentity | None
+    order: StoreOrder
+    store: KeyValueStore
+    positions: dict[int, int]
+    """Of a global table: the next offset of each partition of its topic."""
+
+
+def stores_below(directory: Path) -> list[StoreOnDisk]:
+    """The stores in a state directory, an application's, or a task's, by their places."""
+    if not directory.is_dir():
+        raise StateDirectoryError(
+            "There is no such directory",
+            where={"path": directory},
+            hint="--state-dir names the state directory, as the option state_dir does",
+        )
+    found: list[StoreOnDisk] = []
+    for path, names, files in os.walk(directory.resolve()):
+        place = Path(path).relative_to(directory.resolve())
+        if _DATABASE_FILE in files:
+            found.append(StoreOnDisk(path=Path(path), place=str(place)))
+            names.clear()
+        if len(place.parts) >= _DEPTH_MAX:
+            names.clear()
+        names[:] = [name for name in names if not name.startswith(".")]
+    return sorted((each for each in found if _is_task(each.task)), key=lambda each: each.place)
+
+
+@contextlib.contextmanager
+def held(stores: Iterable[StoreOnDisk]) -> Iterator[None]:
+    """Keep instances out of these stores' directories; `StateLockedError` names who is in one."""
+    with contextlib.ExitStack() as stack:
+        for path in sorted({each.application_path for each in stores}):
+            # A copy of a single task lies anywhere, and nobody can hold it.
+            if (path / METADATA_FILE).exists():
+                stack.callback(FileLock.acquire(path / LOCK_FILE).release)
+        yield
+
+
+@contextlib.contextmanager
+def opened(disk: StoreOnDisk, *, retention_ms: int | None = None) -> Iterator[OpenStore]:
+    """The store, to be read while its directory is held. Nothing in it is changed.
+
+    Windows older than `retention_ms` are not found, as the application would not find them; without
+    it everything is that is still on the disk.
+    """
+    inner = RocksDBStore(disk.name, disk.path, read_only=True)
+    try:
+        identity = inner.identity()
+        layout = "key_value" if identity is None else identity.layout
+        positions: dict[int, int] = {}
+        if layout == LAYOUT:
+            order = StoreOrder(name=disk.name)
+            store: KeyValueStore = WholeTopicStore(inner)
+            positions = WholeTopicStore(inner).positions()
+        else:
+            order = StoreOrder.of_layout(disk.name, layout, retention_ms=retention_ms or 0)
+            if retention_ms is None and order.kind in LAYOUTS:
+                kept = kept_ms(inner, order.segment_ms)
+                order = StoreOrder.of_layout(disk.name, layout, retention_ms=kept)
+            store = shaped(inner, order)
+        yield OpenStore(disk=disk, identity=identity, order=order, store=store, positions=positions)
+    finally:
+        inner.close()
+
+
+def holder_of(disk: StoreOnDisk) -> str:
+    """Who holds the store's directory, as it stands in the lock's file; empty if nobody does."""
+    try:
+        with held([disk]):
+            return ""
+    except StateLockedError as error:
+        return error.message
+
+
+def _is_task(name: str) -> bool:
+    first, _, second = name.partition("_")
+    return name == GLOBAL_DIRECTORY or (first.isdigit() and second.isdigit())

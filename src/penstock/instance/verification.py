@@ -1,0 +1,136 @@
+"""Whether a store on disk is what its changelog says."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import timedelta
+from pathlib import Path
+from typing import cast
+
+from confluent_kafka import Consumer, Message, TopicPartition
+
+from penstock.changelog.clients import LogClients
+from penstock.changelog.reading import read_committed
+from penstock.changelog.restore import recreated, restore
+from penstock.instance.inspection import OpenStore
+from penstock.instance.state import shaped
+from penstock.stores.comparison import Difference, compare
+from penstock.stores.contract import KeyValueStore
+from penstock.stores.rocksdb import RocksDBStore
+
+_READ_TIMEOUT = timedelta(hours=1)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Verification:
+    """What a comparison of a store with its changelog found."""
+
+    entries: int
+    """How many entries the store has."""
+    differences: tuple[Difference, ...]
+    unjudged: int
+    """Keys that differ and were written again after the store's offset. The changelog may have
+    been compacted since, and no longer knows what they were; or a crash left the store ahead of
+    its offset. Neither is a fault: applying the tail sets them right."""
+
+
+def verify(opened: OpenStore, clients: LogClients, scratch: Path) -> Verification:
+    """Fold the changelog up to the store's offset, and compare key by key.
+
+    The fold goes through a restore into a store of the same kind below `scratch`, so that what
+    expires there expires here. Raises `ChangelogError`, `KafkaError`.
+    """
+    assert opened.identity is not None
+    inner = RocksDBStore(opened.disk.name, scratch)
+    try:
+        expected = shaped(inner, opened.order)
+        offset = opened.store.offset()
+        if offset is not None:
+            _fold(expected, opened, clients, until=offset + 1)
+        counted = _Counted(opened.store)
+        differences = list(compare(counted, expected.all()))
+    finally:
+        inner.close()
+    later = _written_after(opened, clients, offset) if differences else set()
+    judged = tuple(each for each in differences if each.key not in later)
+    return Verification(
+        entries=counted.number, differences=judged, unjudged=len(differences) - len(judged)
+    )
+
+
+def _fold(store: KeyValueStore, opened: OpenStore, clients: LogClients, *, until: int) -> None:
+    assert opened.identity is not None
+    assert opened.disk.partition is not None
+    topic, partition = opened.identity.changelog_topic, opened.disk.partition
+    consumer = _UpTo(clients.consumer(), until)
+    try:
+        watermarks = consumer.get_watermark_offsets(
+            TopicPartition(topic, partition), clients.ask_timeout.total_seconds()
+        )
+        if watermarks is not None and watermarks[1] < until:
+            detail = f"partition {partition} ends at {watermarks[1]}, the store holds {until - 1}"
+            raise recreated(topic, detail)
+        restore(
+            store,
+            topic=topic,
+            partition=partition,
+            consumer=cast(Consumer, consumer),
+            until=until,
+            stop=lambda: consumer.is_past,
+        )
+    finally:
+        consumer.close()
+
+
+def _written_after(opened: OpenStore, clients: LogClients, offset: int | None) -> set[bytes | None]:
+    assert opened.identity is not None
+    assert opened.disk.partition is not None
+    start = 0 if offset is None else offset + 1
+    topic, partition = opened.identity.changelog_topic, opened.disk.partition
+    messages = read_committed(clients, topic, partition, start=start, timeout=_READ_TIMEOUT)
+    return {message.key() for message in messages}
+
+
+class _UpTo:
+    """A consumer that gives nothing from an offset on: a restore reads to the end of a batch."""
+
+    def __init__(self, consumer: Consumer, until: int) -> None:
+        self.is_past = False
+        self._consumer = consumer
+        self._until = until
+
+    def consume(self, number: int, timeout: float) -> list[Message]:
+        messages = self._consumer.consume(number, timeout)
+        kept = [each for each in messages if each.error() or (each.offset() or 0) < self._until]
+        self.is_past = self.is_past or len(kept) < len(messages)
+        return kept
+
+    def assign(self, partitions: list[TopicPartition]) -> None:
+        self._consumer.assign(partitions)
+
+    def unassign(self) -> None:
+        self._consumer.unassign()
+
+    def get_watermark_offsets(
+        self, partition: TopicPartition, timeout: float
+    ) -> tuple[int, int] | None:
+        return self._consumer.get_watermark_offsets(partition, timeout)
+
+    def close(self) -> None:
+        self._consumer.close()
+
+
+class _Counted:
+    """The entries of a store, counted as they go by."""
+
+    def __init__(self, store: KeyValueStore) -> None:
+        self.number = 0
+        self._entries = store.all()
+
+    def __iter__(self) -> _Counted:
+        return self
+
+    def __next__(self) -> tuple[bytes, bytes]:
+        entry = next(self._entries)
+        self.number += 1
+        return entry

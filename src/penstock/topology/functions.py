@@ -1,0 +1,67 @@
+"""Three ways to write a function: per record, per batch of columns, or as an SQL expression."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from penstock.errors import TopologyError
+
+
+@dataclass(frozen=True)
+class BatchFunction:
+    """A function of columns, marked by `@batch`; it can be called as before."""
+
+    function: Callable[..., Any]
+
+    def __call__(self, *columns: Any) -> Any:
+        """What the function makes of these columns."""
+        return self.function(*columns)
+
+
+def batch(function: Callable[..., Any]) -> BatchFunction:
+    """Mark a function that takes Arrow columns and returns one, instead of one record's values.
+
+    It gets as many columns as the operator's per-record function gets values, and returns a column
+    of as many rows: what it says of a row must depend on that row alone, because how many rows come
+    together is not promised.
+
+    >>> import pyarrow.compute as pc
+    >>> from penstock.topology import StreamsBuilder
+    >>> @batch
+    ... def doubled(values):
+    ...     return pc.multiply(values, 2)
+    >>> numbers = StreamsBuilder().stream("numbers", key=str, value=int)
+    >>> numbers.map_values(doubled, value=int).to("doubled")
+    """
+    if inspect.iscoroutinefunction(function):
+        raise TopologyError(
+            f"{getattr(function, '__name__', function)} is an async function, which nobody awaits",
+            hint="Write it with def",
+        )
+    return BatchFunction(function)
+
+
+@dataclass(frozen=True)
+class Expression:
+    """A Spark SQL expression over a record's columns `key`, `value` and `timestamp`."""
+
+    text: str
+
+
+def expr(text: str) -> Expression:
+    """A Spark SQL expression, to stand where a function of one record may stand.
+
+    Its columns are `key`, `value` (whose fields are `value.field`, or just `field`) and
+    `timestamp`, in milliseconds since the epoch.
+
+    >>> from penstock.topology import StreamsBuilder
+    >>> numbers = StreamsBuilder().stream("numbers", key=str, value=int)
+    >>> numbers.filter(expr("value % 2 = 0 AND key LIKE 'a%'")).to("even")
+    """
+    return Expression(text)
+
+
+Columnar = BatchFunction | Expression

@@ -1,0 +1,261 @@
+"""`penstock state`: what lies on the disk, without a broker and without Spark."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet as pq
+import pytest
+
+from penstock.cli import main
+from penstock.cli.entries import row_of
+from penstock.instance.protocol import StoreOrder
+from penstock.instance.state import shaped
+from penstock.serdes.windowed import session_key, window_key
+from penstock.stores.contract import Change, StoreIdentity, stored_value
+from penstock.stores.directory import StateDirectory
+from penstock.stores.rocksdb import RocksDBStore
+
+PROGRAM = """
+from datetime import timedelta
+import penstock as ps
+
+app = ps.Application("clinic", bootstrap_servers="localhost:1")
+pulses = app.stream("pulses", key=str, value=int).group_by_key()
+pulses.count("counts").to_stream().to("out")
+minutes = pulses.windowed_by(ps.tumbling(timedelta(minutes=1), grace=timedelta(0)))
+minutes.count("rates", retention=timedelta(minutes=10)).to_stream().to("rates-out")
+"""
+
+
+def long(number: int, time: int = 1_000) -> bytes:
+    return stored_value(time, number.to_bytes(8, "big", signed=True))
+
+
+def write(
+    state: StateDirectory, task: str, order: StoreOrder, changes: list[Change], offset: int
+) -> None:
+    directory = state.lock_task(task)
+    store = shaped(RocksDBStore(order.name, directory.store_path(order.name)), order)
+    store.set_identity(
+        StoreIdentity(
+            application_id="clinic",
+            task=task,
+            store=order.name,
+            changelog_topic=f"clinic-{order.name}-changelog",
+            changelog_topic_id="id",
+            layout=order.layout,
+        )
+    )
+    store.set_caught_up_at(0)
+    store.apply(changes, offset=offset)
+    store.close()
+    directory.write_checkpoint({(f"clinic-{order.name}-changelog", int(task[2:])): offset})
+    directory.unlock()
+
+
+COUNTS = StoreOrder(name="counts")
+RATES = StoreOrder(name="rates", kind="window", retention_ms=600_000, segment_ms=300_000)
+
+
+@pytest.fixture
+def states(tmp_path: Path) -> Path:
+    """A state directory of an application with two tasks of one store, and one of windows."""
+    path = tmp_path / "state"
+    with StateDirectory.open(path, "clinic") as state:
+        write(state, "0_0", COUNTS, [(b"ann", long(3)), (b"bob", long(4))], 7)
+        write(state, "0_1", COUNTS, [(b"cem", long(5, 2_000))], 9)
+        windows = [(window_key(b"ann", start), long(start)) for start in (0, 60_000, 540_000)]
+        write(state, "1_0", RATES, windows, 3)
+    return path
+
+
+@pytest.fixture
+def program(tmp_path: Path) -> str:
+    path = tmp_path / "state_program.py"
+    path.write_text(PROGRAM)
+    return str(path)
+
+
+def run(*words: object) -> int:
+    with pytest.raises(SystemExit) as ended:
+        main(["state", *map(str, words)])
+    assert isinstance(ended.value.code, int)
+    return ended.value.code
+
+
+def answer(capsys: pytest.CaptureFixture[str]) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads(capsys.readouterr().out)
+    return found
+
+
+def test_ls_lists_stores_and_does_without_a_broker(
+    states: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    where = ("--state-dir", states, "--bootstrap-servers", "localhost:1")
+    assert run("ls", *where, "--application", "clinic") == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert [line.split()[0] for line in lines[1:4]] == [
+        "clinic/0_0/counts",
+        "clinic/0_1/counts",
+        "clinic/1_0/rates",
+    ]
+    assert lines[1].split()[2:] == ["2", "7", "-", "-"]
+    assert lines[4].startswith("Without ends and lag: Nothing answers at localhost:1")
+    assert run("ls", *where, "--json") == 0
+    data = answer(capsys)["data"]
+    assert [each["offset"] for each in data["stores"]] == [7, 9, 3]
+    assert data["stores"][2]["layout"] == "window segment_ms=300000"
+    assert data["broker"] is False
+    assert run("ls", *where, "--application", "ward") == 0
+    assert "There is no state" in capsys.readouterr().out
+    assert run("ls", "--state-dir", states / "nowhere") == 1
+
+
+def test_show_prints_bytes_or_what_the_programs_serdes_read(
+    states: Path, program: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run("show", "counts", "--state-dir", states, "--partition", 0) == 0
+    first, second = capsys.readouterr().out.splitlines()
+    assert first == "0  1970-01-01T00:00:01.000  ann = 0x0000000000000003"
+    assert second.endswith("bob = 0x0000000000000004")
+    assert run("show", "counts", program, "--state-dir", states, "--json") == 0
+    entries = answer(capsys)["data"]["entries"]
+    assert [(each["partition"], each["key"], each["value"]) for each in entries] == [
+        (0, "ann", 3),
+        (0, "bob", 4),
+        (1, "cem", 5),
+    ]
+    assert run("show", "rates", program, "--state-dir", states, "--key", "ann", "--json") == 0
+    entries = answer(capsys)["data"]["entries"]
+    assert [each["window_start"] for each in entries] == [0, 60_000, 540_000]
+    assert entries[1]["window_end"] == 120_000
+    # Without the program nobody knows how long windows live or are; all that is there is shown.
+    assert run("show", "rates", "--state-dir", states, "--limit", 2, "--json") == 0
+    data = answer(capsys)["data"]
+    assert data["more"] is True
+    assert [(each["key"], each["window_end"]) for each in data["entries"]] == [
+        ("0x616e6e", None)
+    ] * 2
+    assert run("show", "counts", program, "--state-dir", states, "--key", "nobody") == 0
+    assert capsys.readouterr().out == "Nothing\n"
+    assert run("show", "sums", "--state-dir", states) == 1
+    assert "There is: counts, rates" in capsys.readouterr().err
+
+
+def test_export_writes_columns(
+    states: Path, program: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "rates.parquet"
+    assert run("export", "rates", file, program, "--state-dir", states) == 0
+    table = pq.read_table(file)
+    assert table.column_names == [
+        "partition",
+        "key",
+        "window_start",
+        "window_end",
+        "value",
+        "timestamp",
+    ]
+    assert [str(kind) for kind in table.schema.types] == [
+        "int32",
+        "string",
+        "timestamp[ms, tz=UTC]",
+        "timestamp[ms, tz=UTC]",
+        "int64",
+        "timestamp[ms, tz=UTC]",
+    ]
+    assert table["value"].to_pylist() == [0, 60_000, 540_000]
+    assert table["window_end"].cast("int64").to_pylist() == [60_000, 120_000, 600_000]
+    raw = tmp_path / "counts.parquet"
+    assert run("export", "counts", raw, "--state-dir", states, "--json") == 0
+    capsys.readouterr()
+    assert pq.read_table(raw)["key"].to_pylist() == [b"ann", b"bob", b"cem"]
+    assert run("export", "counts", raw, "--state-dir", states) == 1
+    assert "exists already" in capsys.readouterr().err
+
+
+def test_diff_names_what_differs(
+    states: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    copy = tmp_path / "copy"
+    shutil.copytree(states, copy)
+    assert run("diff", states, copy) == 0
+    assert "clinic/0_0/counts: the same (offset 7)" in capsys.readouterr().out
+    with StateDirectory.open(copy, "clinic") as state:
+        changes: list[Change] = [(b"ann", long(9)), (b"bob", None), (b"dot", long(1))]
+        write(state, "0_0", COUNTS, changes, 8)
+    shutil.rmtree(copy / "clinic" / "0_1")
+    assert run("diff", states, copy) == 1
+    out = capsys.readouterr().out
+    assert "clinic/0_0/counts: 1 different, 1 extra, 1 missing (offsets 7 and 8)" in out
+    assert "  different: ann\n  extra: bob\n  missing: dot\n" in out
+    assert f"clinic/0_1/counts: only in {states}" in out
+    assert "clinic/1_0/rates: the same" in out
+    assert run("diff", states / "clinic" / "0_0", copy / "clinic" / "0_0", "--json") == 1
+    [store] = answer(capsys)["data"]["stores"]
+    assert store["place"] == "counts"
+    assert store["differences"] == {"different": 1, "extra": 1, "missing": 1}
+
+
+HOLD = """
+import sys
+from pathlib import Path
+from penstock.stores.directory import StateDirectory
+with StateDirectory.open(Path(sys.argv[1]), "clinic"):
+    print("held", flush=True)
+    sys.stdin.read()
+"""
+
+
+def test_a_store_that_a_living_process_holds_is_not_opened(
+    states: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = [sys.executable, "-c", HOLD, str(states)]
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
+    with subprocess.Popen(words, text=True, **pipes) as child:  # type: ignore[call-overload]
+        assert child.stdout.readline() == "held\n"
+        for command in (
+            ("show", "counts", "--state-dir", states),
+            ("export", "counts", tmp_path / "x.parquet", "--state-dir", states),
+            ("diff", states, states / "clinic"),
+        ):
+            assert run(*command, "--json") == 1
+            error = answer(capsys)["error"]
+            assert error["code"] == "state_locked"
+            assert f"process {child.pid} on " in error["message"]
+        # What lies beside the stores can be had all the same.
+        where = ("--state-dir", states, "--bootstrap-servers", "localhost:1")
+        assert run("ls", *where, "--json") == 0
+        first = answer(capsys)["data"]["stores"][0]
+        assert f"process {child.pid} on " in first["problem"]
+        assert (first["offset"], first["approximate_entries"]) == (7, None)
+        child.stdin.close()
+    assert run("show", "counts", "--state-dir", states) == 0
+
+
+def test_looking_changes_nothing(states: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    def files() -> dict[str, tuple[int, bytes]]:
+        return {
+            str(path): (path.stat().st_ino, path.read_bytes())
+            for path in sorted(states.rglob("*.sst"))
+        }
+
+    before, names = files(), sorted((states / "clinic" / "0_0" / "counts").iterdir())
+    assert run("show", "counts", "--state-dir", states) == 0
+    assert run("ls", "--state-dir", states, "--bootstrap-servers", "localhost:1") == 0
+    assert before == files()
+    assert before
+    assert names == sorted((states / "clinic" / "0_0" / "counts").iterdir())
+
+
+def test_sessions_have_their_own_ends() -> None:
+    entry = (session_key(b"ann", 1_000, 5_000), long(2))
+    row = row_of(entry, kind="session", spec=None, partition=4)
+    assert (row.key, row.window_start, row.window_end, row.partition) == (b"ann", 1_000, 5_000, 4)
+    assert row.value == (2).to_bytes(8, "big")
