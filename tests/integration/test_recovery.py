@@ -132,6 +132,7 @@ def test_a_changelog_that_lost_its_start_is_written_again(scene: Scene) -> None:
     for future in admin.delete_records([TopicPartition(scene.changelog, 1, 5)]).values():
         future.result()
     set_policy(scene, "compact")
+    shutil.rmtree(scene.state_dir)
     with Run(scene, logged) as run:
         done = "Task 0_1 has read its input again"
         run.wait_for(lambda: any(done in text for text in run.notices), what="it read again")
