@@ -41,6 +41,7 @@ from penstock.topology import (
     StreamsBuilder,
     Topology,
     ValueTransformer,
+    VersionedRecord,
     WindowedKStream,
     batch,
     expr,
@@ -58,6 +59,7 @@ from penstock.topology import (
     unlimited,
     until_time_limit,
     until_window_closes,
+    versioned_store,
     window_store,
 )
 
@@ -91,6 +93,7 @@ __all__ = [
     "TopicPartition",
     "Topology",
     "ValueTransformer",
+    "VersionedRecord",
     "Windowed",
     "WindowedKStream",
     "WindowedSerde",
@@ -111,6 +114,7 @@ __all__ = [
     "unlimited",
     "until_time_limit",
     "until_window_closes",
+    "versioned_store",
     "window_store",
 ]
 __version__ = "0.1.0"

@@ -19,6 +19,7 @@ from penstock.topology.builtins import (
 from penstock.topology.changelogs import Logging, RecoverFrom
 from penstock.topology.cogrouped import CogroupedKStream
 from penstock.topology.flow import Flow
+from penstock.topology.holding import Store
 from penstock.topology.windowed import WindowedKStream
 from penstock.topology.windows import Windows
 
@@ -38,7 +39,7 @@ class KGroupedStream(Generic[K, V]):
 
     def count(
         self,
-        name: str | None = None,
+        name: Store | None = None,
         *,
         caching: bool = True,
         logging: Logging = True,
@@ -48,8 +49,9 @@ class KGroupedStream(Generic[K, V]):
         """Count the records of each key in the store `name`.
 
         Records without a key or a value are not counted. With `max_entries` the store forgets the
-        key that was not used for longest when there is one too many, and has no cache. With
-        `recover_from="input"` the task of a store that is lost reads its input again.
+        key that was not used for longest when there is one too many, and has no cache. In place of
+        a name may stand a `versioned_store(...)`. With `recover_from="input"` the task of a store
+        that is lost reads its input again.
         """
         return self._aggregate(
             Aggregation(
@@ -67,7 +69,7 @@ class KGroupedStream(Generic[K, V]):
     def reduce(
         self,
         reducer: Callable[[V, V], V | None],
-        name: str | None = None,
+        name: Store | None = None,
         *,
         caching: bool = True,
         logging: Logging = True,
@@ -96,7 +98,7 @@ class KGroupedStream(Generic[K, V]):
         self,
         initializer: Callable[[], V2],
         aggregator: Callable[[K, V, V2], V2 | None],
-        name: str | None = None,
+        name: Store | None = None,
         *,
         value: type[V2] | Serde[V2] | None = None,
         caching: bool = True,
@@ -123,7 +125,7 @@ class KGroupedStream(Generic[K, V]):
             )
         )
 
-    def sum(self, name: str | None = None, **options: Unpack[StoreOptions]) -> KTable[K, V]:
+    def sum(self, name: Store | None = None, **options: Unpack[StoreOptions]) -> KTable[K, V]:
         """Add up the numbers of each key.
 
         >>> from penstock.topology import StreamsBuilder
@@ -132,21 +134,23 @@ class KGroupedStream(Generic[K, V]):
         """
         return self.reduce(Builtin("sum"), name, **options)
 
-    def min(self, name: str | None = None, **options: Unpack[StoreOptions]) -> KTable[K, V]:
+    def min(self, name: Store | None = None, **options: Unpack[StoreOptions]) -> KTable[K, V]:
         """Keep the smallest value of each key."""
         return self.reduce(Builtin("min"), name, **options)
 
-    def max(self, name: str | None = None, **options: Unpack[StoreOptions]) -> KTable[K, V]:
+    def max(self, name: Store | None = None, **options: Unpack[StoreOptions]) -> KTable[K, V]:
         """Keep the largest value of each key."""
         return self.reduce(Builtin("max"), name, **options)
 
-    def average(self, name: str | None = None, **options: Unpack[StoreOptions]) -> KTable[K, float]:
+    def average(
+        self, name: Store | None = None, **options: Unpack[StoreOptions]
+    ) -> KTable[K, float]:
         """The average of each key's numbers; the store holds their sum and number."""
         means = self.aggregate(no_mean, add_to_mean, name, value=Mean, **options)
         return means.map_values(mean_value, value=float)
 
     def collect(
-        self, name: str | None = None, **options: Unpack[StoreOptions]
+        self, name: Store | None = None, **options: Unpack[StoreOptions]
     ) -> KTable[K, list[V]]:
         """All values of each key in a list, oldest first; it grows with every record."""
         return self.aggregate(list, collected, name, value=list, **options)
@@ -186,7 +190,7 @@ class KGroupedTable(Generic[K, V]):
         self._grouping = Grouping(flow, name, table=True)
 
     def count(
-        self, name: str | None = None, *, caching: bool = True, logging: Logging = True
+        self, name: Store | None = None, *, caching: bool = True, logging: Logging = True
     ) -> KTable[K, int]:
         """Count the rows of each group, in the store `name`."""
         return self._aggregate(
@@ -204,7 +208,7 @@ class KGroupedTable(Generic[K, V]):
         self,
         adder: Callable[[V, V], V | None],
         subtractor: Callable[[V, V], V | None],
-        name: str | None = None,
+        name: Store | None = None,
         *,
         caching: bool = True,
         logging: Logging = True,
@@ -228,7 +232,7 @@ class KGroupedTable(Generic[K, V]):
         initializer: Callable[[], V2],
         adder: Callable[[K, V, V2], V2 | None],
         subtractor: Callable[[K, V, V2], V2 | None],
-        name: str | None = None,
+        name: Store | None = None,
         *,
         value: type[V2] | Serde[V2] | None = None,
         caching: bool = True,
