@@ -123,11 +123,14 @@ class TaskStores:
         # All that the changelogs are to hold is written now.
         self._starts, self.lost = dict(self._log_starts), ""
 
-    def mark(self, n: int) -> None:
-        """Have stores without a changelog remember that they hold all of the n-th commit."""
-        for name, order in self._orders.items():
-            if order.recovers and not order.logged:
-                self.get(name).apply((), offset=n)
+    @property
+    def marked(self) -> list[str]:
+        """Stores that remember, in place of a changelog offset, which commit they hold."""
+        return [name for name, each in self._orders.items() if each.recovers and not each.logged]
+
+    def mark(self, name: str, n: int) -> None:
+        """Have such a store remember that it holds all of the n-th commit."""
+        self.get(name).apply((), offset=n)
 
     def _is_whole(self, order: StoreOrder) -> bool:
         """Whether a store without a changelog holds what was committed last; else it is lost."""

@@ -303,7 +303,8 @@ class OpenTask:
         try:
             for store, store_changes in changes.items():
                 self._stores.apply(store, store_changes, ends.get(store))
-            self._stores.mark(record.n)
+            for store in self._stores.marked:
+                self._stores.mark(store, record.n)
         except StoreDamagedError as error:
             return self._rebuild(store, error)
         except PenstockError as error:
