@@ -9,20 +9,21 @@ import logging
 import threading
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
 from msgspec import structs
 
-from penstock.changelog.commit_record import CommitRecord, InputTopic
+from penstock.changelog.commit_record import ChangelogEnd, CommitRecord, InputTopic
 from penstock.changelog.reading import read_last
 from penstock.changelog.snapshots import Manifest, SnapshotSource
 from penstock.changelog.topics import commits_name
 from penstock.config import Config
 from penstock.coordination.commits import judge, settle
 from penstock.coordination.ids import TaskId
+from penstock.coordination.recovery import Recovery, passes
 from penstock.errors import (
     CustomStoreError,
     FencedError,
@@ -36,9 +37,11 @@ from penstock.instance.clients import SharedClients
 from penstock.instance.handover import (
     Times,
     check_inputs,
+    input_logs,
     later,
     offsets_metadata,
     operators_metadata,
+    resets,
 )
 from penstock.instance.protocol import (
     CHANGE,
@@ -51,6 +54,7 @@ from penstock.instance.protocol import (
     TaskStatus,
     fault_of,
 )
+from penstock.instance.recovery import not_yet_written, plain, recovery_fields, recovery_of
 from penstock.instance.state import TaskStores
 from penstock.instance.writer import WriteAbortedError, Writer, WriteUnknownError
 from penstock.observability.crash_points import crash_point
@@ -95,6 +99,7 @@ class _Standing:
     group_is_stale: bool = False
     metadata: dict[str, str] = field(default_factory=dict)
     times: Times = field(default_factory=dict)
+    recovery: Recovery = field(default_factory=Recovery)
 
 
 class OpenTask:
@@ -150,6 +155,8 @@ class OpenTask:
         self._state = "restoring"
         self._stores.open(self._standing.record)
         self._notes += self._stores.restore(self._stopping.is_set)
+        if self._stores.lost and not self._stopping.is_set():
+            self._read_again()
         self._environment.await_global_tables(self._stopping.is_set)
         crash_point("restore.before_running")
         if self._stopping.is_set():
@@ -175,8 +182,9 @@ class OpenTask:
             recorded=record.position if record else None,
             previous=record.previous if record else None,
             group=group.position,
-            resets=self._resets(),
-            first_taking=order.first_taking,
+            resets=resets(order, environment.clients),
+            # One that reads its input again does not stand where the group says: nobody moved it.
+            first_taking=order.first_taking and not (record and record.until),
             exactly_once=environment.config.exactly_once,
         )
         if standing.moved_by_group:
@@ -197,16 +205,25 @@ class OpenTask:
             if record and known
             else operators_metadata(self.order.closes, group),
             times={input_: each.time for input_, each in group.metadata.items()},
+            recovery=recovery_of(record, standing.position),
         )
 
-    def _resets(self) -> Positions:
-        result: Positions = {}
-        for each in self.order.inputs:
-            start, end = self._environment.clients.stable_range(each.topic, each.partition)
-            result.setdefault(each.topic, {})[each.partition] = (
-                start if each.reset == "earliest" else end
+    def _read_again(self) -> None:
+        """Go back to where the task began, with empty stores: one of them is lost."""
+        standing, lost = self._standing, self._stores.lost
+        logs = input_logs(self.order, self._environment.clients)
+        recovery = standing.recovery.restarted(
+            standing.position, logs, task=self.order.task, lost=lost
+        )
+        self._stores.start_empty()
+        if recovery.until:
+            position = {topic: dict(recovery.begun[topic]) for topic in standing.position}
+            self._standing = replace(
+                standing, position=position, metadata={}, times={}, recovery=recovery
             )
-        return result
+            self._notes.append(
+                f"{lost}: the task reads its input again, from {position} to {recovery.until}"
+            )
 
     # Reading.
 
@@ -255,7 +272,7 @@ class OpenTask:
     def _judge(self, header: CommitHeader) -> Reply | None:
         standing = self._standing
         verdict = judge(n=header.n, start=header.start, last=standing.n, position=standing.position)
-        if verdict == "apply":
+        if verdict == "apply" and not passes(header.end, standing.recovery.until):
             return None
         reply = _done(standing)
         stale = f"planned as {header.n} from {header.start}"
@@ -297,6 +314,8 @@ class OpenTask:
         try:
             for store, store_changes in changes.items():
                 self._stores.apply(store, store_changes, ends.get(store))
+            for store in self._stores.marked:
+                self._stores.mark(store, record.n)
         except StoreDamagedError as error:
             return self._rebuild(store, error)
         except CustomStoreError as error:
@@ -305,7 +324,12 @@ class OpenTask:
             self._fail(error)
             return Reply(status="lost", reason=str(error))
         self._standing = _Standing(
-            record.n, record.position, record, metadata=record.metadata, times=times
+            record.n,
+            record.position,
+            record,
+            metadata=record.metadata,
+            times=times,
+            recovery=self._standing.recovery.after(record.position),
         )
         self._applying = False
         self._store_failures = 0
@@ -322,12 +346,14 @@ class OpenTask:
         crash_point("commit.before_changelog_send")
         for batch in batches:
             logged = _logged(batch, changelogs)
+            if self._standing.recovery.until:
+                logged = not_yet_written(logged, header, self.order)
             if logged.num_rows:
                 writer.send(
                     logged, changelogs=changelogs, topics=header.topics, own=self._partition
                 )
             _collect_changes(batch, header.stores, self._stores.versioned, changes)
-        record = self._next_record(header)
+        record = _next_record(self.order, self._standing, self._stores.ends(), header)
         commits = commits_name(self._environment.application_id)
         key = self.order.name.encode()
         writer.send_record(commits, self.order.commits_partition, key, record.encode())
@@ -342,21 +368,6 @@ class OpenTask:
         """
         order = self._stores.order(store)
         return self._environment.clients.high_watermark(order.changelog, self._partition) - 1
-
-    def _next_record(self, header: CommitHeader) -> CommitRecord:
-        inputs = {
-            each.topic: InputTopic(id=each.topic_id, partitions=each.partitions)
-            for each in self.order.inputs
-        }
-        return CommitRecord(
-            n=header.n,
-            epoch=self.order.epoch,
-            position=header.end,
-            previous=self._standing.position,
-            inputs=inputs,
-            changelogs=self._stores.ends(),
-            metadata=header.metadata,
-        )
 
     def _aborted(self, writer: Writer, reason: str) -> Reply:
         try:
@@ -458,6 +469,7 @@ class OpenTask:
             position=standing.position,
             n=standing.n,
             metadata=standing.metadata,
+            until=plain(standing.recovery.until),
             group_is_stale=standing.group_is_stale,
             restores=self._stores.restores.latest(),
             notes=list(self._notes),
@@ -489,6 +501,25 @@ class OpenTask:
             transactional_id=f"{environment.application_id}-{self.order.name}",
             group=environment.clients.group,
         )
+
+
+def _next_record(
+    order: TakeOrder, standing: _Standing, ends: dict[str, ChangelogEnd], header: CommitHeader
+) -> CommitRecord:
+    inputs = {
+        each.topic: InputTopic(id=each.topic_id, partitions=each.partitions)
+        for each in order.inputs
+    }
+    return CommitRecord(
+        n=header.n,
+        epoch=order.epoch,
+        position=header.end,
+        previous=standing.position,
+        inputs=inputs,
+        changelogs=ends,
+        metadata=header.metadata,
+        **recovery_fields(standing.recovery.after(header.end)),
+    )
 
 
 def _done(standing: _Standing) -> Reply:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
@@ -17,7 +17,7 @@ from penstock.topology.aggregation import (
     window_store,
     windowed_serde,
 )
-from penstock.topology.changelogs import Logging, changelog_config, is_logged
+from penstock.topology.changelogs import Logging, RecoverFrom, changelog_config, is_logged
 from penstock.topology.draft import needed
 from penstock.topology.flow import Flow
 from penstock.topology.holding import Store, history_of, kept_in
@@ -64,6 +64,7 @@ class CogroupedKStream(Generic[K, V2]):
         value: type[V2] | Serde[V2] | None = None,
         caching: bool = True,
         logging: Logging = True,
+        recover_from: RecoverFrom = "changelog",
         supplier: str | None = None,
     ) -> KTable[K, V2]:
         """Fold the records of all streams by key into the store `name`."""
@@ -80,6 +81,7 @@ class CogroupedKStream(Generic[K, V2]):
                 caching=caching,
                 logging=is_logged(logging),
                 changelog_config=changelog_config(logging, held),
+                recover_from=recover_from,
                 supplier=supplier or "",
             )
             return kept_in(name, plain)
@@ -113,6 +115,7 @@ class WindowedCogroupedKStream(Generic[K, V2]):
         retention: timedelta | None = None,
         caching: bool = True,
         logging: Logging = True,
+        recover_from: RecoverFrom = "changelog",
         supplier: str | None = None,
     ) -> KTable[Windowed[K], V2]:
         """Fold the records of all streams by key and window into the store `name`."""
@@ -127,6 +130,7 @@ class WindowedCogroupedKStream(Generic[K, V2]):
             retention=retention,
             supplier=supplier,
         )
+        spec = replace(spec, recover_from=recover_from)
         windows = self.windows
 
         def node(step: str, held: str, aggregator: Callable[..., Any]) -> AggregateNode:

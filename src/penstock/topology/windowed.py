@@ -27,7 +27,7 @@ from penstock.topology.builtins import (
     merge_means,
     no_mean,
 )
-from penstock.topology.changelogs import Logging
+from penstock.topology.changelogs import Logging, RecoverFrom
 from penstock.topology.draft import needed
 from penstock.topology.flow import Flow
 from penstock.topology.nodes import Emit, WindowAggregateNode
@@ -60,6 +60,7 @@ class WindowedKStream(Generic[K, V]):
         retention: timedelta | None = None,
         caching: bool = True,
         logging: Logging = True,
+        recover_from: RecoverFrom = "changelog",
         supplier: str | None = None,
     ) -> KTable[Windowed[K], int]:
         """Count the records of each key and window in the store `name`."""
@@ -71,6 +72,7 @@ class WindowedKStream(Generic[K, V]):
                 store=name,
                 caching=caching,
                 logging=logging,
+                recover_from=recover_from,
                 supplier=supplier,
                 retention=retention,
             )
@@ -84,6 +86,7 @@ class WindowedKStream(Generic[K, V]):
         retention: timedelta | None = None,
         caching: bool = True,
         logging: Logging = True,
+        recover_from: RecoverFrom = "changelog",
         supplier: str | None = None,
     ) -> KTable[Windowed[K], V]:
         """Combine the values of each key and window by `reducer(aggregate, value)`."""
@@ -95,6 +98,7 @@ class WindowedKStream(Generic[K, V]):
                 store=name,
                 caching=caching,
                 logging=logging,
+                recover_from=recover_from,
                 supplier=supplier,
                 retention=retention,
                 aggregator=reducer,
@@ -112,6 +116,7 @@ class WindowedKStream(Generic[K, V]):
         retention: timedelta | None = None,
         caching: bool = True,
         logging: Logging = True,
+        recover_from: RecoverFrom = "changelog",
         supplier: str | None = None,
     ) -> KTable[Windowed[K], V2]:
         """Fold the values of each key and window by `aggregator(key, value, aggregate)`.
@@ -127,6 +132,7 @@ class WindowedKStream(Generic[K, V]):
                 store=name,
                 caching=caching,
                 logging=logging,
+                recover_from=recover_from,
                 supplier=supplier,
                 retention=retention,
                 initializer=initializer,

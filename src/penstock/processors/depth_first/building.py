@@ -211,27 +211,13 @@ class Builder:
         step = self.steps[name]
         is_sink = isinstance(self._sub.by_name[name], SinkNode)
         handler = self._limits.on_production_error if is_sink else self._limits.on_processing_error
-        return step.process if handler == "fail" else self._guarded(step.process, handler)
+        return step.process if handler == "fail" else _guarded(self._shared, step.process, handler)
 
     def punctuate(self, punctuator: Punctuator, now: int) -> None:
         """Run a punctuator; where a record may fail, it may."""
         handler = self._limits.on_processing_error
         call = punctuator.punctuate
-        (call if handler == "fail" else self._guarded(call, handler))(now)
-
-    def _guarded(self, call: Callable[[_T], None], handler: Handler) -> Callable[[_T], None]:
-        """A step that drops what it fails on; its siblings get the record all the same."""
-        shared = self._shared
-
-        def process(given: _T) -> None:
-            try:
-                call(given)
-            except UserFunctionError as error:
-                shared.dropped["failed"] += 1
-                if handler == "dead_letter" and shared.dead_letters is not None:
-                    shared.dead_letters.send(shared.context, letter_of(error))
-
-        return process
+        (call if handler == "fail" else _guarded(self._shared, call, handler))(now)
 
     def _step(self, node: Node) -> Step:
         made = self._stateless(node) or self._table(node) or self._join(node)
@@ -561,6 +547,20 @@ class Builder:
             )
         assert isinstance(state, TimedState)
         return state
+
+
+def _guarded(shared: Shared, call: Callable[[_T], None], handler: Handler) -> Callable[[_T], None]:
+    """A step that drops what it fails on; its siblings get the record all the same."""
+
+    def process(given: _T) -> None:
+        try:
+            call(given)
+        except UserFunctionError as error:
+            shared.dropped["failed"] += 1
+            if handler == "dead_letter" and shared.dead_letters is not None:
+                shared.dead_letters.send(shared.context, letter_of(error))
+
+    return process
 
 
 def _map(shared: Shared, node: MapNode) -> Step:
