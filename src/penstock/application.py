@@ -40,10 +40,11 @@ from penstock.topology import (
     StreamsBuilder,
     Topology,
 )
-from penstock.topology.changelogs import Logging
+from penstock.topology.changelogs import Logging, RecoverFrom
 from penstock.topology.naming import check_name
 
 if TYPE_CHECKING:
+    from penstock.driver.bootstrap import BootstrapResult, Offsets
     from penstock.driver.driver import Driver
 
 K = TypeVar("K")
@@ -96,17 +97,28 @@ class Application:
     def table(
         self,
         topic: str,
-        store: str | None = None,
+        store: str | StoreBuilder | None = None,
         *,
         key: type[K] | Serde[K],
         value: type[V] | Serde[V],
         caching: bool = True,
         logging: Logging = True,
+        recover_from: RecoverFrom = "changelog",
         name: str | None = None,
     ) -> KTable[K, V]:
-        """A topic as a table: the latest value of each key, kept in a store."""
+        """A topic as a table: the latest value of each key, kept in a store.
+
+        As `store` give a name, or a `versioned_store(...)`, which keeps what was before as well.
+        """
         return self.builder.table(
-            topic, store, key=key, value=value, caching=caching, logging=logging, name=name
+            topic,
+            store,
+            key=key,
+            value=value,
+            caching=caching,
+            logging=logging,
+            recover_from=recover_from,
+            name=name,
         )
 
     def global_table(
@@ -223,6 +235,49 @@ class Application:
             self._thread.join()
             self._thread = None
             self._raise_error()
+
+    def bootstrap(
+        self,
+        store: str,
+        history: Any,
+        *,
+        key: str = "key",
+        value: str = "value",
+        timestamp: str | None = None,
+        window_start: str | None = None,
+        window_end: str | None = None,
+        offsets: Offsets = None,
+        replace: bool = False,
+    ) -> BootstrapResult:
+        """Fill a store from a Spark DataFrame of history, before the application runs.
+
+        `history` may also be `parquet:PATH`, `table:NAME` or `topic:NAME`; `key`, `value` and so on
+        name its columns. Of several rows of a key the latest counts. `offsets` say where the stream
+        goes on: offsets by (topic, partition), "earliest", "latest" or a time. Raises
+        `BootstrapError`, and `AnotherDriverError` while the application runs.
+        """
+        from penstock.coordination.history import Columns
+        from penstock.driver.bootstrap import BootstrapOrder, bootstrap
+
+        columns = Columns(
+            key=key,
+            value=value,
+            timestamp=timestamp,
+            window_start=window_start,
+            window_end=window_end,
+        )
+        return bootstrap(
+            BootstrapOrder(
+                application_id=self.application_id,
+                config=self.config,
+                topology=self.build(),
+                store=store,
+                history=history,
+                columns=columns,
+                offsets=offsets,
+                replace=replace,
+            )
+        )
 
     def __enter__(self) -> Self:
         self.start()

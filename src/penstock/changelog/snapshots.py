@@ -60,6 +60,10 @@ class Snapshot:
     manifest: Manifest
     chunks: Callable[[SnapshotFile], Iterator[Piece]]
 
+    def fits(self, wanted: StoreIdentity, until: int) -> bool:
+        """Whether it is of this store, and not ahead of a changelog that ends at `until`."""
+        return self.manifest.identity == wanted and self.manifest.offset < until
+
 
 class SnapshotSource(Protocol):
     """Where snapshots come from."""

@@ -24,7 +24,7 @@ from penstock.driver.internal_topics import (
 from penstock.driver.last_run import LastRun, read_last_run, refuse_change
 from penstock.errors import PartitionCountError, TopicMissingError
 from penstock.instance.protocol import GlobalOrder, InputOrder, StoreOrder, TakeOrder
-from penstock.processors import closed_keys
+from penstock.processors import closed_keys, shape_class
 from penstock.topology import StoreSpec, Topology, naming
 from penstock.topology.manifest import TopologyManifest, manifest_of
 from penstock.topology.patterns import matching, patterns_of, with_topics
@@ -89,6 +89,12 @@ class Prepared:
             commits_partition=commits_partition,
             closes=closed_keys(layout.sub_topology),
             peers=peers,
+            recover_outputs=self.config.recover_outputs,
+            repartitions=[
+                topic
+                for topic in layout.sub_topology.output_topics(self.application_id)
+                if topic in self.layout.repartitions
+            ],
         )
 
     def _input(self, topic: str, partition: int) -> InputOrder:
@@ -105,7 +111,6 @@ class Prepared:
 
     def _store(self, spec: StoreSpec) -> StoreOrder:
         changelog = naming.changelog_topic(self.application_id, spec.name) if spec.logging else ""
-        windowed = spec.kind != "key_value"
         settings = self.topics[changelog].config if changelog else {}
         return StoreOrder(
             name=spec.name,
@@ -114,8 +119,10 @@ class Prepared:
             kind=spec.kind,
             persistent=spec.persistent,
             retention_ms=spec.retention_ms or 0,
-            segment_ms=spec.segment_ms if windowed else 0,
+            segment_ms=0 if spec.kind == "key_value" else spec.segment_ms,
             time_index=spec.time_index,
+            recovers=spec.recover_from == "input" or changelog in self.layout.recovered_changelogs,
+            supplier=spec.supplier,
             expires="delete" in policies(settings.get("cleanup.policy", "")),
             tombstones_ms=int(settings.get("delete.retention.ms", TOMBSTONES_MS)),
             allow_truncated=self.config.allow_truncated_changelog,
@@ -141,9 +148,12 @@ def look(
 ) -> Outlook:
     """Check what the last run left and the topics that users made; change nothing.
 
-    Raises `TopologyChangedError`, `TopicMissingError`, `PartitionCountError`,
+    Raises `TopologyError`, `TopologyChangedError`, `TopicMissingError`, `PartitionCountError`,
     `BrokerUnreachableError`.
     """
+    for store in topology.stores:
+        if store.shape is not None:
+            shape_class(store.name, store.shape)
     check_broker(config)
     patterns = patterns_of(topology)
     matched = matching(patterns, admin.names(), application_id) if patterns else frozenset()
@@ -190,7 +200,10 @@ def plan_internal(
 ) -> TopicPlan:
     """What has to happen to the internal topics. Raises if one that held something is gone."""
     plan = admin.plan(outlook.internal)
-    refuse_deleted(plan.create, outlook.last_run.topology)
+    recovered = outlook.layout.recovered_changelogs
+    refuse_deleted(
+        [spec for spec in plan.create if spec.name not in recovered], outlook.last_run.topology
+    )
     first_run = outlook.last_run.topology is None
     if plan.create and first_run and not config.allow_topology_change:
         inputs = {each for task in outlook.layout.tasks for each in task.inputs}

@@ -7,7 +7,7 @@ from collections.abc import Collection, Mapping
 from penstock.changelog.commit_record import CommitRecord
 from penstock.changelog.offset_metadata import UNKNOWN_TIME, OffsetMetadata
 from penstock.errors import PartitionCountError, TopicMismatchError
-from penstock.instance.clients import GroupOffsets
+from penstock.instance.clients import GroupOffsets, SharedClients
 from penstock.instance.protocol import CommitHeader, Positions, TakeOrder
 from penstock.processors import STREAM_TIME
 
@@ -15,6 +15,26 @@ Times = dict[tuple[str, int], int]
 """The latest timestamp read of each input partition, for whoever takes over."""
 Closes = Mapping[str, Collection[str]]
 """By store: where in the operators' metadata it stands up to when its windows were given out."""
+
+
+def input_logs(order: TakeOrder, clients: SharedClients) -> dict[tuple[str, int], tuple[int, int]]:
+    """The start and the last stable offset of each input partition."""
+    return {
+        (each.topic, each.partition): clients.stable_range(each.topic, each.partition)
+        for each in order.inputs
+    }
+
+
+def resets(order: TakeOrder, clients: SharedClients) -> Positions:
+    """Where the task starts with inputs that it has no position for."""
+    logs = input_logs(order, clients)
+    result: Positions = {}
+    for each in order.inputs:
+        start, end = logs[each.topic, each.partition]
+        result.setdefault(each.topic, {})[each.partition] = (
+            start if each.reset == "earliest" else end
+        )
+    return result
 
 
 def operators_metadata(closes: Closes, group: GroupOffsets) -> dict[str, str]:

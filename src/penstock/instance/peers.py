@@ -20,7 +20,7 @@ from penstock.changelog.snapshots import Manifest, Snapshot, SnapshotFile, read_
 from penstock.errors import InstanceError, PenstockError, SnapshotError
 from penstock.instance import protocol
 from penstock.instance.client import Client
-from penstock.instance.protocol import CopyReply, CopyRequest, Message
+from penstock.instance.protocol import CopyReply, CopyRequest, Message, StoreOrder
 from penstock.instance.server import Handler
 from penstock.instance.task import OpenTask
 from penstock.stores.contract import StoreIdentity
@@ -144,10 +144,14 @@ class PeerCopies:
     def _is_here(self, wanted: StoreIdentity) -> bool:
         task = self._task(wanted.task)
         if task is not None:
-            return wanted.store in task.snapshot_stores
-        if wanted.task not in self._directory.tasks():
+            return wanted.store in task.stores.snapshot_stores
+        if (
+            wanted.task not in self._directory.tasks()
+            or StoreOrder.of_layout("", wanted.layout).supplier
+        ):
             return False
-        return (self._directory.path / wanted.task / wanted.store).is_dir()
+        # Nothing but RocksDB's own is to be opened as that.
+        return (self._directory.path / wanted.task / wanted.store / "CURRENT").is_file()
 
     @contextlib.contextmanager
     def _turn(self, wanted: StoreIdentity) -> Iterator[None]:
@@ -176,9 +180,9 @@ class PeerCopies:
                 yield copy
             return
         # Before the copy is made: it may hold more than it says, never less.
-        identity, offset = task.held(wanted.store)
-        with task.copy(wanted.store) as path:
-            yield manifest_of(identity, offset, path), path
+        offset = task.stores.get(wanted.store).offset()
+        with task.stores.copy(wanted.store, "peer") as path:
+            yield manifest_of(task.stores.identity(wanted.store), offset, path), path
 
     @contextlib.contextmanager
     def _at_rest(self, wanted: StoreIdentity) -> Iterator[tuple[Manifest, Path]]:
@@ -290,7 +294,9 @@ def listener_for(host: str, sockets: Path) -> socket.socket:
     if host:
         return socket.create_server((host, 0))
     listener = socket.socket(socket.AF_UNIX)
-    listener.bind(str(sockets / "copies.sock"))
+    path = sockets / "copies.sock"
+    listener.bind(str(path))
+    path.chmod(0o600)
     listener.listen()
     return listener
 

@@ -17,7 +17,7 @@ import pyarrow as pa
 from penstock import errors
 from penstock.changelog.snapshots import Manifest
 from penstock.changelog.topics import TOMBSTONES_MS
-from penstock.config import Config, Guarantee
+from penstock.config import Config, Guarantee, RecoverOutputs
 from penstock.errors import InstanceError, PenstockError
 from penstock.serdes.decoders import converted, decoder
 from penstock.stores.contract import StoreIdentity
@@ -32,8 +32,8 @@ QUESTIONS: dict[Question, pa.Schema] = {
     "range": pa.schema([("lower", pa.binary()), ("upper", pa.binary())]),
     "times": pa.schema([("first", pa.int64()), ("last", pa.int64())]),
 }
-"""What a read asks, row by row: a key; a key's windows or sessions between two times; the keys
-between two (null is open); everything between two times."""
+"""What a read asks, row by row: a key; a key's windows, sessions or versions between two times; the
+keys between two (null is open); everything between two times."""
 VALUES = pa.schema([("value", pa.binary())])
 """The answers to `get`: a row for each key, in order, null where there is nothing."""
 ENTRIES = pa.schema([("question", pa.int32()), ("key", pa.binary()), ("value", pa.binary())])
@@ -82,6 +82,10 @@ class StoreOrder(Message, frozen=True):
     retention_ms: int = 0
     segment_ms: int = 0
     time_index: TimeIndex | None = None
+    recovers: bool = False
+    """Whether the task reads its input again when this store is lost."""
+    supplier: str = ""
+    """What opens a store that the user brought, as `module:name`; empty for one of ours."""
     expires: bool = False
     """Whether the changelog forgets what is old, so that it may begin anywhere."""
     tombstones_ms: int = TOMBSTONES_MS
@@ -106,6 +110,8 @@ class StoreOrder(Message, frozen=True):
             words.append(f"segment_ms={self.segment_ms}")
         if self.time_index is not None:
             words.append(f"index={self.time_index}")
+        if self.supplier:
+            words.append(f"supplier={self.supplier}")
         return " ".join(words)
 
     @classmethod
@@ -123,6 +129,7 @@ class StoreOrder(Message, frozen=True):
             "retention_ms": retention_ms,
             "segment_ms": int(facts.get("segment_ms", 0)),
             "time_index": facts.get("index"),
+            "supplier": facts.get("supplier", ""),
         }
         return converted(fields, cls)
 
@@ -163,6 +170,10 @@ class TakeOrder(Message, frozen=True):
     when that was done. Kafka Streams calls it by the store's name."""
     peers: list[str] = []
     """Where other instances listen, which may have copies of the task's stores."""
+    recover_outputs: RecoverOutputs = "drop"
+    """What becomes of outputs that were written before, while input is read again."""
+    repartitions: list[str] = []
+    """Repartition topics that the task writes: what is in them is never repeated."""
 
 
 class ReleaseOrder(Message, frozen=True):
@@ -217,6 +228,8 @@ class TaskStatus(Message, frozen=True):
     n: int = 0
     metadata: dict[str, str] = {}
     """What the operators said in the last commit."""
+    until: Positions = {}
+    """While the task reads its input again: where it stood when it lost its stores."""
     group_is_stale: bool = False
     """The group's offsets are absent or behind the commit record, and are to be written again."""
     restores: list[RestoreStatus] = []

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
 
-from penstock.changelog.snapshots import Manifest, SnapshotLocation
+from penstock.changelog.snapshots import Manifest, SnapshotLocation, read_files
 from penstock.errors import PenstockError, TaskNotHereError
+from penstock.instance.state import TaskStores
 from penstock.instance.task import OpenTask
 
 _log = logging.getLogger("penstock.instance")
@@ -39,19 +42,33 @@ class Snapshotter:
     def _loop(self) -> None:
         while not self._stop.wait(self._interval):
             for task in self._tasks():
-                for store in task.snapshot_stores:
+                for store in task.stores.snapshot_stores:
                     if not self._stop.is_set():
                         self._copy(task, store)
 
     def _copy(self, task: OpenTask, store: str) -> None:
         key = (task.order.name, store)
         try:
-            with task.checkpoint(store, self._last.get(key)) as (manifest, directory):
-                if manifest is not None:
-                    self._location.write(task.order.name, manifest, directory)
-                    self._last[key] = manifest
+            with checkpoint(task.stores, store, self._last.get(key)) as copy:
+                if copy is not None:
+                    self._location.write(task.order.name, *copy)
+                    self._last[key] = copy[0]
         except TaskNotHereError:
             pass  # It moved, or was closed, meanwhile.
         except PenstockError as error:
             task.tell([f"Store {store} of task {task.order.task} has no new snapshot: {error}"])
             _log.warning("%s", error)
+
+
+@contextlib.contextmanager
+def checkpoint(
+    stores: TaskStores, name: str, last: Manifest | None
+) -> Iterator[tuple[Manifest, Path] | None]:
+    """A copy of a store, gone afterwards; None if `last` is as new."""
+    offset = stores.get(name).offset()
+    if offset is None or (last is not None and last.offset == offset):
+        yield None
+        return
+    with stores.copy(name, "snapshot") as path:
+        files = read_files(path, last.files if last else ())
+        yield Manifest(identity=stores.identity(name), offset=offset, files=files), path

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import logging
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import timedelta
@@ -19,14 +20,14 @@ from penstock.changelog.restore import (
     truncated,
 )
 from penstock.changelog.snapshots import (
-    Manifest,
     Snapshot,
     SnapshotSource,
     copy_snapshot,
-    read_files,
 )
 from penstock.coordination.ids import TaskId
 from penstock.errors import (
+    ChangelogError,
+    CustomStoreError,
     PenstockError,
     SnapshotError,
     StoreDamagedError,
@@ -43,13 +44,18 @@ from penstock.stores.contract import (
     CheckpointStore,
     KeyValueStore,
     StoreIdentity,
+    WindowStore,
 )
+from penstock.stores.custom import CustomStore, open_custom
 from penstock.stores.directory import StateDirectory, TaskDirectory
 from penstock.stores.indexed import TimeIndexedKeyValueStore
 from penstock.stores.memory import MemoryStore
 from penstock.stores.rocksdb import RocksDBStore
 from penstock.stores.rocksdb_engine import RocksDBEngine
 from penstock.stores.segments import SegmentedStore
+from penstock.stores.versioned import VersionsStore
+
+_log = logging.getLogger("penstock.instance")
 
 _LOCK_WAIT = timedelta(seconds=5)
 FILLED_MIN = 50_000
@@ -80,11 +86,19 @@ class TaskStores:
         self._now_ms = now_ms
         self._directory: TaskDirectory | None = None
         self._stores: dict[str, KeyValueStore] = {}
+        self._uncopied: set[str] = set()
+        """Users' stores of which no copy can be made."""
         self.restores = Restores()
         self._ends: dict[str, int] = {}
+        self._starts: dict[str, int] = {}
+        self._log_starts: dict[str, int] = {}
+        self._record: CommitRecord | None = None
+        self.lost = ""
+        """Which store is lost, and why, if the task is to read its input again for that."""
 
     def open(self, record: CommitRecord | None) -> None:
         """Lock the task's directory and open its stores."""
+        self._record, self.lost = record, ""
         if not self._orders:
             return
         # A peer may be given a copy of what is here.
@@ -92,7 +106,13 @@ class TaskStores:
         crash_point("open.after_lock")
         for order in self._orders.values():
             if order.logged:
-                self._ends[order.name] = _last_known_end(order, record)
+                with self._noticing_loss(order):
+                    self._ends[order.name] = _last_known_end(order, record)
+        if record is not None:
+            self._starts = {name: each.start for name, each in record.changelogs.items()}
+        if record is not None and record.until and any(o.logged for o in self._orders.values()):
+            # Of what was read again, changelogs have a part, behind all that was there before.
+            self._lose("The task", "was cut off while it read its input again")
 
     def restore(self, stop: Callable[[], bool]) -> list[str]:
         """Bring every store up to the end of its changelog; what had to be rebuilt is told."""
@@ -101,13 +121,57 @@ class TaskStores:
         logs = self._logs(logged, stop)
         for order in logged:
             log = logs[order.changelog, self._partition]
-            check_end(order.changelog, self._partition, log, self._ends.get(order.name, -1))
-            notes += self._restore_store(order, log, stop)
+            self._log_starts[order.name] = log.start
+            with self._noticing_loss(order):
+                if not self.lost:
+                    known = self._ends.get(order.name, -1)
+                    check_end(order.changelog, self._partition, log, known)
+                    notes += self._restore_store(order, log, stop)
         for order in self._orders.values():
-            if not order.logged:
+            if not order.logged and not (order.recovers and self._is_whole(order)):
                 # Nobody can tell whether what is on the disk is all that the last owner committed.
                 self._reopen_empty(order)
         return notes
+
+    def start_empty(self) -> None:
+        """Make every store anew, because one of them is lost."""
+        for order in self._orders.values():
+            self._reopen_empty(order)
+        # All that the changelogs are to hold is written now.
+        self._starts, self.lost = dict(self._log_starts), ""
+
+    @property
+    def marked(self) -> list[str]:
+        """Stores that remember, in place of a changelog offset, which commit they hold."""
+        return [name for name, each in self._orders.items() if each.recovers and not each.logged]
+
+    def mark(self, name: str, n: int) -> None:
+        """Have such a store remember that it holds all of the n-th commit."""
+        self.get(name).apply((), offset=n)
+
+    def _is_whole(self, order: StoreOrder) -> bool:
+        """Whether a store without a changelog holds what was committed last; else it is lost."""
+        if self._record is None:
+            return False
+        found: int | None = None
+        with contextlib.suppress(StoreDamagedError, ChangelogError):
+            found = self._open_store(order).offset()
+        if found != self._record.n:
+            held = "nothing" if found is None else f"commit {found}"
+            self._lose(f"Store {order.name}", f"holds {held}, and the last is {self._record.n}")
+        return found == self._record.n
+
+    @contextlib.contextmanager
+    def _noticing_loss(self, order: StoreOrder) -> Iterator[None]:
+        try:
+            yield
+        except ChangelogError as error:
+            if not order.recovers:
+                raise
+            self._lose(f"Store {order.name}", f"has lost its changelog: {error.message}")
+
+    def _lose(self, what: str, why: str) -> None:
+        self.lost = self.lost or f"{what} of task {self._task} {why}"
 
     def get(self, name: str) -> KeyValueStore:
         """The open store of that name. Raises `TaskNotHereError`."""
@@ -129,16 +193,25 @@ class TaskStores:
         """The topic of a store's changelog."""
         return self._orders[name].changelog
 
+    @property
+    def versioned(self) -> set[str]:
+        """The stores whose changes are of versions."""
+        return {name for name, order in self._orders.items() if order.kind == "versioned"}
+
     def remedy(self, name: str) -> str:
         """What is done about a store that cannot be read, for the user."""
-        changelog = self._orders[name].changelog
-        return f"rebuilding it from {changelog}" if changelog else "it starts empty"
+        order = self._orders[name]
+        if not order.logged:
+            return "rebuilding it from the input" if order.recovers else "it starts empty"
+        return f"rebuilding it from {order.changelog}"
 
     def ends(self) -> dict[str, ChangelogEnd]:
         """How far each store's changelog surely goes."""
         return {
             name: ChangelogEnd(
-                id=order.changelog_id, end=-1 if (at := self.get(name).offset()) is None else at
+                id=order.changelog_id,
+                end=-1 if (at := self.get(name).offset()) is None else at,
+                start=self._starts.get(name, 0),
             )
             for name, order in self._orders.items()
             if order.logged
@@ -147,29 +220,20 @@ class TaskStores:
     def apply(self, name: str, changes: list[Change], offset: int | None) -> None:
         """Write changes and the changelog offset that they end at, if there is a changelog."""
         store = self.get(name)
-        half = len(changes) // 2
+        # A versioned store must know where in the changelog some of its changes are.
+        half = 0 if name in self.versioned else len(changes) // 2
         store.apply(changes[:half], offset=None)
         crash_point("commit.mid_store_write")
         store.apply(changes[half:], offset=offset)
 
     @property
     def snapshot_stores(self) -> list[str]:
-        """The stores of which snapshots are made: logged ones, on disk."""
-        return [name for name, each in self._orders.items() if each.logged and each.persistent]
-
-    @contextlib.contextmanager
-    def checkpoint(
-        self, name: str, last: Manifest | None
-    ) -> Iterator[tuple[Manifest | None, Path]]:
-        """A copy of a store, gone afterwards; without a manifest if `last` is as new."""
-        offset = self.get(name).offset()
-        if offset is None or (last is not None and last.offset == offset):
-            yield None, self._state_directory.path
-            return
-        with self.copy(name, "snapshot") as path:
-            identity = self.identity(name)
-            files = read_files(path, last.files if last else ())
-            yield Manifest(identity=identity, offset=offset, files=files), path
+        """The stores of which snapshots are made: logged ones, on disk, that can be copied."""
+        return [
+            name
+            for name, each in self._orders.items()
+            if each.logged and each.persistent and name not in self._uncopied
+        ]
 
     @contextlib.contextmanager
     def copy(self, name: str, purpose: str) -> Iterator[Path]:
@@ -207,11 +271,15 @@ class TaskStores:
         stores, self._stores = self._stores, {}
         try:
             self._flush_to(directory, stores)
+        except CustomStoreError as error:
+            _log.warning("%s", error)
         finally:
             for store in stores.values():
                 # A store that cannot be flushed is closed all the same; its changelog has the rest.
-                with contextlib.suppress(PenstockError):
+                try:
                     store.close()
+                except PenstockError as error:
+                    _log.warning("%s", error)
             directory.unlock()
 
     def _flush_to(
@@ -222,7 +290,7 @@ class TaskStores:
             store.flush()
             offset = store.offset()
             # What is in memory is not there any more when someone reads the file.
-            if offset is not None and self._orders[name].persistent:
+            if offset is not None and self._orders[name].persistent and self._orders[name].logged:
                 offsets[self._orders[name].changelog, self._partition] = offset
         if offsets:
             directory.write_checkpoint(offsets)
@@ -292,17 +360,17 @@ class TaskStores:
 
     def _reopen(self, order: StoreOrder, *, filling: bool = False) -> KeyValueStore:
         self._stores.pop(order.name).close()
-        store = self._make_store(order, filling=filling)
-        self._stores[order.name] = store
+        store = self._stores[order.name] = self._make_store(order, filling=filling)
         return store
 
     def _can_rebuild(self, order: StoreOrder, log: LogRange) -> bool:
         """Whether an empty store would get all that it should from the changelog."""
-        return order.expires or order.allow_truncated or log.start == 0
+        known = self._starts.get(order.name, 0)
+        return order.expires or order.allow_truncated or log.start <= known
 
     def _notes_on_start(self, order: StoreOrder, store: KeyValueStore, log: LogRange) -> list[str]:
         """What is to be said of a changelog that lost its start; `ChangelogError` if it matters."""
-        if order.expires or log.start == 0:
+        if order.expires or log.start <= self._starts.get(order.name, 0):
             return []
         held = store.offset()
         lost = held is None or held + 1 < log.start
@@ -323,7 +391,7 @@ class TaskStores:
         for source in self._snapshots:
             try:
                 with source.open(self._name, self._identity(order)) as snapshot:
-                    if snapshot is None or not self._fits(snapshot.manifest, order, until):
+                    if snapshot is None or not snapshot.fits(self._identity(order), until):
                         continue
                     self._replace_by(snapshot, order)
             except (SnapshotError, StoreDamagedError) as error:
@@ -334,9 +402,6 @@ class TaskStores:
             origin = f"a snapshot of {found.size:,} bytes, up to offset {found.offset:,}"
             return [*failures, f"Store {order.name} of task {self._task} comes from {origin}"]
         return [f"{each}. Store {order.name} is rebuilt from its changelog" for each in failures]
-
-    def _fits(self, manifest: Manifest, order: StoreOrder, until: int) -> bool:
-        return manifest.identity == self._identity(order) and manifest.offset < until
 
     def _replace_by(self, snapshot: Snapshot, order: StoreOrder) -> None:
         assert self._directory is not None
@@ -368,11 +433,25 @@ class TaskStores:
 
     def _make_store(self, order: StoreOrder, *, filling: bool = False) -> KeyValueStore:
         assert self._directory is not None
+        path = self._directory.store_path(order.name)
+        if order.supplier:
+            return shaped(self._open_custom(order, path), order)
         if not order.persistent:
             return shaped(MemoryStore(order.name), order)
-        path = self._directory.store_path(order.name)
         inner = RocksDBStore(order.name, path, engine=self._engine, filling=filling)
         return shaped(inner, order)
+
+    def _open_custom(self, order: StoreOrder, path: Path) -> CustomStore:
+        store = open_custom(
+            order.supplier,
+            order.name,
+            path,
+            task=self._task,
+            finds_by_time=order.time_index is not None,
+        )
+        if not store.offers_checkpoints:
+            self._uncopied.add(order.name)
+        return store
 
     def _identity(self, order: StoreOrder) -> StoreIdentity:
         return StoreIdentity(
@@ -387,13 +466,19 @@ class TaskStores:
 
 def _can_be_filled(order: StoreOrder) -> bool:
     """Whether changes are written without reading anything."""
-    return order.persistent and order.kind == "key_value" and order.time_index is None
+    if order.supplier or not order.persistent:
+        return False
+    return order.kind == "key_value" and order.time_index is None
 
 
 def shaped(inner: ByteStore, order: StoreOrder) -> KeyValueStore:
     """A store of the kind that was ordered, with its entries in a store of bytes."""
     if order.kind == "key_value":
         return inner if order.time_index is None else TimeIndexedKeyValueStore(inner)
+    if order.kind == "versioned":
+        return VersionsStore(inner, retention_ms=order.retention_ms, segment_ms=order.segment_ms)
+    if isinstance(inner, WindowStore):
+        return inner  # A user's, which arranges windows by itself.
     return SegmentedStore(
         inner,
         kind=order.kind,

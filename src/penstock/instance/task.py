@@ -7,23 +7,23 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager
-from dataclasses import dataclass, field
-from pathlib import Path
+from collections.abc import Callable, Collection, Iterator, Sequence
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import pyarrow as pa
 from msgspec import structs
 
-from penstock.changelog.commit_record import CommitRecord, InputTopic
+from penstock.changelog.commit_record import ChangelogEnd, CommitRecord, InputTopic
 from penstock.changelog.reading import read_last
-from penstock.changelog.snapshots import Manifest, SnapshotSource
+from penstock.changelog.snapshots import SnapshotSource
 from penstock.changelog.topics import commits_name
 from penstock.config import Config
 from penstock.coordination.commits import judge, settle
 from penstock.coordination.ids import TaskId
+from penstock.coordination.recovery import Recovery, passes
 from penstock.errors import (
+    CustomStoreError,
     FencedError,
     InstanceError,
     PenstockError,
@@ -35,9 +35,11 @@ from penstock.instance.clients import SharedClients
 from penstock.instance.handover import (
     Times,
     check_inputs,
+    input_logs,
     later,
     offsets_metadata,
     operators_metadata,
+    resets,
 )
 from penstock.instance.protocol import (
     CHANGE,
@@ -50,14 +52,18 @@ from penstock.instance.protocol import (
     TaskStatus,
     fault_of,
 )
+from penstock.instance.recovery import not_yet_written, plain, recovery_fields, recovery_of
 from penstock.instance.state import TaskStores
 from penstock.instance.writer import WriteAbortedError, Writer, WriteUnknownError
 from penstock.observability.crash_points import crash_point
-from penstock.stores.contract import Change, StoreIdentity
+from penstock.stores.contract import Change
 from penstock.stores.directory import StateDirectory
 from penstock.stores.rocksdb_engine import RocksDBEngine
 
 _log = logging.getLogger("penstock.instance")
+
+_STORE_FAILURES_MAX = 3
+"""How often in a row a store that the user brought may fail before its task does."""
 
 
 def no_global_tables(stop: Callable[[], bool]) -> None:
@@ -98,6 +104,7 @@ class _Standing:
     group_is_stale: bool = False
     metadata: dict[str, str] = field(default_factory=dict)
     times: Times = field(default_factory=dict)
+    recovery: Recovery = field(default_factory=Recovery)
 
 
 class OpenTask:
@@ -119,6 +126,7 @@ class OpenTask:
         self._state: TaskState = "taking"
         self._fault: PenstockError | None = None
         self._notes: list[str] = []
+        self._store_failures = 0
         # One commit at a time. Reads go on beside it until the store is written, and are refused
         # afterwards by their number.
         self._lock = threading.Lock()
@@ -152,6 +160,8 @@ class OpenTask:
         self._state = "restoring"
         self._stores.open(self._standing.record)
         self._notes += self._stores.restore(self._stopping.is_set)
+        if self._stores.lost and not self._stopping.is_set():
+            self._read_again()
         self._environment.await_global_tables(self._stopping.is_set)
         crash_point("restore.before_running")
         if self._stopping.is_set():
@@ -177,8 +187,9 @@ class OpenTask:
             recorded=record.position if record else None,
             previous=record.previous if record else None,
             group=group.position,
-            resets=self._resets(),
-            first_taking=order.first_taking,
+            resets=resets(order, environment.clients),
+            # One that reads its input again does not stand where the group says: nobody moved it.
+            first_taking=order.first_taking and not (record and record.until),
             exactly_once=environment.config.exactly_once,
         )
         if standing.moved_by_group:
@@ -199,16 +210,25 @@ class OpenTask:
             if record and known
             else operators_metadata(self.order.closes, group),
             times={input_: each.time for input_, each in group.metadata.items()},
+            recovery=recovery_of(record, standing.position),
         )
 
-    def _resets(self) -> Positions:
-        result: Positions = {}
-        for each in self.order.inputs:
-            start, end = self._environment.clients.stable_range(each.topic, each.partition)
-            result.setdefault(each.topic, {})[each.partition] = (
-                start if each.reset == "earliest" else end
+    def _read_again(self) -> None:
+        """Go back to where the task began, with empty stores: one of them is lost."""
+        standing, lost = self._standing, self._stores.lost
+        logs = input_logs(self.order, self._environment.clients)
+        recovery = standing.recovery.restarted(
+            standing.position, logs, task=self.order.task, lost=lost
+        )
+        self._stores.start_empty()
+        if recovery.until:
+            position = {topic: dict(recovery.begun[topic]) for topic in standing.position}
+            self._standing = replace(
+                standing, position=position, metadata={}, times={}, recovery=recovery
             )
-        return result
+            self._notes.append(
+                f"{lost}: the task reads its input again, from {position} to {recovery.until}"
+            )
 
     # Reading.
 
@@ -224,6 +244,10 @@ class OpenTask:
         except StoreDamagedError as error:
             with self._lock:
                 yield self._rebuild(header.store, error)
+            return
+        except CustomStoreError as error:
+            with self._lock:
+                yield self._store_failed(error)
             return
         except TaskNotHereError as error:
             yield Reply(status="lost", reason=str(error))
@@ -253,7 +277,7 @@ class OpenTask:
     def _judge(self, header: CommitHeader) -> Reply | None:
         standing = self._standing
         verdict = judge(n=header.n, start=header.start, last=standing.n, position=standing.position)
-        if verdict == "apply":
+        if verdict == "apply" and not passes(header.end, standing.recovery.until):
             return None
         reply = _done(standing)
         stale = f"planned as {header.n} from {header.start}"
@@ -280,6 +304,8 @@ class OpenTask:
             return self._aborted(writer, str(error))
         except (WriteUnknownError, FencedError) as error:
             return self._lost(error)
+        except CustomStoreError as error:
+            return self._store_failed(error)
         except pa.ArrowException as error:
             # The stream broke: its worker is gone, and nothing of its slice may become visible.
             return self._aborted(writer, f"The worker went away: {error}")
@@ -293,15 +319,25 @@ class OpenTask:
         try:
             for store, store_changes in changes.items():
                 self._stores.apply(store, store_changes, ends.get(store))
+            for store in self._stores.marked:
+                self._stores.mark(store, record.n)
         except StoreDamagedError as error:
             return self._rebuild(store, error)
+        except CustomStoreError as error:
+            return self._store_failed(error)
         except PenstockError as error:
             self._fail(error)
             return Reply(status="lost", reason=str(error))
         self._standing = _Standing(
-            record.n, record.position, record, metadata=record.metadata, times=times
+            record.n,
+            record.position,
+            record,
+            metadata=record.metadata,
+            times=times,
+            recovery=self._standing.recovery.after(record.position),
         )
         self._applying = False
+        self._store_failures = 0
         crash_point("commit.after_store_before_reply")
         # d. The answer.
         return structs.replace(_done(self._standing), status="ok")
@@ -315,12 +351,14 @@ class OpenTask:
         crash_point("commit.before_changelog_send")
         for batch in batches:
             logged = _logged(batch, changelogs)
+            if self._standing.recovery.until:
+                logged = not_yet_written(logged, header, self.order)
             if logged.num_rows:
                 writer.send(
                     logged, changelogs=changelogs, topics=header.topics, own=self._partition
                 )
-            _collect_changes(batch, header.stores, changes)
-        record = self._next_record(header)
+            _collect_changes(batch, header.stores, self._stores.versioned, changes)
+        record = _next_record(self.order, self._standing, self._stores.ends(), header)
         commits = commits_name(self._environment.application_id)
         key = self.order.name.encode()
         writer.send_record(commits, self.order.commits_partition, key, record.encode())
@@ -335,21 +373,6 @@ class OpenTask:
         """
         order = self._stores.order(store)
         return self._environment.clients.high_watermark(order.changelog, self._partition) - 1
-
-    def _next_record(self, header: CommitHeader) -> CommitRecord:
-        inputs = {
-            each.topic: InputTopic(id=each.topic_id, partitions=each.partitions)
-            for each in self.order.inputs
-        }
-        return CommitRecord(
-            n=header.n,
-            epoch=self.order.epoch,
-            position=header.end,
-            previous=self._standing.position,
-            inputs=inputs,
-            changelogs=self._stores.ends(),
-            metadata=header.metadata,
-        )
 
     def _aborted(self, writer: Writer, reason: str) -> Reply:
         try:
@@ -383,13 +406,27 @@ class OpenTask:
             return Reply(status="lost", reason=str(failure))
         return self._lost(error)
 
+    def _store_failed(self, error: CustomStoreError) -> Reply:
+        """A store that the user brought raised: open it afresh, a few times in a row."""
+        if self._state != "running":
+            return Reply(status="lost", reason=f"the task is {self._state}")
+        self._store_failures += 1
+        if self._store_failures >= _STORE_FAILURES_MAX:
+            self._fail(error)
+            return Reply(status="lost", reason=str(error))
+        self._notes.append(f"{error.summary}: the task is taken again")
+        return self._lost(error)
+
     # Giving up.
 
     def flush(self) -> None:
         """Make the stores durable, and export how far they are."""
         with self._lock:
             if self._state == "running":
-                self._stores.flush()
+                try:
+                    self._stores.flush()
+                except CustomStoreError as error:
+                    self._store_failed(error)
 
     @property
     def is_running(self) -> bool:
@@ -397,23 +434,9 @@ class OpenTask:
         return self._state == "running"
 
     @property
-    def snapshot_stores(self) -> list[str]:
-        """The stores of which snapshots are made."""
-        return self._stores.snapshot_stores
-
-    def checkpoint(
-        self, store: str, last: Manifest | None
-    ) -> AbstractContextManager[tuple[Manifest | None, Path]]:
-        """A copy of a store: see `TaskStores.checkpoint`."""
-        return self._stores.checkpoint(store, last)
-
-    def copy(self, store: str) -> AbstractContextManager[Path]:
-        """The files of a store for a peer: see `TaskStores.copy`."""
-        return self._stores.copy(store, "peer")
-
-    def held(self, store: str) -> tuple[StoreIdentity, int | None]:
-        """Whose a store is, and how much of its changelog it holds."""
-        return self._stores.identity(store), self._stores.get(store).offset()
+    def stores(self) -> TaskStores:
+        """The task's stores, for those who copy them."""
+        return self._stores
 
     def stop_taking(self) -> None:
         """Have a `take` that is under way, or still to come, end early; does not wait for it."""
@@ -445,6 +468,7 @@ class OpenTask:
             position=standing.position,
             n=standing.n,
             metadata=standing.metadata,
+            until=plain(standing.recovery.until),
             group_is_stale=standing.group_is_stale,
             restores=self._stores.restores.latest(),
             notes=list(self._notes),
@@ -478,6 +502,25 @@ class OpenTask:
         )
 
 
+def _next_record(
+    order: TakeOrder, standing: _Standing, ends: dict[str, ChangelogEnd], header: CommitHeader
+) -> CommitRecord:
+    inputs = {
+        each.topic: InputTopic(id=each.topic_id, partitions=each.partitions)
+        for each in order.inputs
+    }
+    return CommitRecord(
+        n=header.n,
+        epoch=order.epoch,
+        position=header.end,
+        previous=standing.position,
+        inputs=inputs,
+        changelogs=ends,
+        metadata=header.metadata,
+        **recovery_fields(standing.recovery.after(header.end)),
+    )
+
+
 def _done(standing: _Standing) -> Reply:
     return Reply(
         status="done", n=standing.n, position=standing.position, metadata=standing.metadata
@@ -493,9 +536,12 @@ def _logged(batch: pa.RecordBatch, changelogs: list[str]) -> pa.RecordBatch:
 
 
 def _collect_changes(
-    batch: pa.RecordBatch, stores: list[str], into: dict[str, list[Change]]
+    batch: pa.RecordBatch,
+    stores: list[str],
+    versioned: Collection[str],
+    into: dict[str, list[Change]],
 ) -> None:
-    """The batch's changes as the stores hold them."""
+    """The batch's changes as the stores hold them; in versioned ones the time is in the key."""
     kinds, targets, _, keys, values, times, _ = batch.columns
     if not batch.num_rows or kinds[0].as_py() != CHANGE:
         return
@@ -509,4 +555,9 @@ def _collect_changes(
     for number in set(numbers.tolist()):
         rows = (numbers == number).nonzero()[0].tolist()
         kept = changes if len(rows) == len(changes) else [changes[row] for row in rows]
+        if stores[number] in versioned:
+            kept = [
+                (key + prefixes[8 * row : 8 * row + 8], value)
+                for row, (key, value) in zip(rows, kept, strict=True)
+            ]
         into.setdefault(stores[number], []).extend(kept)

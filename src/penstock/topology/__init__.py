@@ -57,14 +57,21 @@ from penstock.topology.nodes import (
     WindowAggregateNode,
 )
 from penstock.topology.processor import (
+    VALID_TO_UNDEFINED,
     Processor,
     ProcessorContext,
     Record,
+    Shape,
+    SliceStore,
     StoreBuilder,
     ValueTransformer,
+    VersionedRecord,
+    VersionedStore,
+    custom_store,
     key_value_store,
     lru_store,
     session_store,
+    versioned_store,
     window_store,
 )
 from penstock.topology.streams import BranchedKStream, GlobalKTable, KStream
@@ -93,6 +100,7 @@ from penstock.topology.windows import (
 )
 
 __all__ = [
+    "VALID_TO_UNDEFINED",
     "AggregateNode",
     "AnswerRowNode",
     "AnswerSubscriptionNode",
@@ -132,7 +140,9 @@ __all__ = [
     "ResolveNode",
     "SelectKeyNode",
     "SessionWindows",
+    "Shape",
     "SinkNode",
+    "SliceStore",
     "SlidingWindows",
     "SourceNode",
     "SplitNode",
@@ -156,10 +166,13 @@ __all__ = [
     "ToStreamNode",
     "Topology",
     "ValueTransformer",
+    "VersionedRecord",
+    "VersionedStore",
     "WindowAggregateNode",
     "WindowedCogroupedKStream",
     "WindowedKStream",
     "batch",
+    "custom_store",
     "expr",
     "hopping",
     "join_window",
@@ -175,5 +188,6 @@ __all__ = [
     "unlimited",
     "until_time_limit",
     "until_window_closes",
+    "versioned_store",
     "window_store",
 ]

@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING, Any
 
 from penstock.errors import TopologyError
 from penstock.serdes import ChangeSerde, Serde, SessionWindowedSerde, WindowedSerde
-from penstock.topology.changelogs import Logging, changelog_config, is_logged
+from penstock.topology.changelogs import Logging, RecoverFrom, changelog_config, is_logged
 from penstock.topology.draft import SerdeOrMissing, needed
 from penstock.topology.flow import Flow, chosen_serde, returned_type
+from penstock.topology.holding import Store, history_of, kept_in, name_of
 from penstock.topology.nodes import (
     AggregateKind,
     AggregateNode,
@@ -33,15 +34,17 @@ class Aggregation:
     kind: AggregateKind
     prefix: str
     value: SerdeOrMissing
-    store: str | None
+    store: Store | None
     caching: bool
     logging: Logging
+    recover_from: RecoverFrom = "changelog"
     initializer: Callable[[], Any] | None = None
     aggregator: Callable[..., Any] | None = None
     subtractor: Callable[..., Any] | None = None
     merger: Callable[[Any, Any, Any], Any] | None = None
     retention: timedelta | None = None
     max_entries: int | None = None
+    supplier: str | None = None
 
 
 class Grouping:
@@ -58,7 +61,8 @@ class Grouping:
         origin = self.name or self.flow.origin
         # A table's stores are all called after aggregations, in Kafka Streams too.
         prefix = f"{'KTABLE-AGGREGATE' if self._table else spec.prefix}-STATE-STORE-"
-        return self.flow.draft.store_name(spec.store, prefix, origin=origin, kind=spec.kind)
+        name = name_of(spec.store)
+        return self.flow.draft.store_name(name, prefix, origin=origin, kind=spec.kind)
 
     def source(self, store: str) -> str:
         """The step that an aggregation goes behind: a repartition topic's source if need be."""
@@ -88,17 +92,21 @@ class Grouping:
         step = "" if self._table else draft.number(f"{spec.prefix}-")
         where = f"The store {store!r}"
         key = needed(flow.key, "key", where)
-        draft.add_store(
+        held = kept_in(
+            spec.store,
             StoreSpec(
                 name=store,
                 key_serde=key,
                 value_serde=needed(spec.value, "value", where),
                 logging=is_logged(spec.logging),
                 changelog_config=changelog_config(spec.logging, store),
+                recover_from=spec.recover_from,
                 caching=spec.caching and spec.max_entries is None,
                 max_entries=spec.max_entries,
-            )
+                supplier=spec.supplier or "",
+            ),
         )
+        draft.add_store(held)
         source = self.source(store)
         node: AggregateNode
         if self._table:
@@ -120,7 +128,8 @@ class Grouping:
                 aggregator=spec.aggregator,
             )
         draft.add(node, after=[source])
-        return Flow(draft, step, key, spec.value, origin=store, reads=(store,))
+        history = history_of(held)
+        return Flow(draft, step, key, spec.value, origin=store, reads=(store,), history_ms=history)
 
 
 def windowed_serde(windows: Windows, inner: Serde[Any]) -> Serde[Any]:
@@ -184,11 +193,13 @@ def window_store(
         kind="session" if sessions else "window",
         logging=is_logged(spec.logging),
         changelog_config=changelog_config(spec.logging, store),
+        recover_from=spec.recover_from,
         # As in Kafka Streams, results at the close of sessions do not come from the cache.
         caching=spec.caching and not (sessions and emit == "close"),
         retention_ms=_retention(store, windows, spec.retention),
         time_index=_time_index(windows) if emit == "close" else None,
         window_ms=window_size(windows),
+        supplier=spec.supplier or "",
     )
 
 

@@ -10,10 +10,11 @@ from typing import Any, TypeVar
 from penstock.config import TimestampRule
 from penstock.errors import TopologyError
 from penstock.serdes import Serde, serde_of
-from penstock.topology.changelogs import Logging, changelog_config, is_logged
+from penstock.topology.changelogs import Logging, RecoverFrom, changelog_config, is_logged
 from penstock.topology.draft import Draft, Names
 from penstock.topology.flow import Flow
 from penstock.topology.graph import Topology
+from penstock.topology.holding import Store, kept_in, name_of, plain_name
 from penstock.topology.naming import check_name, pattern_name
 from penstock.topology.nodes import AggregateNode, ProcessNode, SourceNode, StoreSpec
 from penstock.topology.processor import Processor, StoreBuilder
@@ -88,17 +89,22 @@ class StreamsBuilder:
     def table(
         self,
         topic: str,
-        store: str | None = None,
+        store: Store | None = None,
         *,
         key: type[K] | Serde[K],
         value: type[V] | Serde[V],
         caching: bool = True,
         logging: Logging = True,
+        recover_from: RecoverFrom = "changelog",
+        supplier: str | None = None,
         name: str | None = None,
     ) -> KTable[K, V]:
         """A topic as a table: the latest value of each key, in a store.
 
-        A record without a value deletes its key; one without a key is dropped.
+        A record without a value deletes its key; one without a key is dropped. In place of the
+        store's name may stand a `versioned_store(...)`: then records may come in any order, and a
+        stream that joins the table meets the value of each record's own time. `supplier`
+        names what opens a store of yours, as for `key_value_store`.
 
         >>> builder = StreamsBuilder()
         >>> patients = builder.table("patients", "patient-names", key=str, value=str)
@@ -108,7 +114,7 @@ class StreamsBuilder:
         check_name(topic, "topic")
         key_serde = serde_of(key).for_topic(topic, "key")
         value_serde = serde_of(value).for_topic(topic, "value")
-        held = draft.store_name(store, f"{topic}-STATE-STORE-", origin=topic, kind="table")
+        held = draft.store_name(name_of(store), f"{topic}-STATE-STORE-", origin=topic, kind="table")
         source, step = self._table_steps(name)
         draft.add_source(
             SourceNode(name=source, topics=(topic,), key_serde=key_serde, value_serde=value_serde)
@@ -119,8 +125,11 @@ class StreamsBuilder:
             value_serde=value_serde,
             logging=is_logged(logging),
             changelog_config=changelog_config(logging, held),
+            recover_from=recover_from,
             caching=caching,
+            supplier=supplier or "",
         )
+        spec = kept_in(store, spec)
         return latest_values(draft, step, spec, after=source, named=store is not None)
 
     def global_table(
@@ -137,6 +146,7 @@ class StreamsBuilder:
         check_name(topic, "topic")
         key_serde = serde_of(key).for_topic(topic, "key")
         value_serde = serde_of(value).for_topic(topic, "value")
+        store = plain_name(store, "A global table")
         held = draft.store_name(store, f"{topic}-STATE-STORE-", origin=topic, kind="global")
         source, step = self._table_steps(name)
         draft.add_source(
@@ -160,8 +170,11 @@ class StreamsBuilder:
         >>> from penstock.topology import key_value_store
         >>> StreamsBuilder().add_state_store(key_value_store("seen", key=str, value=int))
         """
-        millisecond = timedelta(milliseconds=1)
-        retention = None if store.retention is None else int(store.retention / millisecond)
+        if store.key is None or store.value is None:
+            raise TopologyError(
+                f"The types of keys and values of the store {store.name!r} are not said",
+                hint="Say key=str, value=int (or others) where it is made",
+            )
         self._draft.add_store(
             StoreSpec(
                 name=check_name(store.name, "store"),
@@ -170,11 +183,15 @@ class StreamsBuilder:
                 kind=store.kind,
                 logging=is_logged(store.logging),
                 changelog_config=changelog_config(store.logging, store.name),
+                recover_from=store.recover_from,
                 caching=False,
                 max_entries=store.max_entries,
                 persistent=store.persistent,
-                retention_ms=retention,
-                window_ms=None if store.window is None else int(store.window / millisecond),
+                supplier=store.supplier or "",
+                shape=store.shape,
+                retention_ms=_milliseconds(store.retention),
+                segment_interval_ms=_milliseconds(store.segment_interval),
+                window_ms=_milliseconds(store.window),
             )
         )
 
@@ -196,10 +213,11 @@ class StreamsBuilder:
         """
         draft = self._draft
         check_name(topic, "topic")
-        if store.kind != "key_value" or store.max_entries is not None:
+        special = store.max_entries is not None or store.supplier or store.shape
+        if store.kind != "key_value" or special:
             raise TopologyError(
                 f"The global store {store.name!r} is not a plain key-value store",
-                hint="Make it with key_value_store(...)",
+                hint="Make it with key_value_store(...), and without supplier=",
             )
         source, step = self._table_steps(name)
         draft.add_source(
@@ -236,3 +254,7 @@ class StreamsBuilder:
     def build(self) -> Topology:
         """The frozen topology; raises `TopologyError` if it cannot be run."""
         return self._draft.compile()
+
+
+def _milliseconds(span: timedelta | None) -> int | None:
+    return None if span is None else int(span / timedelta(milliseconds=1))

@@ -8,7 +8,7 @@ from typing import Any, Literal, TypedDict
 
 import msgspec
 
-from penstock.topology.changelogs import Logging
+from penstock.topology.changelogs import Logging, RecoverFrom
 
 BuiltinName = Literal["sum", "min", "max"]
 
@@ -18,6 +18,8 @@ class StoreOptions(TypedDict, total=False):
 
     caching: bool
     logging: Logging
+    recover_from: RecoverFrom
+    supplier: str | None
     max_entries: int | None
 
 
@@ -26,6 +28,8 @@ class WindowOptions(TypedDict, total=False):
 
     caching: bool
     logging: Logging
+    recover_from: RecoverFrom
+    supplier: str | None
     retention: timedelta | None
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
@@ -17,9 +17,10 @@ from penstock.topology.aggregation import (
     window_store,
     windowed_serde,
 )
-from penstock.topology.changelogs import Logging, changelog_config, is_logged
+from penstock.topology.changelogs import Logging, RecoverFrom, changelog_config, is_logged
 from penstock.topology.draft import needed
 from penstock.topology.flow import Flow
+from penstock.topology.holding import Store, history_of, kept_in
 from penstock.topology.nodes import (
     AggregateNode,
     StoreSpec,
@@ -58,25 +59,32 @@ class CogroupedKStream(Generic[K, V2]):
     def aggregate(
         self,
         initializer: Callable[[], V2],
-        name: str | None = None,
+        name: Store | None = None,
         *,
         value: type[V2] | Serde[V2] | None = None,
         caching: bool = True,
         logging: Logging = True,
+        recover_from: RecoverFrom = "changelog",
+        supplier: str | None = None,
     ) -> KTable[K, V2]:
         """Fold the records of all streams by key into the store `name`."""
-        spec = _specification(self.parts, initializer, name, value, caching, logging)
+        spec = _specification(
+            self.parts, initializer, name, value, caching, logging, supplier=supplier
+        )
 
         def store(held: str, key: Serde[Any]) -> StoreSpec:
             serde = needed(spec.value, "value", f"The store {held!r}")
-            return StoreSpec(
+            plain = StoreSpec(
                 name=held,
                 key_serde=key,
                 value_serde=serde,
                 caching=caching,
                 logging=is_logged(logging),
                 changelog_config=changelog_config(logging, held),
+                recover_from=recover_from,
+                supplier=supplier or "",
             )
+            return kept_in(name, plain)
 
         def node(step: str, held: str, aggregator: Callable[..., Any]) -> AggregateNode:
             return AggregateNode(
@@ -107,12 +115,22 @@ class WindowedCogroupedKStream(Generic[K, V2]):
         retention: timedelta | None = None,
         caching: bool = True,
         logging: Logging = True,
+        recover_from: RecoverFrom = "changelog",
+        supplier: str | None = None,
     ) -> KTable[Windowed[K], V2]:
         """Fold the records of all streams by key and window into the store `name`."""
         check_merger(self.windows, merger)
         spec = _specification(
-            self.parts, initializer, name, value, caching, logging, retention=retention
+            self.parts,
+            initializer,
+            name,
+            value,
+            caching,
+            logging,
+            retention=retention,
+            supplier=supplier,
         )
+        spec = replace(spec, recover_from=recover_from)
         windows = self.windows
 
         def node(step: str, held: str, aggregator: Callable[..., Any]) -> AggregateNode:
@@ -140,12 +158,13 @@ class WindowedCogroupedKStream(Generic[K, V2]):
 def _specification(
     parts: Parts,
     initializer: Callable[[], Any],
-    store: str | None,
+    store: Store | None,
     value: Any,
     caching: bool,
     logging: Logging,
     *,
     retention: timedelta | None = None,
+    supplier: str | None = None,
 ) -> Aggregation:
     return Aggregation(
         kind="aggregate",
@@ -156,6 +175,7 @@ def _specification(
         logging=logging,
         initializer=initializer,
         retention=retention,
+        supplier=supplier,
     )
 
 
@@ -172,7 +192,8 @@ def _aggregate(
     draft = first.flow.draft
     store = first.store_name(spec)
     key = needed(first.flow.key, "key", f"The store {store!r}")
-    draft.add_store(store_of(store, key))
+    held = store_of(store, key)
+    draft.add_store(held)
     steps = []
     for source, (_, aggregator) in zip(_sources(parts, store), parts, strict=True):
         step = draft.number(f"{spec.prefix}-")
@@ -183,7 +204,16 @@ def _aggregate(
     merge = draft.number("COGROUPKSTREAM-MERGE-")
     draft.add(TableMergeNode(name=merge, left=steps[0], right=steps[-1]), after=steps)
     full_key = key if windows is None else windowed_serde(windows, key)
-    return Flow(draft, merge, full_key, spec.value, origin=store, reads=(store,), windows=windows)
+    return Flow(
+        draft,
+        merge,
+        full_key,
+        spec.value,
+        origin=store,
+        reads=(store,),
+        windows=windows,
+        history_ms=history_of(held),
+    )
 
 
 def _sources(parts: Parts, store: str) -> list[str]:

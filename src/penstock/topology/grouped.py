@@ -16,9 +16,10 @@ from penstock.topology.builtins import (
     mean_value,
     no_mean,
 )
-from penstock.topology.changelogs import Logging
+from penstock.topology.changelogs import Logging, RecoverFrom
 from penstock.topology.cogrouped import CogroupedKStream
 from penstock.topology.flow import Flow
+from penstock.topology.holding import Store
 from penstock.topology.windowed import WindowedKStream
 from penstock.topology.windows import Windows
 
@@ -38,16 +39,21 @@ class KGroupedStream(Generic[K, V]):
 
     def count(
         self,
-        name: str | None = None,
+        name: Store | None = None,
         *,
         caching: bool = True,
         logging: Logging = True,
+        recover_from: RecoverFrom = "changelog",
+        supplier: str | None = None,
         max_entries: int | None = None,
     ) -> KTable[K, int]:
         """Count the records of each key in the store `name`.
 
         Records without a key or a value are not counted. With `max_entries` the store forgets the
-        key that was not used for longest when there is one too many, and has no cache.
+        key that was not used for longest when there is one too many, and has no cache. In place of
+        a name may stand a `versioned_store(...)`. With `recover_from="input"` the task of a store
+        that is lost reads its input again. `supplier` names what opens a
+        store of yours, as for `key_value_store`.
         """
         return self._aggregate(
             Aggregation(
@@ -57,6 +63,8 @@ class KGroupedStream(Generic[K, V]):
                 store=name,
                 caching=caching,
                 logging=logging,
+                recover_from=recover_from,
+                supplier=supplier,
                 max_entries=max_entries,
             )
         )
@@ -64,10 +72,12 @@ class KGroupedStream(Generic[K, V]):
     def reduce(
         self,
         reducer: Callable[[V, V], V | None],
-        name: str | None = None,
+        name: Store | None = None,
         *,
         caching: bool = True,
         logging: Logging = True,
+        recover_from: RecoverFrom = "changelog",
+        supplier: str | None = None,
         max_entries: int | None = None,
     ) -> KTable[K, V]:
         """Combine each key's values by `reducer(aggregate, value)`; the first value starts.
@@ -82,6 +92,8 @@ class KGroupedStream(Generic[K, V]):
                 store=name,
                 caching=caching,
                 logging=logging,
+                recover_from=recover_from,
+                supplier=supplier,
                 max_entries=max_entries,
                 aggregator=reducer,
             )
@@ -91,11 +103,13 @@ class KGroupedStream(Generic[K, V]):
         self,
         initializer: Callable[[], V2],
         aggregator: Callable[[K, V, V2], V2 | None],
-        name: str | None = None,
+        name: Store | None = None,
         *,
         value: type[V2] | Serde[V2] | None = None,
         caching: bool = True,
         logging: Logging = True,
+        recover_from: RecoverFrom = "changelog",
+        supplier: str | None = None,
         max_entries: int | None = None,
     ) -> KTable[K, V2]:
         """Fold each key's values by `aggregator(key, value, aggregate)`, from `initializer()`.
@@ -110,13 +124,15 @@ class KGroupedStream(Generic[K, V]):
                 store=name,
                 caching=caching,
                 logging=logging,
+                recover_from=recover_from,
+                supplier=supplier,
                 max_entries=max_entries,
                 initializer=initializer,
                 aggregator=aggregator,
             )
         )
 
-    def sum(self, name: str | None = None, **options: Unpack[StoreOptions]) -> KTable[K, V]:
+    def sum(self, name: Store | None = None, **options: Unpack[StoreOptions]) -> KTable[K, V]:
         """Add up the numbers of each key.
 
         >>> from penstock.topology import StreamsBuilder
@@ -125,21 +141,23 @@ class KGroupedStream(Generic[K, V]):
         """
         return self.reduce(Builtin("sum"), name, **options)
 
-    def min(self, name: str | None = None, **options: Unpack[StoreOptions]) -> KTable[K, V]:
+    def min(self, name: Store | None = None, **options: Unpack[StoreOptions]) -> KTable[K, V]:
         """Keep the smallest value of each key."""
         return self.reduce(Builtin("min"), name, **options)
 
-    def max(self, name: str | None = None, **options: Unpack[StoreOptions]) -> KTable[K, V]:
+    def max(self, name: Store | None = None, **options: Unpack[StoreOptions]) -> KTable[K, V]:
         """Keep the largest value of each key."""
         return self.reduce(Builtin("max"), name, **options)
 
-    def average(self, name: str | None = None, **options: Unpack[StoreOptions]) -> KTable[K, float]:
+    def average(
+        self, name: Store | None = None, **options: Unpack[StoreOptions]
+    ) -> KTable[K, float]:
         """The average of each key's numbers; the store holds their sum and number."""
         means = self.aggregate(no_mean, add_to_mean, name, value=Mean, **options)
         return means.map_values(mean_value, value=float)
 
     def collect(
-        self, name: str | None = None, **options: Unpack[StoreOptions]
+        self, name: Store | None = None, **options: Unpack[StoreOptions]
     ) -> KTable[K, list[V]]:
         """All values of each key in a list, oldest first; it grows with every record."""
         return self.aggregate(list, collected, name, value=list, **options)
@@ -179,7 +197,12 @@ class KGroupedTable(Generic[K, V]):
         self._grouping = Grouping(flow, name, table=True)
 
     def count(
-        self, name: str | None = None, *, caching: bool = True, logging: Logging = True
+        self,
+        name: Store | None = None,
+        *,
+        caching: bool = True,
+        logging: Logging = True,
+        supplier: str | None = None,
     ) -> KTable[K, int]:
         """Count the rows of each group, in the store `name`."""
         return self._aggregate(
@@ -190,6 +213,7 @@ class KGroupedTable(Generic[K, V]):
                 store=name,
                 caching=caching,
                 logging=logging,
+                supplier=supplier,
             )
         )
 
@@ -197,10 +221,11 @@ class KGroupedTable(Generic[K, V]):
         self,
         adder: Callable[[V, V], V | None],
         subtractor: Callable[[V, V], V | None],
-        name: str | None = None,
+        name: Store | None = None,
         *,
         caching: bool = True,
         logging: Logging = True,
+        supplier: str | None = None,
     ) -> KTable[K, V]:
         """Combine the rows of each group: `adder(aggregate, new)`, `subtractor(aggregate, old)`."""
         return self._aggregate(
@@ -211,6 +236,7 @@ class KGroupedTable(Generic[K, V]):
                 store=name,
                 caching=caching,
                 logging=logging,
+                supplier=supplier,
                 aggregator=adder,
                 subtractor=subtractor,
             )
@@ -221,11 +247,12 @@ class KGroupedTable(Generic[K, V]):
         initializer: Callable[[], V2],
         adder: Callable[[K, V, V2], V2 | None],
         subtractor: Callable[[K, V, V2], V2 | None],
-        name: str | None = None,
+        name: Store | None = None,
         *,
         value: type[V2] | Serde[V2] | None = None,
         caching: bool = True,
         logging: Logging = True,
+        supplier: str | None = None,
     ) -> KTable[K, V2]:
         """Fold the rows of each group; `subtractor(key, old, aggregate)` takes out an old row."""
         return self._aggregate(
@@ -236,6 +263,7 @@ class KGroupedTable(Generic[K, V]):
                 store=name,
                 caching=caching,
                 logging=logging,
+                supplier=supplier,
                 initializer=initializer,
                 aggregator=adder,
                 subtractor=subtractor,

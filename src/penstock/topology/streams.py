@@ -6,16 +6,18 @@ import dataclasses
 import sys
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from datetime import timedelta
 from typing import Any, Generic, TypeVar
 
 from penstock.errors import TopologyError
 from penstock.serdes import Serde, serde_of
 from penstock.topology.binding import bound_mapper, bound_pairs, bound_predicate
-from penstock.topology.changelogs import Logging, changelog_config, is_logged
+from penstock.topology.changelogs import Logging, RecoverFrom, changelog_config, is_logged
 from penstock.topology.draft import Draft, needed
 from penstock.topology.flow import Flow, chosen_serde, item_type, pair_types, returned_type
 from penstock.topology.functions import BatchFunction, Columnar, Expression
 from penstock.topology.grouped import KGroupedStream
+from penstock.topology.holding import Store, kept_in, name_of
 from penstock.topology.joins import (
     INNER,
     LEFT,
@@ -197,10 +199,12 @@ class KStream(Generic[K, V]):
 
     def to_table(
         self,
-        store: str | None = None,
+        store: Store | None = None,
         *,
         caching: bool = True,
         logging: Logging = True,
+        recover_from: RecoverFrom = "changelog",
+        supplier: str | None = None,
         name: str | None = None,
     ) -> KTable[K, V]:
         """The latest value of each key, in a store; a record without a value deletes its key.
@@ -212,7 +216,7 @@ class KStream(Generic[K, V]):
         flow, draft = self.flow, self.flow.draft
         step = self._name(name, "KSTREAM-TOTABLE-")
         held = draft.store_name(
-            store, "KSTREAM-TOTABLE-STATE-STORE-", origin=flow.origin, kind="table"
+            name_of(store), "KSTREAM-TOTABLE-STATE-STORE-", origin=flow.origin, kind="table"
         )
         where = f"The store {held!r}"
         key, value = needed(flow.key, "key", where), needed(flow.value, "value", where)
@@ -227,8 +231,11 @@ class KStream(Generic[K, V]):
             value_serde=value,
             logging=is_logged(logging),
             changelog_config=changelog_config(logging, held),
+            recover_from=recover_from,
             caching=caching,
+            supplier=supplier or "",
         )
+        store_spec = kept_in(store, store_spec)
         return latest_values(draft, step, store_spec, after=source, named=store is not None)
 
     def to(
@@ -313,12 +320,15 @@ class KStream(Generic[K, V]):
         windows: JoinWindows | None = None,
         *,
         key_selector: Callable[[K, V], Any] | None = None,
+        grace: timedelta | None = None,
         value: type[V3] | Serde[V3] | None = None,
         name: str | None = None,
     ) -> KStream[K, V3]:
         """Join records of equal keys: with a stream's inside `windows`, or with a table's row now.
 
-        A row of a global table is that of `key_selector(key, value)`.
+        A row of a global table is that of `key_selector(key, value)`, one of a versioned table that
+        of the record's own time. With `grace` a record waits until the stream is so much further,
+        so that rows which come late are met; the table must keep versions for as long.
 
         >>> from penstock.topology import StreamsBuilder
         >>> builder = StreamsBuilder()
@@ -326,7 +336,7 @@ class KStream(Generic[K, V]):
         >>> calls = builder.stream("calls", key=str, value=str)
         >>> calls.join(names, lambda call, name: f"{name}: {call}", value=str).to("named-calls")
         """
-        options = JoinOptions(windows, key_selector, value, name)
+        options = JoinOptions(windows, key_selector, value, name, grace)
         return KStream(join(self.flow, _other(other), joiner, INNER, options))
 
     def left_join(
@@ -336,11 +346,12 @@ class KStream(Generic[K, V]):
         windows: JoinWindows | None = None,
         *,
         key_selector: Callable[[K, V], Any] | None = None,
+        grace: timedelta | None = None,
         value: type[V3] | Serde[V3] | None = None,
         name: str | None = None,
     ) -> KStream[K, V3]:
         """As `join`, and a record of this stream that meets nothing is joined with None."""
-        options = JoinOptions(windows, key_selector, value, name)
+        options = JoinOptions(windows, key_selector, value, name, grace)
         return KStream(join(self.flow, _other(other), joiner, LEFT, options))
 
     def outer_join(

@@ -27,7 +27,7 @@ from penstock.topology.builtins import (
     merge_means,
     no_mean,
 )
-from penstock.topology.changelogs import Logging
+from penstock.topology.changelogs import Logging, RecoverFrom
 from penstock.topology.draft import needed
 from penstock.topology.flow import Flow
 from penstock.topology.nodes import Emit, WindowAggregateNode
@@ -60,6 +60,8 @@ class WindowedKStream(Generic[K, V]):
         retention: timedelta | None = None,
         caching: bool = True,
         logging: Logging = True,
+        recover_from: RecoverFrom = "changelog",
+        supplier: str | None = None,
     ) -> KTable[Windowed[K], int]:
         """Count the records of each key and window in the store `name`."""
         return self._aggregate(
@@ -70,6 +72,8 @@ class WindowedKStream(Generic[K, V]):
                 store=name,
                 caching=caching,
                 logging=logging,
+                recover_from=recover_from,
+                supplier=supplier,
                 retention=retention,
             )
         )
@@ -82,6 +86,8 @@ class WindowedKStream(Generic[K, V]):
         retention: timedelta | None = None,
         caching: bool = True,
         logging: Logging = True,
+        recover_from: RecoverFrom = "changelog",
+        supplier: str | None = None,
     ) -> KTable[Windowed[K], V]:
         """Combine the values of each key and window by `reducer(aggregate, value)`."""
         return self._aggregate(
@@ -92,6 +98,8 @@ class WindowedKStream(Generic[K, V]):
                 store=name,
                 caching=caching,
                 logging=logging,
+                recover_from=recover_from,
+                supplier=supplier,
                 retention=retention,
                 aggregator=reducer,
             )
@@ -108,6 +116,8 @@ class WindowedKStream(Generic[K, V]):
         retention: timedelta | None = None,
         caching: bool = True,
         logging: Logging = True,
+        recover_from: RecoverFrom = "changelog",
+        supplier: str | None = None,
     ) -> KTable[Windowed[K], V2]:
         """Fold the values of each key and window by `aggregator(key, value, aggregate)`.
 
@@ -122,6 +132,8 @@ class WindowedKStream(Generic[K, V]):
                 store=name,
                 caching=caching,
                 logging=logging,
+                recover_from=recover_from,
+                supplier=supplier,
                 retention=retention,
                 initializer=initializer,
                 aggregator=aggregator,
