@@ -41,6 +41,7 @@ from penstock.topology import (
     Topology,
 )
 from penstock.topology.changelogs import Logging
+from penstock.topology.external import PostgreSQL, check_external
 from penstock.topology.naming import check_name
 
 if TYPE_CHECKING:
@@ -102,11 +103,19 @@ class Application:
         value: type[V] | Serde[V],
         caching: bool = True,
         logging: Logging = True,
+        kept_in: PostgreSQL | None = None,
         name: str | None = None,
     ) -> KTable[K, V]:
         """A topic as a table: the latest value of each key, kept in a store."""
         return self.builder.table(
-            topic, store, key=key, value=value, caching=caching, logging=logging, name=name
+            topic,
+            store,
+            key=key,
+            value=value,
+            caching=caching,
+            logging=logging,
+            kept_in=kept_in,
+            name=name,
         )
 
     def global_table(
@@ -142,7 +151,9 @@ class Application:
 
     def build(self) -> Topology:
         """The topology as it will run. Raises `TopologyError` where it cannot."""
-        return self.builder.build().with_times(self.config.default_timestamp_extractor)
+        topology = self.builder.build().with_times(self.config.default_timestamp_extractor)
+        check_external(topology, exactly_once=self.config.exactly_once)
+        return topology
 
     def describe(self) -> str:
         """Kafka Streams' text for the topology."""

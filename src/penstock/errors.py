@@ -27,6 +27,8 @@
         StateDiskFullError             there is no room left
         StateForeignError              another application made it
       StoreDamagedError                a store on disk is damaged
+      ExternalStoreError               a database that keeps a store is not as needed
+        ExternalStoreUnreachableError  it does not answer, or cannot do it now
       SnapshotError                    a snapshot cannot be written, or is not what it should be
       InstanceError                    an instance cannot do what was asked
         InstanceUnreachableError       it does not answer
@@ -187,6 +189,14 @@ class StateForeignError(StateDirectoryError):
 
 class StoreDamagedError(PenstockError):
     """A store on disk cannot be read; its changelog can rebuild it."""
+
+
+class ExternalStoreError(PenstockError):
+    """A database that keeps a store is not as the task needs it. Yours to mend."""
+
+
+class ExternalStoreUnreachableError(ExternalStoreError):
+    """The database does not answer, or cannot do it now. The task is taken again until it can."""
 
 
 class SnapshotError(PenstockError):

@@ -40,6 +40,8 @@ class Entry:
     alone: bool = False
     taken_before: bool = False
     notes_told: int = 0
+    failed_takes: int = 0
+    """How often in a row its owner could not take it."""
 
 
 class TaskBook:
@@ -81,6 +83,7 @@ class TaskBook:
             entry.state, entry.position, entry.n = "ready", position, n
             entry.metadata = metadata
             entry.taken_before = True
+            entry.failed_takes = 0
 
     def start(self, task: TaskId) -> Entry:
         """A job begins to work on the task."""

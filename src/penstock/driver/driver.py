@@ -48,6 +48,7 @@ _log = logging.getLogger("penstock.driver")
 _IDLE_SECONDS = 0.02
 _STATUS_SECONDS = 0.02
 _RETRY_SECONDS = 0.5
+_RETRY_MAX_SECONDS = 8.0
 _FAILED_JOBS_MAX = 5
 """So many jobs may fail one after the other before the application gives up and says why."""
 
@@ -234,7 +235,9 @@ class Driver:
             raise error
         if time.monotonic() >= entry.due:
             self._notice(f"Task {entry.task} is taken again: {error}")
-            entry.due = time.monotonic() + _RETRY_SECONDS
+            wait = min(_RETRY_SECONDS * 2**entry.failed_takes, _RETRY_MAX_SECONDS)
+            entry.due = time.monotonic() + wait
+            entry.failed_takes += 1
             entry.notes_told = 0
             self._give(entry.task, entry.owner)
 

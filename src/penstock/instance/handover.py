@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 
-from penstock.changelog.commit_record import CommitRecord
+from penstock.changelog.commit_record import ChangelogEnd, CommitRecord, InputTopic
 from penstock.changelog.offset_metadata import UNKNOWN_TIME, OffsetMetadata
 from penstock.errors import PartitionCountError, TopicMismatchError
-from penstock.instance.clients import GroupOffsets
+from penstock.instance.clients import GroupOffsets, SharedClients
 from penstock.instance.protocol import CommitHeader, Positions, TakeOrder
 from penstock.processors import STREAM_TIME
 
@@ -31,10 +31,10 @@ def operators_metadata(closes: Closes, group: GroupOffsets) -> dict[str, str]:
 
 
 def offsets_metadata(
-    closes: Closes, header: CommitHeader, times: Times
-) -> dict[tuple[str, int], OffsetMetadata]:
+    closes: Closes, record: CommitRecord, times: Times
+) -> dict[tuple[str, int], str]:
     """What is written beside the group's offsets, as Kafka Streams would."""
-    said = header.metadata
+    said = record.metadata
     closed = {
         store: max(int(said.get(name, UNKNOWN_TIME)) for name in names)
         for store, names in closes.items()
@@ -43,10 +43,32 @@ def offsets_metadata(
     return {
         (topic, partition): OffsetMetadata(
             time=times.get((topic, partition), UNKNOWN_TIME), kept=kept
-        )
-        for topic, partitions in header.end.items()
+        ).encode()
+        for topic, partitions in record.position.items()
         for partition in partitions
     }
+
+
+def next_record(
+    order: TakeOrder,
+    header: CommitHeader,
+    previous: Positions,
+    changelogs: dict[str, ChangelogEnd],
+) -> CommitRecord:
+    """Where the task stands after a commit."""
+    inputs = {
+        each.topic: InputTopic(id=each.topic_id, partitions=each.partitions)
+        for each in order.inputs
+    }
+    return CommitRecord(
+        n=header.n,
+        epoch=order.epoch,
+        position=header.end,
+        previous=previous,
+        inputs=inputs,
+        changelogs=changelogs,
+        metadata=header.metadata,
+    )
 
 
 def later(times: Times, read: Positions) -> Times:
@@ -55,6 +77,17 @@ def later(times: Times, read: Positions) -> Times:
     for topic, partitions in read.items():
         for partition, time in partitions.items():
             result[topic, partition] = max(time, result.get((topic, partition), UNKNOWN_TIME))
+    return result
+
+
+def reset_positions(order: TakeOrder, clients: SharedClients) -> Positions:
+    """Where a task begins that has no position yet."""
+    result: Positions = {}
+    for each in order.inputs:
+        start, end = clients.stable_range(each.topic, each.partition)
+        result.setdefault(each.topic, {})[each.partition] = (
+            start if each.reset == "earliest" else end
+        )
     return result
 
 

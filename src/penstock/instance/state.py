@@ -61,7 +61,7 @@ class TaskStores:
     ) -> None:
         self._task = order.task
         self._partition = TaskId.parse(order.task).partition
-        self._orders = {store.name: store for store in order.stores}
+        self._orders = {each.name: each for each in order.stores if each.database is None}
         self._state_directory = directory
         self._clients = clients
         self._engine = engine
@@ -111,8 +111,8 @@ class TaskStores:
         return self._orders[name]
 
     def changelog(self, name: str) -> str:
-        """The topic of a store's changelog."""
-        return self._orders[name].changelog
+        """The topic of a store's changelog; empty if it has none."""
+        return self._orders[name].changelog if name in self._orders else ""
 
     def remedy(self, name: str) -> str:
         """What is done about a store that cannot be read, for the user."""

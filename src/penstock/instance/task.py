@@ -16,28 +16,34 @@ import numpy as np
 import pyarrow as pa
 from msgspec import structs
 
-from penstock.changelog.commit_record import CommitRecord, InputTopic
+from penstock.changelog.commit_record import CommitRecord
 from penstock.changelog.reading import read_last
 from penstock.changelog.snapshots import Manifest, SnapshotSource
 from penstock.changelog.topics import commits_name
 from penstock.config import Config
 from penstock.coordination.commits import judge, settle
 from penstock.coordination.ids import TaskId
+from penstock.coordination.kept import go_on
 from penstock.errors import (
+    ExternalStoreError,
     FencedError,
     InstanceError,
+    KafkaError,
     PenstockError,
     StoreDamagedError,
     TaskNotHereError,
 )
 from penstock.instance.answers import answers
 from penstock.instance.clients import SharedClients
+from penstock.instance.external import ExternalStores
 from penstock.instance.handover import (
     Times,
     check_inputs,
     later,
+    next_record,
     offsets_metadata,
     operators_metadata,
+    reset_positions,
 )
 from penstock.instance.protocol import (
     CHANGE,
@@ -91,6 +97,8 @@ class _Standing:
     group_is_stale: bool = False
     metadata: dict[str, str] = field(default_factory=dict)
     times: Times = field(default_factory=dict)
+    is_owed: bool = False
+    """Whether a database has the last commit, and Kafka lacks its record."""
 
 
 class OpenTask:
@@ -107,6 +115,8 @@ class OpenTask:
             engine=environment.engine,
             snapshots=environment.snapshots,
         )
+        timeout = environment.config.session_timeout.total_seconds() / 2
+        self._external = ExternalStores(order, environment.application_id, timeout_seconds=timeout)
         self._writer: Writer | None = None
         self._standing = _Standing()
         self._state: TaskState = "taking"
@@ -141,6 +151,8 @@ class OpenTask:
         self._writer.open()
         # 2. Where the task stands, and where its changelogs end.
         self._standing = self._find_standing()
+        if self._standing.is_owed:
+            self._send_owed(self._writer)
         # 3. Apply the changelogs to there.
         self._state = "restoring"
         self._stores.open(self._standing.record)
@@ -162,6 +174,7 @@ class OpenTask:
                 "A newer owner has committed to this task",
                 where={"task": order.task, "epoch": order.epoch, "newer": tuple(record.epoch)},
             )
+        kept = self._external.open(record)
         if record is not None:
             check_inputs(order, record)
         inputs = [(each.topic, each.partition) for each in order.inputs]
@@ -170,7 +183,7 @@ class OpenTask:
             recorded=record.position if record else None,
             previous=record.previous if record else None,
             group=group.position,
-            resets=self._resets(),
+            resets=reset_positions(order, environment.clients),
             first_taking=order.first_taking,
             exactly_once=environment.config.exactly_once,
         )
@@ -180,6 +193,9 @@ class OpenTask:
                 f"The consumer group was moved by someone else: task {order.task} goes on at "
                 f"{standing.position} instead of {record.position}"
             )
+        if kept is not None:
+            standing = go_on(standing, kept.position)
+            record = structs.replace(kept, position=standing.position)
         # Whoever moved the group went back or forth in time too: what the operators had seen by
         # the last commit says nothing of the records that come now.
         known = record is not None and not standing.moved_by_group
@@ -192,16 +208,21 @@ class OpenTask:
             if record and known
             else operators_metadata(self.order.closes, group),
             times={input_: each.time for input_, each in group.metadata.items()},
+            is_owed=kept is not None,
         )
 
-    def _resets(self) -> Positions:
-        result: Positions = {}
-        for each in self.order.inputs:
-            start, end = self._environment.clients.stable_range(each.topic, each.partition)
-            result.setdefault(each.topic, {})[each.partition] = (
-                start if each.reset == "earliest" else end
-            )
-        return result
+    def _send_owed(self, writer: Writer) -> None:
+        """The last owner ended between the database and Kafka: write there what it did not."""
+        standing = self._standing
+        assert standing.record is not None
+        try:
+            writer.begin()
+            self._external.send_waiting(writer, standing.n)
+            self._send_record(writer, standing.record)
+            beside = offsets_metadata(self.order.closes, standing.record, standing.times)
+            writer.commit(standing.position, beside)
+        except (WriteAbortedError, WriteUnknownError) as error:
+            raise KafkaError(f"The last commit cannot be finished: {error}") from error
 
     # Reading.
 
@@ -212,11 +233,15 @@ class OpenTask:
             yield reply
             return
         try:
-            store = self._stores.get(header.store)
+            store = self._external.get(header.store) or self._stores.get(header.store)
             yield from answers(store, header.question, questions)
         except StoreDamagedError as error:
             with self._lock:
                 yield self._rebuild(header.store, error)
+            return
+        except ExternalStoreError as error:
+            with self._lock:
+                yield self._give_up(error)
             return
         except TaskNotHereError as error:
             yield Reply(status="lost", reason=str(error))
@@ -267,12 +292,13 @@ class OpenTask:
                 if self._stores.order(store).logged
             }
             times = later(self._standing.times, header.times)
-            beside = offsets_metadata(self.order.closes, header, times)
-            writer.commit(header.end, {where: each.encode() for where, each in beside.items()})
+            writer.commit(header.end, offsets_metadata(self.order.closes, record, times))
         except WriteAbortedError as error:
             return self._aborted(writer, str(error))
         except (WriteUnknownError, FencedError) as error:
             return self._lost(error)
+        except ExternalStoreError as error:
+            return self._give_up(error)
         except pa.ArrowException as error:
             # The stream broke: its worker is gone, and nothing of its slice may become visible.
             return self._aborted(writer, f"The worker went away: {error}")
@@ -304,21 +330,31 @@ class OpenTask:
     ) -> tuple[dict[str, list[Change]], CommitRecord]:
         changelogs = [self._stores.changelog(name) for name in header.stores]
         changes: dict[str, list[Change]] = {}
+        outputs: list[pa.RecordBatch] = []
         writer.begin()
         crash_point("commit.before_changelog_send")
         for batch in batches:
             logged = _logged(batch, changelogs)
-            if logged.num_rows:
+            if self._external.has_outbox:
+                outputs.append(logged)
+            elif logged.num_rows:
                 writer.send(
                     logged, changelogs=changelogs, topics=header.topics, own=self._partition
                 )
             _collect_changes(batch, header.stores, changes)
-        record = self._next_record(header)
+        ends = self._stores.ends()
+        record = next_record(self.order, header, self._standing.position, ends)
+        if self._external.in_use:
+            self._applying = True
+            self._external.commit(writer, record, changes, outputs=outputs, topics=header.topics)
+        self._send_record(writer, record)
+        return changes, record
+
+    def _send_record(self, writer: Writer, record: CommitRecord) -> None:
         commits = commits_name(self._environment.application_id)
         key = self.order.name.encode()
         writer.send_record(commits, self.order.commits_partition, key, record.encode())
         writer.flush()
-        return changes, record
 
     def _changelog_end(self, store: str) -> int:
         """The offset of the last record in a store's changelog.
@@ -329,22 +365,9 @@ class OpenTask:
         order = self._stores.order(store)
         return self._environment.clients.high_watermark(order.changelog, self._partition) - 1
 
-    def _next_record(self, header: CommitHeader) -> CommitRecord:
-        inputs = {
-            each.topic: InputTopic(id=each.topic_id, partitions=each.partitions)
-            for each in self.order.inputs
-        }
-        return CommitRecord(
-            n=header.n,
-            epoch=self.order.epoch,
-            position=header.end,
-            previous=self._standing.position,
-            inputs=inputs,
-            changelogs=self._stores.ends(),
-            metadata=header.metadata,
-        )
-
     def _aborted(self, writer: Writer, reason: str) -> Reply:
+        if self._external.in_use:
+            return self._lost(WriteUnknownError(reason))  # The database may have it already.
         try:
             writer.abort()
         except (WriteUnknownError, FencedError) as error:
@@ -356,7 +379,7 @@ class OpenTask:
         assert self._writer is not None
         self._writer.discard()
         self._writer = None
-        self._stores.close()
+        self._close_stores()
         if isinstance(error, FencedError):
             self._fail(error)
         else:
@@ -377,6 +400,19 @@ class OpenTask:
         return self._lost(error)
 
     # Giving up.
+
+    def _give_up(self, error: ExternalStoreError) -> Reply:
+        """The database failed: the driver has the task taken again, when that may help."""
+        if self._state == "running":
+            assert self._writer is not None
+            self._writer.discard()
+            self._writer = None
+            self._fail(error)
+        return Reply(status="lost", reason=str(error))
+
+    def _close_stores(self) -> None:
+        self._external.close()
+        self._stores.close()
 
     def flush(self) -> None:
         """Make the stores durable, and export how far they are."""
@@ -414,7 +450,7 @@ class OpenTask:
             if self._writer is not None:
                 self._writer.discard()
                 self._writer = None
-            self._stores.close()
+            self._close_stores()
 
     def tell(self, notes: list[str]) -> None:
         """Have something told with the task's next status."""
@@ -452,7 +488,7 @@ class OpenTask:
     def _fail(self, error: PenstockError) -> None:
         self._fault = error
         self._state = "failed"
-        self._stores.close()
+        self._close_stores()
 
     def _new_writer(self) -> Writer:
         environment = self._environment

@@ -11,6 +11,7 @@ from penstock.errors import TopologyError
 from penstock.serdes import ChangeSerde, Serde, SessionWindowedSerde, WindowedSerde
 from penstock.topology.changelogs import Logging, changelog_config, is_logged
 from penstock.topology.draft import SerdeOrMissing, needed
+from penstock.topology.external import PostgreSQL, check_kept
 from penstock.topology.flow import Flow, chosen_serde, returned_type
 from penstock.topology.nodes import (
     AggregateKind,
@@ -42,6 +43,7 @@ class Aggregation:
     merger: Callable[[Any, Any, Any], Any] | None = None
     retention: timedelta | None = None
     max_entries: int | None = None
+    kept_in: PostgreSQL | None = None
 
 
 class Grouping:
@@ -88,15 +90,17 @@ class Grouping:
         step = "" if self._table else draft.number(f"{spec.prefix}-")
         where = f"The store {store!r}"
         key = needed(flow.key, "key", where)
+        check_kept(spec.kept_in, store, logging=spec.logging, max_entries=spec.max_entries)
         draft.add_store(
             StoreSpec(
                 name=store,
                 key_serde=key,
                 value_serde=needed(spec.value, "value", where),
-                logging=is_logged(spec.logging),
+                logging=is_logged(spec.logging) and spec.kept_in is None,
                 changelog_config=changelog_config(spec.logging, store),
                 caching=spec.caching and spec.max_entries is None,
                 max_entries=spec.max_entries,
+                kept_in=spec.kept_in,
             )
         )
         source = self.source(store)

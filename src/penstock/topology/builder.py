@@ -12,6 +12,7 @@ from penstock.errors import TopologyError
 from penstock.serdes import Serde, serde_of
 from penstock.topology.changelogs import Logging, changelog_config, is_logged
 from penstock.topology.draft import Draft, Names
+from penstock.topology.external import PostgreSQL, check_kept
 from penstock.topology.flow import Flow
 from penstock.topology.graph import Topology
 from penstock.topology.naming import check_name, pattern_name
@@ -94,6 +95,7 @@ class StreamsBuilder:
         value: type[V] | Serde[V],
         caching: bool = True,
         logging: Logging = True,
+        kept_in: PostgreSQL | None = None,
         name: str | None = None,
     ) -> KTable[K, V]:
         """A topic as a table: the latest value of each key, in a store.
@@ -109,6 +111,7 @@ class StreamsBuilder:
         key_serde = serde_of(key).for_topic(topic, "key")
         value_serde = serde_of(value).for_topic(topic, "value")
         held = draft.store_name(store, f"{topic}-STATE-STORE-", origin=topic, kind="table")
+        check_kept(kept_in, held, logging=logging)
         source, step = self._table_steps(name)
         draft.add_source(
             SourceNode(name=source, topics=(topic,), key_serde=key_serde, value_serde=value_serde)
@@ -117,11 +120,13 @@ class StreamsBuilder:
             name=held,
             key_serde=key_serde,
             value_serde=value_serde,
-            logging=is_logged(logging),
+            logging=is_logged(logging) and kept_in is None,
             changelog_config=changelog_config(logging, held),
             caching=caching,
+            kept_in=kept_in,
         )
-        return latest_values(draft, step, spec, after=source, named=store is not None)
+        named = store is not None or kept_in is not None
+        return latest_values(draft, step, spec, after=source, named=named)
 
     def global_table(
         self,
@@ -162,19 +167,21 @@ class StreamsBuilder:
         """
         millisecond = timedelta(milliseconds=1)
         retention = None if store.retention is None else int(store.retention / millisecond)
+        check_kept(store.kept_in, store.name, logging=store.logging, max_entries=store.max_entries)
         self._draft.add_store(
             StoreSpec(
                 name=check_name(store.name, "store"),
                 key_serde=serde_of(store.key),
                 value_serde=serde_of(store.value),
                 kind=store.kind,
-                logging=is_logged(store.logging),
+                logging=is_logged(store.logging) and store.kept_in is None,
                 changelog_config=changelog_config(store.logging, store.name),
                 caching=False,
                 max_entries=store.max_entries,
                 persistent=store.persistent,
                 retention_ms=retention,
                 window_ms=None if store.window is None else int(store.window / millisecond),
+                kept_in=store.kept_in,
             )
         )
 
@@ -196,7 +203,7 @@ class StreamsBuilder:
         """
         draft = self._draft
         check_name(topic, "topic")
-        if store.kind != "key_value" or store.max_entries is not None:
+        if store.kind != "key_value" or store.max_entries is not None or store.kept_in is not None:
             raise TopologyError(
                 f"The global store {store.name!r} is not a plain key-value store",
                 hint="Make it with key_value_store(...)",

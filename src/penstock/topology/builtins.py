@@ -9,6 +9,7 @@ from typing import Any, Literal, TypedDict
 import msgspec
 
 from penstock.topology.changelogs import Logging
+from penstock.topology.external import PostgreSQL
 
 BuiltinName = Literal["sum", "min", "max"]
 
@@ -19,6 +20,7 @@ class StoreOptions(TypedDict, total=False):
     caching: bool
     logging: Logging
     max_entries: int | None
+    kept_in: PostgreSQL | None
 
 
 class WindowOptions(TypedDict, total=False):

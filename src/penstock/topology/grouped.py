@@ -18,6 +18,7 @@ from penstock.topology.builtins import (
 )
 from penstock.topology.changelogs import Logging
 from penstock.topology.cogrouped import CogroupedKStream
+from penstock.topology.external import PostgreSQL
 from penstock.topology.flow import Flow
 from penstock.topology.windowed import WindowedKStream
 from penstock.topology.windows import Windows
@@ -43,11 +44,13 @@ class KGroupedStream(Generic[K, V]):
         caching: bool = True,
         logging: Logging = True,
         max_entries: int | None = None,
+        kept_in: PostgreSQL | None = None,
     ) -> KTable[K, int]:
         """Count the records of each key in the store `name`.
 
         Records without a key or a value are not counted. With `max_entries` the store forgets the
-        key that was not used for longest when there is one too many, and has no cache.
+        key that was not used for longest when there is one too many, and has no cache. With
+        `kept_in` a database keeps the store, and not a changelog.
         """
         return self._aggregate(
             Aggregation(
@@ -58,6 +61,7 @@ class KGroupedStream(Generic[K, V]):
                 caching=caching,
                 logging=logging,
                 max_entries=max_entries,
+                kept_in=kept_in,
             )
         )
 
@@ -69,6 +73,7 @@ class KGroupedStream(Generic[K, V]):
         caching: bool = True,
         logging: Logging = True,
         max_entries: int | None = None,
+        kept_in: PostgreSQL | None = None,
     ) -> KTable[K, V]:
         """Combine each key's values by `reducer(aggregate, value)`; the first value starts.
 
@@ -83,6 +88,7 @@ class KGroupedStream(Generic[K, V]):
                 caching=caching,
                 logging=logging,
                 max_entries=max_entries,
+                kept_in=kept_in,
                 aggregator=reducer,
             )
         )
@@ -97,6 +103,7 @@ class KGroupedStream(Generic[K, V]):
         caching: bool = True,
         logging: Logging = True,
         max_entries: int | None = None,
+        kept_in: PostgreSQL | None = None,
     ) -> KTable[K, V2]:
         """Fold each key's values by `aggregator(key, value, aggregate)`, from `initializer()`.
 
@@ -111,6 +118,7 @@ class KGroupedStream(Generic[K, V]):
                 caching=caching,
                 logging=logging,
                 max_entries=max_entries,
+                kept_in=kept_in,
                 initializer=initializer,
                 aggregator=aggregator,
             )
@@ -179,7 +187,12 @@ class KGroupedTable(Generic[K, V]):
         self._grouping = Grouping(flow, name, table=True)
 
     def count(
-        self, name: str | None = None, *, caching: bool = True, logging: Logging = True
+        self,
+        name: str | None = None,
+        *,
+        caching: bool = True,
+        logging: Logging = True,
+        kept_in: PostgreSQL | None = None,
     ) -> KTable[K, int]:
         """Count the rows of each group, in the store `name`."""
         return self._aggregate(
@@ -190,6 +203,7 @@ class KGroupedTable(Generic[K, V]):
                 store=name,
                 caching=caching,
                 logging=logging,
+                kept_in=kept_in,
             )
         )
 
@@ -201,6 +215,7 @@ class KGroupedTable(Generic[K, V]):
         *,
         caching: bool = True,
         logging: Logging = True,
+        kept_in: PostgreSQL | None = None,
     ) -> KTable[K, V]:
         """Combine the rows of each group: `adder(aggregate, new)`, `subtractor(aggregate, old)`."""
         return self._aggregate(
@@ -211,6 +226,7 @@ class KGroupedTable(Generic[K, V]):
                 store=name,
                 caching=caching,
                 logging=logging,
+                kept_in=kept_in,
                 aggregator=adder,
                 subtractor=subtractor,
             )
@@ -226,6 +242,7 @@ class KGroupedTable(Generic[K, V]):
         value: type[V2] | Serde[V2] | None = None,
         caching: bool = True,
         logging: Logging = True,
+        kept_in: PostgreSQL | None = None,
     ) -> KTable[K, V2]:
         """Fold the rows of each group; `subtractor(key, old, aggregate)` takes out an old row."""
         return self._aggregate(
@@ -236,6 +253,7 @@ class KGroupedTable(Generic[K, V]):
                 store=name,
                 caching=caching,
                 logging=logging,
+                kept_in=kept_in,
                 initializer=initializer,
                 aggregator=adder,
                 subtractor=subtractor,

@@ -9,6 +9,7 @@ from typing import Any, Literal
 
 from penstock.config import TimestampRule
 from penstock.serdes import BytesSerde, Serde
+from penstock.topology.external import PostgreSQL
 from penstock.topology.processor import Processor, ValueTransformer
 from penstock.topology.suppression import BufferLimits
 from penstock.topology.windows import JoinWindows, Windows
@@ -437,6 +438,8 @@ class StoreSpec:
     is_global: bool = False
     """Whether every instance holds all of it, filled from its topic."""
     time_index: TimeIndex | None = None
+    kept_in: PostgreSQL | None = None
+    """The database that keeps it, instead of an instance's disk and a changelog."""
 
     @property
     def recency(self) -> StoreSpec | None:

@@ -17,6 +17,7 @@ from datetime import timedelta
 from typing import Any, Generic, Literal, NamedTuple, Protocol, TypeVar
 
 from penstock.topology.changelogs import Logging
+from penstock.topology.external import PostgreSQL
 
 K = TypeVar("K")
 V = TypeVar("V")
@@ -236,6 +237,7 @@ class StoreBuilder:
     retention: timedelta | None = None
     window: timedelta | None = None
     max_entries: int | None = None
+    kept_in: PostgreSQL | None = None
 
 
 def lru_store(
@@ -250,14 +252,20 @@ def lru_store(
 
 
 def key_value_store(
-    name: str, *, key: Any, value: Any, persistent: bool = True, logging: Logging = True
+    name: str,
+    *,
+    key: Any,
+    value: Any,
+    persistent: bool = True,
+    logging: Logging = True,
+    kept_in: PostgreSQL | None = None,
 ) -> StoreBuilder:
-    """A key-value store for processors.
+    """A key-value store for processors; with `kept_in` a database keeps it.
 
     >>> key_value_store("seen", key=str, value=int).kind
     'key_value'
     """
-    return StoreBuilder(name, key, value, persistent=persistent, logging=logging)
+    return StoreBuilder(name, key, value, persistent=persistent, logging=logging, kept_in=kept_in)
 
 
 def window_store(
