@@ -336,7 +336,7 @@ class OpenTask:
         for batch in batches:
             logged = _logged(batch, changelogs)
             if self._external.has_outbox:
-                outputs.append(logged)
+                outputs += [logged] if logged.num_rows else []
             elif logged.num_rows:
                 writer.send(
                     logged, changelogs=changelogs, topics=header.topics, own=self._partition

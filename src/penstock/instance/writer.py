@@ -130,7 +130,14 @@ class Writer:
     def flush(self) -> None:
         """Wait until everything that was sent is acknowledged."""
         crash_point("commit.after_send_before_ack")
-        remaining = self._producer.flush(self._timeout)
+        try:
+            remaining = self._producer.flush(self._timeout)
+        except (KafkaException, SystemError) as error:
+            # A fatal error comes out of the callback for a failed record, in whatever was called.
+            cause = error.__cause__ if isinstance(error, SystemError) else error
+            if not isinstance(cause, KafkaException):
+                raise
+            raise self._error(cause) from error
         if remaining or self._failed:
             reason = self._failed[0] if self._failed else "no acknowledgement in time"
             raise self._unknown(f"{remaining or len(self._failed)} records not written: {reason}")

@@ -180,7 +180,8 @@ class Database:
         )
 
     def _text(self, error: psycopg.Error) -> str:
-        text = " ".join(str(error).split()) or type(error).__name__
+        said = error.diag.message_primary or str(error) or type(error).__name__
+        text = " ".join(said.split())
         return text.replace(self._secret, "***") if self._secret else text
 
     def _open(self) -> psycopg.Connection[Any]:
@@ -222,12 +223,14 @@ class PostgresStore:
         )
 
     def get_many(self, keys: Sequence[bytes]) -> list[bytes | None]:
+        # A join, because `= ANY` of many keys may be planned as a look at every row for each.
         query = self._sql(
-            "SELECT key, value, timestamp FROM {} WHERE partition = %s AND key = ANY(%b)"
+            "SELECT kept.key, kept.value, kept.timestamp FROM unnest(%b::bytea[]) AS wanted (key) "
+            "JOIN {} AS kept ON kept.partition = %s AND kept.key = wanted.key"
         )
         found: dict[bytes, bytes] = {}
         for part in _parts(keys):
-            rows = self._read(query, [self._partition, part])
+            rows = self._read(query, [part, self._partition])
             found.update((key, stored_value(time, value)) for key, value, time in rows)
         return [found.get(key) for key in keys]
 
@@ -240,7 +243,10 @@ class PostgresStore:
         kept = [
             (key, *split_stored_value(value)) for key, value in latest.items() if value is not None
         ]
-        delete = self._sql("DELETE FROM {} WHERE partition = %s AND key = ANY(%b)")
+        delete = self._sql(
+            "DELETE FROM {} AS kept USING unnest(%b::bytea[]) AS gone (key) "
+            "WHERE kept.partition = %s AND kept.key = gone.key"
+        )
         upsert = self._sql(
             "INSERT INTO {} (partition, key, timestamp, value) SELECT %s, * "
             "FROM unnest(%b::bytea[], %b::bigint[], %b::bytea[]) "
@@ -249,7 +255,7 @@ class PostgresStore:
         )
         with self._database.transaction():
             for part in _parts(gone):
-                self._database.changed(delete, [self._partition, part])
+                self._database.changed(delete, [part, self._partition])
             for rows in _parts(kept):
                 columns = [list(column) for column in zip(*rows, strict=True)]
                 self._database.changed(upsert, [self._partition, *columns])
