@@ -17,7 +17,7 @@ FROM ?= 0
 # Arguments for pytest: make test PYTEST='tests/unit -x'
 PYTEST ?=
 
-.PHONY: help demo test check bench conformance record lock clean java compiler
+.PHONY: help demo test check bench conformance record lock clean java compiler database
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "make %-11s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -25,7 +25,7 @@ help: ## Show this list
 demo: java $(READY) ## Run an example on a real Kafka and Spark, and show its results
 	@$(VENV)/bin/penstock demo
 
-test: compiler $(READY) ## Run all tests
+test: compiler database $(READY) ## Run all tests
 	@$(VENV)/bin/penstock prepare --kafka-streams
 	@$(PYTHON) -m pytest --numprocesses 2 --dist loadfile $(PYTEST)
 
@@ -61,6 +61,9 @@ java:
 
 compiler:
 	@tools/ensure-java --compiler
+
+database:
+	@tools/ensure-postgres
 
 $(READY): requirements.lock pyproject.toml tools/make-venv tools/uv.lock tools/build.lock
 	@tools/make-venv $(VENV)
