@@ -46,6 +46,7 @@ conformance: compiler $(READY) ## Compare with Kafka Streams, seed by seed: make
 record: compiler $(READY) ## Record Kafka Streams' answers anew, for the tests that run without Java
 	@$(VENV)/bin/penstock prepare --kafka-streams
 	@PYTHONPATH=. $(PYTHON) -m tests.conformance.record
+	@PYTHONPATH=. $(PYTHON) -m tests.conformance.record_streams
 
 lock: $(READY) ## Choose newer packages, within the ranges of pyproject.toml
 	@$(VENV)/bin/uv pip compile --quiet --upgrade --universal --python-version 3.11 \

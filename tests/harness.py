@@ -17,7 +17,14 @@ from pathlib import Path
 from typing import Any
 
 from confluent_kafka import Consumer, KafkaError, Producer, TopicPartition
-from confluent_kafka.admin import AdminClient, NewTopic
+from confluent_kafka.admin import (
+    AdminClient,
+    AlterConfigOpType,
+    ConfigEntry,
+    ConfigResource,
+    NewTopic,
+    ResourceType,
+)
 
 from penstock.observability.crash_points import HOLD, write_whole
 
@@ -68,6 +75,22 @@ class Scene:
     @property
     def admin(self) -> AdminClient:
         return AdminClient({"bootstrap.servers": self.bootstrap})
+
+    def set_config(self, topic: str, settings: dict[str, str]) -> None:
+        """Change a topic's settings, and wait until the broker knows."""
+        entries = [
+            ConfigEntry(name, value, incremental_operation=AlterConfigOpType.SET)
+            for name, value in settings.items()
+        ]
+        resource = ConfigResource(ResourceType.TOPIC, topic, incremental_configs=entries)
+        admin = self.admin
+        admin.incremental_alter_configs([resource])[resource].result()
+
+        def is_known() -> bool:
+            found = admin.describe_configs([resource])[resource].result()
+            return all(found[name].value == value for name, value in settings.items())
+
+        wait_until(is_known, what="the broker knew the settings")
 
     def create_topics(self, *names: str) -> Scene:
         wanted = names or (self.source, self.results)

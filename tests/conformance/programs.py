@@ -61,6 +61,18 @@ def run(case: Case) -> Answer:
     return answer
 
 
+def application(case: Case, application_id: str = "conformance") -> ps.Application:
+    """The case's topology as an application. Raises `UnsupportedError`."""
+    app = ps.Application(application_id, statestore_cache_max_bytes=case.cache)
+    build(case, app)
+    return app
+
+
+def build(case: Case, app: ps.Application) -> None:
+    """Add the case's topology to an application. Raises `UnsupportedError`."""
+    _Program(case, app)
+
+
 def supported(case: Case) -> bool:
     """Whether Penstock has all that the case needs."""
     try:
@@ -111,8 +123,9 @@ def _contents(driver: TopologyTestDriver, name: str, program: _Program) -> list[
 class _Program:
     """Builds the steps one after the other."""
 
-    def __init__(self, case: Case) -> None:
-        self.app = ps.Application("conformance", statestore_cache_max_bytes=case.cache)
+    def __init__(self, case: Case, app: ps.Application | None = None) -> None:
+        options = {"statestore_cache_max_bytes": case.cache}
+        self.app = ps.Application("conformance", **options) if app is None else app
         self.sinks: dict[str, _Flow] = {}
         self.stores: dict[str, str] = {}  # key_value, window or session
         self._flows: dict[str, _Flow] = {}

@@ -23,11 +23,7 @@ import psutil
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import (
-    AlterConfigOpType,
-    ConfigEntry,
-    ConfigResource,
     NewPartitions,
-    ResourceType,
 )
 
 import penstock as ps
@@ -190,7 +186,7 @@ def test_a_changelog_that_was_deleted(scene: Scene, monkeypatch: pytest.MonkeyPa
 
     # Someone makes it by hand.
     scene.create_topics(scene.changelog)
-    set_config(scene, scene.changelog, "cleanup.policy", "compact")
+    scene.set_config(scene.changelog, {"cleanup.policy": "compact"})
     recreated = start_fails(scene)
     assert isinstance(recreated, ChangelogError)
     assert "deleted and made again" in recreated.message
@@ -242,13 +238,6 @@ def test_a_repartition_topic_that_was_deleted(scene: Scene) -> None:
     assert topic not in scene.admin.list_topics().topics
 
 
-def set_config(scene: Scene, topic: str, name: str, value: str) -> None:
-    entry = ConfigEntry(name, value, incremental_operation=AlterConfigOpType.SET)
-    resource = ConfigResource(ResourceType.TOPIC, topic, incremental_configs=[entry])
-    admin = scene.admin
-    admin.incremental_alter_configs([resource])[resource].result()
-
-
 def changelog_ends(scene: Scene) -> dict[int, int]:
     ends: dict[int, int] = {}
     for row in scene.read(scene.changelog):
@@ -260,7 +249,7 @@ def purge(scene: Scene, topic: str, before: dict[int, int]) -> None:
     """Delete a compacted topic's records below these offsets, which the broker only allows so."""
     admin = scene.admin
     for policy in ("compact,delete", "compact"):
-        set_config(scene, topic, "cleanup.policy", policy)
+        scene.set_config(topic, {"cleanup.policy": policy})
         if policy == "compact,delete":
             asked = [TopicPartition(topic, p, offset) for p, offset in before.items()]
             for future in admin.delete_records(asked).values():

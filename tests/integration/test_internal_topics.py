@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from confluent_kafka.admin import AlterConfigOpType, ConfigEntry, ConfigResource, ResourceType
 
 import penstock as ps
 from penstock.changelog.topic_admin import TopicAdmin
@@ -40,16 +39,6 @@ stream.group_by(lambda key, value: key, key=str, name="by-key").count("again")
 @pytest.fixture
 def scene(kafka: str, tmp_path: Path) -> Scene:
     return Scene(kafka, tmp_path, partitions=2).create_topics()
-
-
-def set_by_hand(scene: Scene, topic: str, **settings: str) -> None:
-    entries = [
-        ConfigEntry(name.replace("_", "."), value, incremental_operation=AlterConfigOpType.SET)
-        for name, value in settings.items()
-    ]
-    resource = ConfigResource(ResourceType.TOPIC, topic, incremental_configs=entries)
-    admin = scene.admin
-    admin.incremental_alter_configs([resource])[resource].result()
 
 
 class Commands:
@@ -136,7 +125,7 @@ def test_what_the_program_names_is_changed_and_nothing_else(
 ) -> None:
     commands = Commands(scene, capsys)
     commands.text("apply")
-    set_by_hand(scene, scene.changelog, retention_bytes="123456789", segment_ms="700000")
+    scene.set_config(scene.changelog, {"retention.bytes": "123456789", "segment.ms": "700000"})
     commands.write(
         logging={"segment.bytes": "1048576", "segment.ms": "60000"},
         topic={"segment.bytes": "2097152"},
@@ -221,7 +210,7 @@ def test_a_start_tells_a_difference_or_mends_it(scene: Scene) -> None:
     assert run.notices == []
 
     # What would lose state is no difference to live with.
-    set_by_hand(scene, scene.changelog, cleanup_policy="delete")
+    scene.set_config(scene.changelog, {"cleanup.policy": "delete"})
     error = start_fails(scene)
     assert isinstance(error, KafkaError)
     assert "cleanup.policy=delete, not compact: it would lose state" in error.message

@@ -29,7 +29,14 @@ from penstock.instance.protocol import CommitHeader, Positions, Question, ReadHe
 from penstock.observability.crash_points import crash_point
 from penstock.pipeline.expressions import COMPUTED
 from penstock.pipeline.orders import Address, BatchOrder, Outcome, SliceOrder
-from penstock.processors import Entry, Records, SliceResult, leading_expressions, start_slice
+from penstock.processors import (
+    Entry,
+    Records,
+    SliceResult,
+    changelog_headers,
+    leading_expressions,
+    start_slice,
+)
 from penstock.topology import SubTopology
 from penstock.topology.graph import full_topic
 
@@ -247,7 +254,8 @@ class _SliceWork:
             metadata=dict(result.metadata),
             times=self._times,
         )
-        reply = self._client().commit(header, commit_rows(result))
+        headers = changelog_headers(_sub_topology(self._order.sub_topology), result.changes)
+        reply = self._client().commit(header, commit_rows(result, headers))
         if reply.status not in ("ok", "done"):
             raise _StoppedError(reply)
         records = self._records - self._left(result.ends)
@@ -388,7 +396,7 @@ def stopped_at(end: Positions, ends: Mapping[tuple[str, int], int]) -> Positions
     return result
 
 
-def commit_rows(result: SliceResult) -> Iterator[pa.RecordBatch]:
+def commit_rows(result: SliceResult, change_headers: pa.ListArray) -> Iterator[pa.RecordBatch]:
     """A slice's changes, then its outputs, in the form that an instance takes."""
     for kind, rows, target in (
         (protocol.CHANGE, result.changes, "store"),
@@ -408,7 +416,7 @@ def commit_rows(result: SliceResult) -> Iterator[pa.RecordBatch]:
                 columns["key"],
                 columns["value"],
                 columns["timestamp"],
-                columns.get("headers", pa.nulls(count, protocol.HEADERS)),
+                columns.get("headers", change_headers),
             ],
             schema=protocol.ROWS,
         )

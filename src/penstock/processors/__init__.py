@@ -6,6 +6,7 @@ for topics. The result is that of Kafka Streams' depth-first, record-by-record p
 it. `start_slice` chooses.
 """
 
+from penstock.processors.changelog_headers import changelog_headers
 from penstock.processors.choice import Run, handles_errors, runs_in_columns, start_slice
 from penstock.processors.depth_first import RecordRun, closed_keys
 from penstock.processors.leading import Leading, leading_expressions
@@ -39,6 +40,7 @@ __all__ = [
     "SliceResult",
     "SliceRun",
     "StateReader",
+    "changelog_headers",
     "closed_keys",
     "handles_errors",
     "leading_expressions",

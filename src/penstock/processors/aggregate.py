@@ -84,7 +84,7 @@ class AggregateRun:
         self._slots = Slots()
         self._fold = _fold(node, store)
         cached = store.caching and cache_max_bytes > 0
-        self._cache = CacheState(cache_max_bytes) if cached else None
+        self._cache = CacheState(cache_max_bytes, keeps_reads=not windowed) if cached else None
         self._contexts = _Contexts()
 
     def process(self, batch: Batch, dropped: Counter[str]) -> Batch | None:

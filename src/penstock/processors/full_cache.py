@@ -124,8 +124,10 @@ class FullCache:
         return None
 
     def _is_read_from_store(self, row: int) -> bool:
-        """Whether the key of a row is stored and no longer cached."""
+        """Whether the key of a row is stored, no longer cached, and stays when it is read."""
         state, slot = self._state, self._slots[row]
+        if not state.keeps_reads:
+            return False
         last = int(self._before[row])
         if last < 0:
             return bool(state.stored[slot] >= 0)

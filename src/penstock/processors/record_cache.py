@@ -24,10 +24,14 @@ SEGMENT_BYTES = 8
 
 
 class CacheState:
-    """Every slot's entry: its size (0 if not cached), last write, dirtiness, and what is stored."""
+    """Every slot's entry: its size (0 if not cached), last write, dirtiness, and what is stored.
 
-    def __init__(self, max_bytes: int) -> None:
+    `keeps_reads` says whether a value that is read stays: in Kafka Streams keys' do, windows' not.
+    """
+
+    def __init__(self, max_bytes: int, *, keeps_reads: bool = True) -> None:
         self.max_bytes = max_bytes
+        self.keeps_reads = keeps_reads
         self.total = 0
         self.size = np.empty(0, dtype=np.int64)
         self.last_write = np.empty(0, dtype=np.int64)
@@ -49,7 +53,7 @@ class CacheState:
         """Whether these writes certainly cause no eviction, the reads before them included."""
         largest = self.size.copy()
         np.maximum.at(largest, slots, sizes)
-        read = (largest > 0) & (self.size == 0) & (self.stored >= 0)
+        read = (largest > 0) & (self.size == 0) & (self.stored >= 0) & self.keeps_reads
         clean = self.key_bytes + ENTRY_BYTES + CONTEXT_BYTES + self.stored
         np.maximum(largest, clean, out=largest, where=read)
         return self.total + int((largest - self.size).sum()) <= self.max_bytes
@@ -100,12 +104,13 @@ class EvictingCache:
         cached, dirty, stored, flushed = self._sizes, self._dirty, self._stored, self._flushed
         clean = (self._state.key_bytes + (ENTRY_BYTES + CONTEXT_BYTES)).tolist()
         limit, total = self._state.max_bytes, self._total
+        keeps_reads = self._state.keeps_reads
         causes: list[int] = []
         for row, (slot, size) in enumerate(zip(slots, sizes, strict=True)):
             old = cached.get(slot)
             if old is None:
                 old = 0
-                if stored[slot] >= 0:
+                if keeps_reads and stored[slot] >= 0:
                     # Reading leaves a clean entry, which can already push others out.
                     old = cached[slot] = clean[slot] + stored[slot]
                     total += old

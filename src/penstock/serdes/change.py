@@ -23,7 +23,7 @@ class ChangeSerde(Serde[Change]):
 
     >>> from penstock.serdes import StringSerde
     >>> ChangeSerde(StringSerde()).serialize(Change(new="b", old="a"))
-    b'\\x01ba\\x02'
+    b'\\x02ba\\x02'
     """
 
     inner: Serde[Any]
@@ -54,6 +54,8 @@ class ChangeSerde(Serde[Change]):
 
 
 def _varint(number: int) -> bytes:
+    # As Kafka writes numbers that may be negative: the sign is the lowest bit.
+    number <<= 1
     parts = bytearray()
     while number > 0x7F:
         parts.append(number & 0x7F | 0x80)
@@ -68,5 +70,5 @@ def _read_varint(data: bytes) -> tuple[int, int]:
     for position, byte in enumerate(data[:5]):
         number |= (byte & 0x7F) << (7 * position)
         if not byte & 0x80:
-            return number, position + 1
+            return number >> 1, position + 1
     raise ValueError("a length does not end")

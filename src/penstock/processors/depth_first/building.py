@@ -177,6 +177,7 @@ class Builder:
         cached = sum(store.caching for store in sub_topology.stores)
         self._cache_bytes = limits.cache_max_bytes // max(cached, 1)
         self._join_times: dict[str, JoinTimes] = {}
+        self._unmatched: dict[str, Unmatched] = {}
         self._tables: dict[str, TableStore] = {}
         self._window_stores: dict[str, WindowStore] = {}
         self.steps: dict[str, Step] = {}
@@ -386,8 +387,7 @@ class Builder:
             self.finishers.append(self._join_times[name].finish)
         unmatched = None
         if node.unmatched is not None:
-            spec = self._sub.store(node.unmatched)
-            unmatched = Unmatched(spec, self._key_value(node.unmatched))
+            unmatched = self._unmatched_of(node.unmatched)
         return StreamJoin(
             self._shared,
             node,
@@ -396,6 +396,12 @@ class Builder:
             times=self._join_times[name],
             unmatched=unmatched,
         )
+
+    def _unmatched_of(self, store: str) -> Unmatched:
+        """One object for both sides of a join: each must know what the other adds and removes."""
+        if store not in self._unmatched:
+            self._unmatched[store] = Unmatched(self._sub.store(store), self._key_value(store))
+        return self._unmatched[store]
 
     def _aggregate(self, node: AggregateNode) -> StoredStep:
         name, shared = node.name, self._shared

@@ -30,9 +30,15 @@ class RecordCache:
     """Holds writes back; `flush(held)` is called for each that goes through."""
 
     def __init__(
-        self, max_bytes: int, flush: Callable[[Held], None], *, more_key_bytes: int = 0
+        self,
+        max_bytes: int,
+        flush: Callable[[Held], None],
+        *,
+        more_key_bytes: int = 0,
+        time_bytes: int = TIMESTAMP_BYTES,
     ) -> None:
         self._max_bytes = max_bytes
+        self._time_bytes = time_bytes
         self._own_bytes = ENTRY_BYTES + CONTEXT_BYTES + more_key_bytes
         self._flush = flush
         self._sizes: OrderedDict[bytes, int] = OrderedDict()
@@ -40,13 +46,18 @@ class RecordCache:
         self._total = 0
 
     def read(self, key: bytes, stored: Stored | None) -> None:
-        """Note that a value was read: it takes room, too."""
+        """Note that a value was read, and is kept: it takes room, too."""
         if key in self._sizes:
             self._sizes.move_to_end(key)
         elif stored is not None:
-            size = len(key) + self._own_bytes + TIMESTAMP_BYTES + len(stored.value)
+            size = len(key) + self._own_bytes + self._time_bytes + len(stored.value)
             self._set_size(key, size)
             self._evict()
+
+    def touch(self, key: bytes) -> None:
+        """Note that a value was read; if it is not here it need not come."""
+        if key in self._sizes:
+            self._sizes.move_to_end(key)
 
     def write(
         self,
@@ -64,7 +75,7 @@ class RecordCache:
         size = len(key) + self._own_bytes + len(context.topic)
         if context.headers:
             size += sum(len(name) + len(data or b"") for name, data in context.headers)
-        size += 0 if value is None else TIMESTAMP_BYTES + len(value)
+        size += 0 if value is None else self._time_bytes + len(value)
         self._set_size(key, size)
         self._evict()
 

@@ -8,7 +8,7 @@ from penstock.processors.depth_first.cache import Held, RecordCache
 from penstock.processors.depth_first.record import Context, Record
 from penstock.processors.depth_first.state import Stored, TimedState
 from penstock.processors.depth_first.steps import Step, Value
-from penstock.processors.record_cache import SEGMENT_BYTES
+from penstock.processors.record_cache import SEGMENT_BYTES, TIMESTAMP_BYTES
 from penstock.serdes import Change, Serde, Windowed
 from penstock.serdes.windowed import window_end
 from penstock.topology import StoreSpec
@@ -51,7 +51,13 @@ class WindowStore:
         caches = spec.caching and cache_bytes > 0
         self._cache = None
         if caches:
-            self._cache = RecordCache(cache_bytes, self._let_through, more_key_bytes=SEGMENT_BYTES)
+            self._cache = RecordCache(
+                cache_bytes,
+                self._let_through,
+                more_key_bytes=SEGMENT_BYTES,
+                # A session's time is in its key.
+                time_bytes=0 if self._session else TIMESTAMP_BYTES,
+            )
 
     def key(self, key: Any) -> bytes:
         """A key's bytes."""
@@ -64,7 +70,7 @@ class WindowStore:
         """A window's present value."""
         stored = self.state.get(key, *self._numbers(window))
         if self._cache is not None:
-            self._cache.read(self.state.store_key(key, *self._numbers(window)), stored)
+            self._cache.touch(self.state.store_key(key, *self._numbers(window)))
         return self._value(stored)
 
     def row(self, key: Windowed[Any]) -> Value | None:
@@ -75,6 +81,8 @@ class WindowStore:
         """A key's windows that start in first..last, or sessions that end there, in order."""
         found = []
         for numbers, stored in self.state.entries(key, first, last):
+            if self._cache is not None:
+                self._cache.touch(self.state.store_key(key, *numbers))
             value = self._value(stored)
             assert value is not None
             found.append((self._window(*numbers), value))
@@ -115,7 +123,9 @@ class WindowStore:
         if self._forwards:
             windowed = Windowed(record.key, *window)
             change = Change(new, old if self._sends_old else None)
-            self._step.forward(Record(windowed, change, timestamp, record.headers))
+            # As in Kafka Streams: a session comes from several records, and has no one's headers.
+            headers = () if self._session else record.headers
+            self._step.forward(Record(windowed, change, timestamp, headers))
 
     def finish(self) -> None:
         """Leave what the next slice needs."""

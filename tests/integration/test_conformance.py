@@ -1,0 +1,191 @@
+"""Recorded cases through Spark and Kafka, over several partitions: the same stores and results.
+
+Goal: how records are spread over partitions, tasks, slices and jobs changes nothing of what Kafka
+Streams answers. Method: a subset of seeds, all in one application, with the cache off. The answer
+that Kafka Streams gave is recorded; the test driver must give it too. It then gives the answer for
+records of today (a broker deletes those of 1970), which is compared with what stands in the topics:
+each key's results in their order, and what each changelog comes to.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import defaultdict
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+from confluent_kafka import Consumer, KafkaError, Producer, TopicPartition
+
+import penstock as ps
+from penstock.processors.record_cache import TIMESTAMP_BYTES
+from penstock.testing import TopologyTestDriver
+from penstock.topology.naming import changelog_topic
+from tests.conformance import programs
+from tests.conformance.cases import Case
+from tests.conformance.compare import difference
+from tests.conformance.pipeline_cases import at, prefixed
+from tests.conformance.record import recorded_for_pipeline
+from tests.harness import Row, Scene
+from tests.in_process import Run
+
+pytestmark = pytest.mark.usefixtures("spark")
+
+PARTITIONS = 2
+HOUR_MS = 3_600_000
+Results = dict[bytes | None, list[tuple[bytes | None, int]]]
+"""By key: each value and its time, in order."""
+Contents = dict[bytes, tuple[bytes, int]]
+
+
+@dataclass(frozen=True)
+class Expected:
+    """What the pipeline must give, by topic and by store."""
+
+    results: dict[str, Results]
+    stores: dict[str, Contents]
+
+
+def test_the_pipeline_gives_the_recorded_answers(kafka: str, tmp_path: Path) -> None:
+    scene = Scene(kafka, tmp_path, partitions=PARTITIONS)
+    cases = []
+    for case, answer in recorded_for_pipeline():
+        assert difference(case, answer, programs.run(case)) is None
+        cases.append(_at_present(prefixed(case, f"{scene.id}-{case.seed}-")))
+    steps = tuple(step for case in cases for step in case.steps)
+    together = Case(0, 0, steps, tuple(record for case in cases for record in case.records))
+    inputs = {topic for topic, *_ in together.records}
+    expected = _driven(together)
+    scene.create_topics(*inputs, *expected.results)
+    _produce(scene, together)
+
+    def build(app: ps.Application, _source: str, _results: str) -> None:
+        programs.build(together, app)
+
+    with Run(scene, build) as run:
+        sub_topologies = run.app.build().sub_topologies
+        topics = {t for sub in sub_topologies for t in sub.input_topics(scene.application_id)}
+        run.wait_for(lambda: _is_done(scene, topics), what="all was processed")
+    changelogs = {store: changelog_topic(scene.application_id, store) for store in expected.stores}
+    written = _read_all(scene, [*expected.results, *changelogs.values()])
+    for case in cases:
+        # Which of two tables answers first shows in what a join by foreign key gives meanwhile.
+        last_only = any("foreign_key" in step for step in case.steps)
+        for topic in (step["topic"] for step in case.steps if step["op"] == "to"):
+            found, results = _by_key(written[topic]), expected.results[topic]
+            if last_only:
+                found, results = _last(found), _last(results)
+            assert results, topic
+            assert found == results, topic
+    for store, contents in expected.stores.items():
+        assert _contents(written[changelogs[store]]) == contents, store
+
+
+def _at_present(case: Case) -> Case:
+    """The case with times of late, the last of them an hour ago."""
+    now = time.time_ns() // 1_000_000
+    return at(case, now - HOUR_MS - case.records[-1][3])
+
+
+def _produce(scene: Scene, case: Case) -> None:
+    producer = Producer({"bootstrap.servers": scene.bootstrap, "partitioner": "murmur2_random"})
+    for topic, key, value, timestamp in case.records:
+        producer.produce(topic, value, key, timestamp=timestamp)
+    assert producer.flush(30) == 0
+
+
+def _is_done(scene: Scene, topics: Iterable[str]) -> bool:
+    """Whether every task has read its inputs to the end.
+
+    Offsets first, ends after: results and offsets are one commit, so what was read to an end that
+    is still the end has caused nothing that is not read.
+    """
+    consumer = Consumer(
+        {
+            "bootstrap.servers": scene.bootstrap,
+            "group.id": scene.application_id,
+            "isolation.level": "read_committed",
+        }
+    )
+    wanted = [TopicPartition(topic, place) for topic in topics for place in range(PARTITIONS)]
+    read = consumer.committed(wanted, timeout=30)
+    ends = [consumer.get_watermark_offsets(each, timeout=30)[1] for each in read]
+    consumer.close()
+    return all(max(each.offset, 0) >= end for each, end in zip(read, ends, strict=True))
+
+
+def _read_all(scene: Scene, topics: list[str]) -> dict[str, list[Row]]:
+    """What is in many topics, to which nobody writes any more, with one consumer."""
+    consumer = Consumer(
+        {
+            "bootstrap.servers": scene.bootstrap,
+            "group.id": f"{scene.id}-reader",
+            "isolation.level": "read_committed",
+            "auto.offset.reset": "earliest",
+            "enable.partition.eof": True,
+            "enable.auto.commit": False,
+        }
+    )
+    waiting = {(topic, place) for topic in topics for place in range(PARTITIONS)}
+    consumer.assign([TopicPartition(topic, place, 0) for topic, place in sorted(waiting)])
+    rows: dict[str, list[Row]] = {topic: [] for topic in topics}
+    while waiting:
+        for message in consumer.consume(10_000, 0.2):
+            where, error = (message.topic(), message.partition()), message.error()
+            if error is not None:
+                assert error.code() == KafkaError._PARTITION_EOF, error
+                waiting.discard(where)
+                continue
+            what = (message.key(), message.value(), message.timestamp()[1])
+            rows[where[0]].append(Row(where[1], message.offset(), *what))
+    consumer.close()
+    return rows
+
+
+def _driven(case: Case) -> Expected:
+    """What the test driver gives, as bytes."""
+    app = programs.application(case)
+    driver = TopologyTestDriver(app)
+    for topic, key, value, timestamp in case.records:
+        driver.input_topic(topic, key=str, value=str).pipe(key, value, timestamp=timestamp)
+    outputs = [step["topic"] for step in case.steps if step["op"] == "to"]
+    # Those that users name. Others hold offsets and partitions, which are not the driver's.
+    named = {step["store"] for step in case.steps if "store" in step}
+    results = {
+        topic: _by_key(driver.output_topic(topic, key=bytes, value=bytes).read_all())
+        for topic in outputs
+    }
+    stores = {
+        spec.name: {
+            key: (data[TIMESTAMP_BYTES:], int.from_bytes(data[:TIMESTAMP_BYTES], "big"))
+            for key, data in driver._state.of(spec.name).items()
+        }
+        for sub in app.build().sub_topologies
+        for spec in sub.stores
+        if spec.name in named
+    }
+    return Expected(results, stores)
+
+
+def _by_key(rows: Iterable[Any]) -> Results:
+    found: Results = defaultdict(list)
+    for row in rows:
+        found[row.key].append((row.value, row.timestamp))
+    return dict(found)
+
+
+def _last(results: Results) -> Results:
+    return {key: rows[-1:] for key, rows in results.items()}
+
+
+def _contents(rows: Iterable[Row]) -> Contents:
+    found: Contents = {}
+    for row in rows:
+        assert row.key is not None
+        if row.value is None:
+            found.pop(row.key, None)
+        else:
+            found[row.key] = (row.value, row.timestamp)
+    return found
