@@ -33,9 +33,5 @@ def who_is_ahead(
 
 
 def go_on(standing: Standing, kept: dict[str, dict[int, int]]) -> Standing:
-    """Where a task goes on whose database is ahead: there, unless someone moved the group since.
-
-    Either way the group's offsets are behind, for they are written with the record.
-    """
-    position = standing.position if standing.moved_by_group else kept
-    return replace(standing, position=position, group_is_stale=True)
+    """Where a task goes on whose database is ahead: there, unless someone moved the group since."""
+    return standing if standing.moved_by_group else replace(standing, position=kept)

@@ -41,7 +41,7 @@ class Entry:
     taken_before: bool = False
     notes_told: int = 0
     failed_takes: int = 0
-    """How often in a row its owner could not take it."""
+    """How often in a row its owner could not take it, as far as it matters."""
 
 
 class TaskBook:

@@ -147,7 +147,7 @@ class OpenTask:
         self._state = "taking"
         self._applying = False
         # 1. Fence the old owner and wait for its pending markers.
-        self._writer = self._new_writer()
+        self._writer = _new_writer(self.order, self._environment)
         self._writer.open()
         # 2. Where the task stands, and where its changelogs end.
         self._standing = self._find_standing()
@@ -175,8 +175,9 @@ class OpenTask:
                 where={"task": order.task, "epoch": order.epoch, "newer": tuple(record.epoch)},
             )
         kept = self._external.open(record)
-        if record is not None:
-            check_inputs(order, record)
+        for each in (record, kept):
+            if each is not None:
+                check_inputs(order, each)
         inputs = [(each.topic, each.partition) for each in order.inputs]
         group = environment.clients.group_offsets(inputs)
         standing = settle(
@@ -221,6 +222,8 @@ class OpenTask:
             self._send_record(writer, standing.record)
             beside = offsets_metadata(self.order.closes, standing.record, standing.times)
             writer.commit(standing.position, beside)
+            # Under at-least-once the driver writes the group.
+            standing.group_is_stale = not self._environment.config.exactly_once
         except (WriteAbortedError, WriteUnknownError) as error:
             raise KafkaError(f"The last commit cannot be finished: {error}") from error
 
@@ -286,8 +289,11 @@ class OpenTask:
         #    group's offsets.
         try:
             changes, record = self._write(writer, header, batches)
+            # Read after the changes are acknowledged and before the transaction ends: nobody else
+            # can have written by then, unless this transaction fails.
+            high_watermark = self._environment.clients.high_watermark
             ends = {
-                store: self._changelog_end(store)
+                store: high_watermark(self._stores.changelog(store), self._partition) - 1
                 for store in changes
                 if self._stores.order(store).logged
             }
@@ -355,15 +361,6 @@ class OpenTask:
         key = self.order.name.encode()
         writer.send_record(commits, self.order.commits_partition, key, record.encode())
         writer.flush()
-
-    def _changelog_end(self, store: str) -> int:
-        """The offset of the last record in a store's changelog.
-
-        Read after the changes are acknowledged and before the transaction ends: nobody else can
-        have written by then, unless this transaction fails.
-        """
-        order = self._stores.order(store)
-        return self._environment.clients.high_watermark(order.changelog, self._partition) - 1
 
     def _aborted(self, writer: Writer, reason: str) -> Reply:
         if self._external.in_use:
@@ -490,13 +487,13 @@ class OpenTask:
         self._state = "failed"
         self._close_stores()
 
-    def _new_writer(self) -> Writer:
-        environment = self._environment
-        return Writer(
-            environment.config,
-            transactional_id=f"{environment.application_id}-{self.order.name}",
-            group=environment.clients.group,
-        )
+
+def _new_writer(order: TakeOrder, environment: TaskEnvironment) -> Writer:
+    return Writer(
+        environment.config,
+        transactional_id=f"{environment.application_id}-{order.name}",
+        group=environment.clients.group,
+    )
 
 
 def _done(standing: _Standing) -> Reply:

@@ -8,8 +8,8 @@ from __future__ import annotations
 import contextlib
 import os
 import threading
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any, LiteralString
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any, LiteralString, TypeVar
 
 import psycopg
 from psycopg import sql
@@ -30,7 +30,8 @@ from penstock.stores.contract import (
 )
 
 BATCH_ROWS = 10_000
-"""Keys or rows of one statement."""
+BATCH_BYTES = 16 * 1024 * 1024
+"""Of one statement: how many keys or rows it has at most, and about how many bytes of them."""
 _CREATING = 0x70656E73746F636B
 """The advisory lock under which tables are made: two who make the same one fail otherwise."""
 _MAY_GO_AWAY = ("08", "40", "53", "57", "58", "25006", "55P03")
@@ -39,6 +40,7 @@ standby server, a lock that was not to be had."""
 _NO_RIGHT = ("42501", "28")
 
 Params = Sequence[object]
+Row = TypeVar("Row")
 
 
 class Database:
@@ -86,7 +88,8 @@ class Database:
     def changed(self, query: sql.Composed | LiteralString, params: Params) -> int:
         """Run a statement; how many rows it changed."""
         with self._lock, self._mapped():
-            return self._open().execute(query, params).rowcount
+            rows: int = self._open().execute(query, params).rowcount
+            return rows
 
     def ensure(self, table: sql.Identifier, columns: LiteralString) -> None:
         """Make a table if it is not there; one that is needs no right to make any."""
@@ -133,7 +136,8 @@ class Database:
             "keepalives_idle": int(self._timeout),
             "application_name": "penstock",
         }
-        return make_conninfo("", **{**usual, **given})
+        conninfo: str = make_conninfo("", **{**usual, **given})
+        return conninfo
 
     def _refused(self, error: psycopg.Error, conninfo: str, *, first: bool) -> ExternalStoreError:
         """libpq gives no code for a connection that failed; so the server is asked how it is."""
@@ -229,7 +233,7 @@ class PostgresStore:
             "JOIN {} AS kept ON kept.partition = %s AND kept.key = wanted.key"
         )
         found: dict[bytes, bytes] = {}
-        for part in _parts(keys):
+        for part in parts(keys, len):
             rows = self._read(query, [part, self._partition])
             found.update((key, stored_value(time, value)) for key, value, time in rows)
         return [found.get(key) for key in keys]
@@ -254,9 +258,9 @@ class PostgresStore:
             "SET value = excluded.value, timestamp = excluded.timestamp"
         )
         with self._database.transaction():
-            for part in _parts(gone):
+            for part in parts(gone, len):
                 self._database.changed(delete, [part, self._partition])
-            for rows in _parts(kept):
+            for rows in parts(kept, lambda row: len(row[0]) + len(row[2])):
                 columns = [list(column) for column in zip(*rows, strict=True)]
                 self._database.changed(upsert, [self._partition, *columns])
 
@@ -333,6 +337,19 @@ class PostgresStore:
             raise TaskNotHereError("The store was closed", where={"store": self._name})
 
 
-def _parts(rows: Sequence[Any]) -> Iterator[list[Any]]:
-    for start in range(0, len(rows), BATCH_ROWS):
-        yield list(rows[start : start + BATCH_ROWS])
+def parts(rows: Iterable[Row], size_of: Callable[[Row], int]) -> Iterator[list[Row]]:
+    """The rows, so many at a time as one statement may carry.
+
+    >>> list(parts([b"a", b"b" * BATCH_BYTES, b"c"], len)) == [[b"a", b"b" * BATCH_BYTES], [b"c"]]
+    True
+    """
+    part: list[Row] = []
+    size = 0
+    for row in rows:
+        part.append(row)
+        size += size_of(row)
+        if len(part) == BATCH_ROWS or size >= BATCH_BYTES:
+            yield part
+            part, size = [], 0
+    if part:
+        yield part

@@ -9,7 +9,7 @@ from typing import NamedTuple
 from psycopg import sql
 
 from penstock.errors import FencedError
-from penstock.stores.postgres import BATCH_ROWS, Database
+from penstock.stores.postgres import Database, parts
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -44,7 +44,7 @@ class CommitTable:
         self._database.ensure(
             sql.Identifier("penstock_commits"),
             "application text NOT NULL, task text NOT NULL, generation bigint NOT NULL, "
-            "owner bigint NOT NULL, n bigint NOT NULL, record jsonb, "
+            "owner bigint NOT NULL, n bigint NOT NULL, record json, "
             "PRIMARY KEY (application, task)",
         )
         if outbox:
@@ -85,7 +85,7 @@ class CommitTable:
         Raises `FencedError` if another owner has come: the row is then no longer this one's.
         """
         changed = self._database.changed(
-            "UPDATE penstock_commits SET n = %s, record = %s::text::jsonb WHERE application = %s "
+            "UPDATE penstock_commits SET n = %s, record = %s::text::json WHERE application = %s "
             "AND task = %s AND generation = %s AND owner = %s AND n = %s",
             [n, record.decode(), *self._id, *epoch, n - 1],
         )
@@ -100,14 +100,16 @@ class CommitTable:
         self._database.changed(
             "DELETE FROM penstock_outbox WHERE application = %s AND task = %s", self._id
         )
-        for start in range(0, len(rows), BATCH_ROWS):
-            part = rows[start : start + BATCH_ROWS]
+        index = 0
+        for part in parts(rows, _size):
+            indices = list(range(index, index + len(part)))
+            index += len(part)
             columns = [list(column) for column in zip(*part, strict=True)]
             self._database.changed(
                 "INSERT INTO penstock_outbox (application, task, n, index, topic, partition, key, "
                 "value, timestamp, headers) SELECT %s, %s, %s, * FROM unnest(%b::integer[], "
                 "%s::text[], %b::integer[], %b::bytea[], %b::bytea[], %b::bigint[], %b::bytea[])",
-                [*self._id, n, list(range(start, start + len(part))), *columns],
+                [*self._id, n, indices, *columns],
             )
 
     def waiting(self, n: int) -> list[OutboxRow]:
@@ -118,3 +120,7 @@ class CommitTable:
             [*self._id, n],
         )
         return [OutboxRow(*row) for row in rows]
+
+
+def _size(row: OutboxRow) -> int:
+    return len(row.topic) + sum(len(each or b"") for each in (row.key, row.value, row.headers))

@@ -99,9 +99,9 @@ def check_external(topology: Topology, *, exactly_once: bool) -> None:
 
 
 def _check_one_database(kept: list[StoreSpec]) -> None:
-    first, *others = kept
-    tables = {first.name: first.kept_in.names(first.name) if first.kept_in else ()}
-    for other in others:
+    first = kept[0]
+    tables: dict[tuple[str, ...], str] = {}
+    for other in kept:
         assert first.kept_in is not None
         assert other.kept_in is not None
         if (other.kept_in.dsn_variable, other.kept_in.outbox) != (
@@ -114,13 +114,12 @@ def _check_one_database(kept: list[StoreSpec]) -> None:
                 hint="Give both the same dsn_variable= and outbox=, or put .repartition() between "
                 "their steps, which makes two tasks of them",
             )
-        table = other.kept_in.names(other.name)
-        if table in tables.values():
+        owner = tables.setdefault(other.kept_in.names(other.name), other.name)
+        if owner != other.name:
             raise TopologyError(
-                f"The stores {first.name!r} and {other.name!r} have the same table",
+                f"The stores {owner!r} and {other.name!r} have the same table",
                 hint="Give one of them another table=",
             )
-        tables[other.name] = table
 
 
 def _check_no_changelog(sub: SubTopology, kept: StoreSpec, *, exactly_once: bool) -> None:
