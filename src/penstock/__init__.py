@@ -42,6 +42,7 @@ from penstock.topology import (
     StreamsBuilder,
     Topology,
     ValueTransformer,
+    VersionedRecord,
     WindowedKStream,
     batch,
     expr,
@@ -59,6 +60,7 @@ from penstock.topology import (
     unlimited,
     until_time_limit,
     until_window_closes,
+    versioned_store,
     window_store,
 )
 
@@ -93,6 +95,7 @@ __all__ = [
     "TopicPartition",
     "Topology",
     "ValueTransformer",
+    "VersionedRecord",
     "Windowed",
     "WindowedKStream",
     "WindowedSerde",
@@ -113,6 +116,7 @@ __all__ = [
     "unlimited",
     "until_time_limit",
     "until_window_closes",
+    "versioned_store",
     "window_store",
 ]
 __version__ = "0.1.0"

@@ -97,7 +97,7 @@ class Application:
     def table(
         self,
         topic: str,
-        store: str | None = None,
+        store: str | StoreBuilder | None = None,
         *,
         key: type[K] | Serde[K],
         value: type[V] | Serde[V],
@@ -106,7 +106,10 @@ class Application:
         kept_in: PostgreSQL | None = None,
         name: str | None = None,
     ) -> KTable[K, V]:
-        """A topic as a table: the latest value of each key, kept in a store."""
+        """A topic as a table: the latest value of each key, kept in a store.
+
+        As `store` give a name, or a `versioned_store(...)`, which keeps what was before as well.
+        """
         return self.builder.table(
             topic,
             store,

@@ -106,7 +106,9 @@ def make_case(seed: int) -> Case:
     chance = random.Random(seed)
     size = len(STATEFUL)
     pair = (STATEFUL[seed % size], STATEFUL[seed // size % size])
-    draft = _Draft(chance, cache=chance.choice([0, 0, CACHE_BYTES]))
+    # What is drawn of versions leaves all else as it was.
+    versions = random.Random(f"versions {seed}")
+    draft = _Draft(chance, versions, cache=chance.choice([0, 0, CACHE_BYTES]))
     draft.build(_plan(chance, pair))
     return Case(
         seed=seed,
@@ -172,6 +174,7 @@ class _Flow:
     rekeyed: bool = False
     window: Step | None = None  # of a windowed table that can be suppressed until it closes
     paired: bool = False  # whether it may be joined with a table of the same windows
+    versioned: str | None = None  # the step that keeps versions, of a versioned table
 
 
 @dataclass
@@ -179,6 +182,7 @@ class _Draft:
     """The steps so far."""
 
     chance: random.Random
+    versions: random.Random
     cache: int = 0
     steps: list[Step] = field(default_factory=list)
     operators: list[str] = field(default_factory=list)
@@ -218,6 +222,22 @@ class _Draft:
         caching = {} if self.chance.random() < 0.8 else {"caching": False}
         return {"store": f"store{self.stores}", **caching}
 
+    def kept(self, *, may: bool = True, often: bool = False) -> dict[str, Any]:
+        """A store, which may be a versioned one if its keys are texts."""
+        return {**self.store(), **(self.history(often=often) if may else {})}
+
+    def history(self, *, often: bool = False) -> dict[str, int]:
+        """How long a store keeps versions, if it does."""
+        if self.versions.random() > (0.6 if often else 0.3):
+            return {}
+        return {"versioned": self.versions.choice([5, 20, 60, 200, 10_000]) * self.scale}
+
+    def flow(self, step: str, **known: Any) -> _Flow:
+        """The table that a step gives."""
+        [made] = [each for each in self.steps if each["id"] == step]
+        versioned = step if "versioned" in made else None
+        return _Flow(step, table=True, versioned=versioned, **known)
+
     def name(self, kind: str) -> str:
         return f"{kind}{len(self.steps)}"
 
@@ -232,10 +252,10 @@ class _Draft:
         self.topics[topic] = kind
         return topic
 
-    def source(self, *, table: bool = False) -> _Flow:
+    def source(self, *, table: bool = False, often: bool = False) -> _Flow:
         if table:
-            step = self.add("table", topic=self.topic("table"), **self.store())
-            return _Flow(step, table=True)
+            kept = self.kept(often=often)
+            return self.flow(self.add("table", topic=self.topic("table"), **kept))
         count = 2 if self.chance.random() < 0.1 else 1
         return _Flow(self.add("stream", topics=[self.topic("stream") for _ in range(count)]))
 
@@ -253,7 +273,8 @@ class _Draft:
     def stream(self, flow: _Flow) -> _Flow:
         if not flow.table:
             return flow
-        return replace(flow, step=self.add("to_stream", flow), table=False, window=None)
+        step = self.add("to_stream", flow)
+        return replace(flow, step=step, table=False, window=None, versioned=None)
 
     def texts(self, flow: _Flow) -> _Flow:
         if not flow.longs:
@@ -299,14 +320,24 @@ class _Draft:
 
     def filtered(self, flow: _Flow) -> _Flow:
         op = self.chance.choice(["filter", "filter_not"])
-        words = [word for word in PREDICATES if word != "has_value" or op == "filter"]
+        words = [word for word in PREDICATES if word not in ("has_value", "has_key")]
+        words += ["has_value"] if op == "filter" else []
         if flow.longs:
             words = ["even_end", "short_key", "has_b_or_none"]
-        return replace(flow, step=self.add(op, flow, f=self.chance.choice(words)))
+        word = self.chance.choice(words)
+        return self.row_by_row(flow, op, word)
 
     def mapped_values(self, flow: _Flow) -> _Flow:
-        step = self.add("map_values", flow, f=self.chance.choice(list(VALUES)))
-        return replace(flow, step=step, longs=False)
+        word = self.chance.choice(list(VALUES))
+        return replace(self.row_by_row(flow, "map_values", word), longs=False)
+
+    def row_by_row(self, flow: _Flow, op: str, word: str) -> _Flow:
+        if not flow.table or flow.key != "text" or self.versions.random() < 0.7:
+            return replace(flow, step=self.add(op, flow, f=word))
+        self.stores += 1
+        kept = {"store": f"store{self.stores}", **self.history()}
+        step = self.add(op, flow, f=word, **kept)
+        return replace(flow, step=step, versioned=self.flow(step).versioned)
 
     def flat_values(self, flow: _Flow) -> _Flow:
         step = self.add("flat_map_values", flow, f=self.chance.choice(list(FLAT_VALUES)))
@@ -356,14 +387,14 @@ class _Draft:
 
     def folded(self, op: str, grouped: _Flow, window: Step | None = None) -> _Flow:
         word = None if op == "count" else self.chance.choice(["add", "add", "add_or_delete"])
-        options = self.store()
+        options = self.kept(may=window is None)
         retention = self.retention(window, options)
         step = self.add(op, grouped, f=word, window=window, retention=retention, **options)
         longs = op == "count" or (op == "reduce" and grouped.longs)
         key = "text" if window is None else _key_of(window)
         # Kafka Streams cannot join windowed tables that were cogrouped: it looks for plain stores.
         paired = window is not None and "emit" not in window
-        return _Flow(step, table=True, key=key, longs=longs, window=window, paired=paired)
+        return self.flow(step, key=key, longs=longs, window=window, paired=paired)
 
     def retention(self, window: Step | None, options: dict[str, Any]) -> int | None:
         if window is None:
@@ -415,16 +446,17 @@ class _Draft:
         window = None
         if self.chance.random() < 0.5:
             window = self.window(self.chance.choice(["tumbling", "hopping", "session"]), emit=None)
-        options = self.store()
+        options = self.kept(may=window is None)
         retention = self.retention(window, options)
         step = self.add("cogroup", f=words, window=window, retention=retention, **options)
         self.steps[-1]["from"] = [group.step for group in groups]
         key = "text" if window is None else _key_of(window)
-        return _Flow(step, table=True, key=key, window=window)
+        return self.flow(step, key=key, window=window)
 
     def to_table(self, flow: _Flow) -> _Flow:
-        step = self.add("to_table", flow, name=self.name("latest"), **self.store())
-        return _Flow(step, table=True, key=flow.key, longs=flow.longs)
+        kept = self.kept(may=flow.key == "text")
+        step = self.add("to_table", flow, name=self.name("latest"), **kept)
+        return self.flow(step, key=flow.key, longs=flow.longs)
 
     def table_group(self, flow: _Flow) -> _Flow:
         words = ["inner", "same", "first_of_value", "first_of_value", "length_of_value", "skip_x"]
@@ -434,12 +466,17 @@ class _Draft:
         added = None if op == "count" else self.chance.choice(["add", "add", "add_or_delete"])
         words = ["subtract", "subtract", "subtract_or_delete"]
         taken = None if op == "count" else self.chance.choice(words)
-        options = self.store()
+        options = self.kept()
         step = self.add(op, _Flow(grouped), f=added, g=taken, **options)
-        return _Flow(step, table=True, longs=op == "count")
+        return self.flow(step, longs=op == "count")
 
     def suppress(self, flow: _Flow) -> _Flow:
         name = self.name("calm")
+        if flow.versioned is not None:
+            # Kafka Streams suppresses no table that keeps versions.
+            [kept] = [step for step in self.steps if step["id"] == flow.versioned]
+            del kept["versioned"]
+            flow = replace(flow, versioned=None)
         window = flow.window
         if window is not None and window.get("emit") != "close" and self.chance.random() < 0.8:
             full = {"max_records": self.chance.choice([5, 500, 500]), "full": "shut_down"}
@@ -467,7 +504,9 @@ class _Draft:
         kind, name = self.chance.choice(kinds), self.name("join")
         parameters = {"kind": kind, "f": self.joiner(), "with": other, "name": name, **parameters}
         step = self.add("join", flow, **parameters)
-        return replace(flow, step=step, longs=False, rekeyed=False, window=None)
+        versioned = step if "versioned" in parameters else None
+        changes: dict[str, Any] = {"longs": False, "rekeyed": False, "window": None}
+        return replace(flow, step=step, versioned=versioned, **changes)
 
     def stream_join(self, flow: _Flow) -> _Flow:
         flow = self.text_key(flow)
@@ -484,10 +523,22 @@ class _Draft:
         flow = self.text_key(flow)
         if not flow.rekeyed and self.chance.random() < 0.2:
             grouped = _Flow(self.add("group_by_key", flow))
-            other = self.add("count", grouped, **self.store())
+            other = self.flow(self.add("count", grouped, **self.kept(often=True)))
         else:
-            other = self.source(table=True).step
-        return self.join(flow, other, ["inner", "left"])
+            other = self.source(table=True, often=True)
+        grace = self.grace(other)
+        if grace:
+            # Kafka Streams fails when a record without a key is to wait.
+            flow = replace(flow, step=self.add("filter", flow, f="has_key"))
+        return self.join(flow, other.step, ["inner", "left"], **grace)
+
+    def grace(self, table: _Flow) -> dict[str, int]:
+        """How long a record waits for a row, if the table remembers it."""
+        if table.versioned is None or self.versions.random() < 0.4:
+            return {}
+        [kept] = [step for step in self.steps if step["id"] == table.versioned]
+        most = min(30 * self.scale, kept["versioned"])
+        return {"grace": self.versions.choice([0, self.versions.randint(0, most), most])}
 
     def global_lookup(self, flow: _Flow) -> _Flow:
         store = self.store()["store"]  # Kafka Streams does not cache a global store.
@@ -496,7 +547,7 @@ class _Draft:
         return replace(self.join(flow, other, ["inner", "left"], select=word), rekeyed=flow.rekeyed)
 
     def table_join(self, flow: _Flow) -> _Flow:
-        store = self.store() if self.chance.random() < 0.6 else {}
+        store = self.kept(may=flow.key == "text") if self.chance.random() < 0.6 else {}
         if flow.paired and flow.window is not None and self.chance.random() < 0.5:
             grouped = _Flow(self.add("group_by_key", self.source()))
             op = self.chance.choice(["count", "reduce", "aggregate"])
@@ -511,7 +562,7 @@ class _Draft:
         flow = self.text_table(flow)
         other = self.source(table=True).step
         words = [word for word in FOREIGN_KEYS if word != "behind_hash"]
-        store = self.store() if self.chance.random() < 0.6 else {}
+        store = self.kept() if self.chance.random() < 0.6 else {}
         return self.join(
             flow, other, ["inner", "left"], foreign_key=self.chance.choice(words), **store
         )

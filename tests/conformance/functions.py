@@ -13,6 +13,8 @@ from typing import Any
 _TEXT_MAX = 80
 _TAIL = 40
 INITIAL = "0"
+# Keys that the functions make of values.
+GUESSED_KEYS = ("a", "b", "c", "d", "e", "é", "𝄞", "1", "x", "n0", "n1", "n2")
 
 
 def text(value: Any) -> str:
@@ -59,6 +61,7 @@ PREDICATES: dict[str, Callable[[Any, Any], bool]] = {
     "even_end": lambda _k, v: text(v) == "" or ord(text(v)[-1]) % 2 == 0,
     "short_key": lambda k, _v: k is not None and len(_inner(k) or "") < 2,
     "has_value": lambda _k, v: v is not None,
+    "has_key": lambda k, _v: k is not None,
 }
 
 VALUES: dict[str, Callable[[Any], str | None]] = {

@@ -326,6 +326,8 @@ _LOOKED_UP = {
     "left": "A-n@3,,B-a@5,,,,C-n@9,,,,,,D-d@6,,,,E-e@15,,,F-n@4,",
     "versioned inner": ",,B-a@5,,,,,,,,,,D-b@6,,,,E-e@15,,,F-a@4,",
     "versioned left": "A-n@3,,B-a@5,,,,C-n@9,,,,,,D-b@6,,,,E-e@15,,,F-a@4,",
+    "versioned waiting inner": ",,,,,,B-a@5,,,,,,D-b@6,,,,,,,F-a@4,",
+    "versioned waiting left": ",,A-n@3,,,,B-a@5,,,,,,D-b@6,,,,C-n@9,,,F-a@4,",
 }
 
 
@@ -367,7 +369,9 @@ def joins() -> Iterator[Known]:
     for name, rows in _LOOKED_UP.items():
         versioned = {"versioned": 300_000} if name.startswith("versioned") else {}
         right = {"op": "table", "topic": "r", "store": "r-held", **versioned}
-        steps = _joined({"op": "stream", "topics": ["l"]}, right, kind=name.split()[-1])
+        grace = {"grace": 2} if "waiting" in name else {}
+        kind = name.split()[-1]
+        steps = _joined({"op": "stream", "topics": ["l"]}, right, kind=kind, **grace)
         yield _known(f"stream and table, {name}", steps, _ROWS, _rows(rows))
     yield from _stream_joins()
     yield from foreign_joins()

@@ -15,6 +15,7 @@ from penstock.processors.depth_first import (
     state,
     steps,
     suppress,
+    table_lookup,
     tables,
     windows,
 )
@@ -147,13 +148,13 @@ def _matched_records_still_wait(patch: pytest.MonkeyPatch) -> None:
 
 def _null_keys_join_nothing(patch: pytest.MonkeyPatch) -> None:
     """A left join drops records without a key."""
-    original = joins.StreamTableJoin.process
+    original = table_lookup.StreamTableJoin.process
 
     def process(self: Any, record: Any) -> None:
         if record.key is not None:
             original(self, record)
 
-    patch.setattr(joins.StreamTableJoin, "process", process)
+    patch.setattr(table_lookup.StreamTableJoin, "process", process)
 
 
 def _answers_are_never_stale(patch: pytest.MonkeyPatch) -> None:

@@ -14,6 +14,7 @@ from typing import Any
 import penstock as ps
 from penstock.errors import PenstockError
 from penstock.testing import TopologyTestDriver
+from penstock.testing.stores import StoreView
 from tests.conformance import functions as words
 from tests.conformance.cases import Case, Step
 
@@ -57,7 +58,7 @@ def run(case: Case) -> Answer:
         except Exception as error:  # noqa: BLE001 - whatever it is, it is part of the answer
             return {**answer, "error": f"{type(error).__name__}: {error}", "at": number}
         answer["outputs"].append(_drained(driver, program.sinks))
-    answer["stores"] = {name: _contents(driver, name, program) for name in program.stores}
+    answer["stores"] = {name: _contents(driver, name, program, case) for name in program.stores}
     return answer
 
 
@@ -71,15 +72,6 @@ def application(case: Case, application_id: str = "conformance") -> ps.Applicati
 def build(case: Case, app: ps.Application) -> None:
     """Add the case's topology to an application. Raises `UnsupportedError`."""
     _Program(case, app)
-
-
-def supported(case: Case) -> bool:
-    """Whether Penstock has all that the case needs."""
-    try:
-        _Program(case)
-    except UnsupportedError:
-        return False
-    return True
 
 
 def _drained(driver: TopologyTestDriver, sinks: dict[str, _Flow]) -> dict[str, list[Any]]:
@@ -110,14 +102,38 @@ def _value(flow: _Flow, data: bytes | None) -> str | None:
     return str(struct.unpack(">q", data)[0]) if flow.longs else data.decode()
 
 
-def _contents(driver: TopologyTestDriver, name: str, program: _Program) -> list[list[Any]]:
+def _contents(
+    driver: TopologyTestDriver, name: str, program: _Program, case: Case
+) -> list[list[Any]]:
     view = driver.store(name)
     rows: list[list[Any]] = []
+    if program.stores[name] == "versioned":
+        return _history(view, case)
     for key in view:
         shown = list(key) if isinstance(key, tuple) else key
         row = [shown, words.text(view[key])]
         rows.append(row if program.stores[name] == "session" else [*row, view.timestamp(key)])
     return rows
+
+
+def _history(view: StoreView[Any, Any], case: Case) -> list[list[Any]]:
+    """What each key that may be in a versioned store is, and was at some times.
+
+    Kafka Streams cannot walk through such a store, so the keys are guessed.
+    """
+    rows: list[list[Any]] = []
+    for key in dict.fromkeys([*(record[1] for record in case.records), *words.GUESSED_KEYS]):
+        if key is None:
+            continue
+        if key in view:
+            rows.append([key, words.text(view[key]), view.timestamp(key)])
+        then = [(time, view.as_of(key, time)) for time in _some_times(case)]
+        rows += [[f"{key}@{t}", words.text(row.value), row.timestamp] for t, row in then if row]
+    return rows
+
+
+def _some_times(case: Case) -> list[int]:
+    return sorted({record[3] for record in case.records})[::3]
 
 
 class _Program:
@@ -127,7 +143,7 @@ class _Program:
         options = {"statestore_cache_max_bytes": case.cache}
         self.app = ps.Application("conformance", **options) if app is None else app
         self.sinks: dict[str, _Flow] = {}
-        self.stores: dict[str, str] = {}  # key_value, window or session
+        self.stores: dict[str, str] = {}  # key_value, window, session or versioned
         self._flows: dict[str, _Flow] = {}
         for step in case.steps:
             try:
@@ -172,7 +188,7 @@ class _Program:
     def _kept(self, step: Step, kind: str = "key_value") -> dict[str, Any]:
         """The options of a step's store; its name goes first, not here."""
         if "store" in step:
-            self.stores[step["store"]] = kind
+            self.stores[step["store"]] = "versioned" if "versioned" in step else kind
         options = {} if step.get("caching", True) else {"caching": False}
         return options if "retention" not in step else {**options, "retention": _retention(step)}
 
@@ -184,10 +200,8 @@ class _Program:
         return _Flow(self.app.stream(given, key=str, value=str))
 
     def _table(self, step: Step) -> _Flow:
-        if "versioned" in step:
-            raise UnsupportedError("versioned table", "cases do not use it yet")
         options = self._kept(step)
-        node = self.app.table(step["topic"], step["store"], key=str, value=str, **options)
+        node = self.app.table(step["topic"], _store(step), key=str, value=str, **options)
         return _Flow(node, table=True)
 
     def _global_table(self, step: Step) -> _Flow:
@@ -199,12 +213,19 @@ class _Program:
 
     def _filter(self, step: Step) -> _Flow:
         flow = self._from(step)
-        operator = getattr(flow.node, step["op"])
-        return replace(flow, node=operator(words.PREDICATES[step["f"]]))
+        operator, predicate = getattr(flow.node, step["op"]), words.PREDICATES[step["f"]]
+        if "store" not in step:
+            return replace(flow, node=operator(predicate))
+        self._kept(step)
+        return replace(flow, node=operator(predicate, _store(step)))
 
     def _map_values(self, step: Step) -> _Flow:
         flow = self._from(step)
-        node = flow.node.map_values(words.VALUES[step["f"]], value=str)
+        options = {}
+        if "store" in step:
+            self._kept(step)
+            options["store"] = _store(step)
+        node = flow.node.map_values(words.VALUES[step["f"]], value=str, **options)
         return replace(flow, node=node, longs=False)
 
     def _map(self, step: Step) -> _Flow:
@@ -252,7 +273,7 @@ class _Program:
     def _to_table(self, step: Step) -> _Flow:
         flow = self._from(step)
         options = self._kept(step)
-        node = flow.node.to_table(step["store"], name=step["name"], **options)
+        node = flow.node.to_table(_store(step), name=step["name"], **options)
         return replace(flow, node=node, table=True)
 
     def _to_stream(self, step: Step) -> _Flow:
@@ -287,25 +308,25 @@ class _Program:
         longs = step["op"] == "count" or (step["op"] == "reduce" and flow.longs)
         result = _Flow(None, key=key, longs=longs, span=(window or {}).get("size", 0), table=True)
         if step["op"] == "count":
-            return replace(result, node=node.count(step["store"], **options))
+            return replace(result, node=node.count(_store(step), **options))
         if step["op"] == "reduce":
             fold = words.FOLDS[step["f"]]
-            return replace(result, node=node.reduce(fold, step["store"], **options))
+            return replace(result, node=node.reduce(fold, _store(step), **options))
         options |= {"merger": _merged} if key == "session" else {}
         folded = node.aggregate(
-            _initial, _aggregator(step["f"]), step["store"], value=str, **options
+            _initial, _aggregator(step["f"]), _store(step), value=str, **options
         )
         return replace(result, node=folded)
 
     def _aggregate_table(self, step: Step, flow: _Flow) -> _Flow:
         options = self._kept(step)
         if step["op"] == "count":
-            return _Flow(flow.node.count(step["store"], **options), longs=True, table=True)
+            return _Flow(flow.node.count(_store(step), **options), longs=True, table=True)
         if step["op"] == "reduce":
             add, take = words.FOLDS[step["f"]], words.FOLDS[step["g"]]
-            return _Flow(flow.node.reduce(add, take, step["store"], **options), table=True)
+            return _Flow(flow.node.reduce(add, take, _store(step), **options), table=True)
         folds = _aggregator(step["f"]), _aggregator(step["g"])
-        node = flow.node.aggregate(_initial, *folds, step["store"], value=str, **options)
+        node = flow.node.aggregate(_initial, *folds, _store(step), value=str, **options)
         return _Flow(node, table=True)
 
     def _cogroup(self, step: Step) -> _Flow:
@@ -317,7 +338,7 @@ class _Program:
         options = self._kept(step, _store_kind(window))
         if window is None:
             return _Flow(
-                grouped.aggregate(_initial, step["store"], value=str, **options), table=True
+                grouped.aggregate(_initial, _store(step), value=str, **options), table=True
             )
         session = window["kind"] == "session"
         options |= {"merger": _merged} if session else {}
@@ -348,12 +369,14 @@ class _Program:
             selector = words.KEYS[step["select"]]
             node = join(right.node, joiner, key_selector=selector, value=str)
         elif not left.table:
+            if "grace" in step:
+                options["grace"] = _ms(step["grace"])
             node = join(right.node, joiner, value=str, **options)
         else:
             if "foreign_key" in step:
                 options["foreign_key"] = words.FOREIGN_KEYS[step["foreign_key"]]
             options |= self._kept(step)
-            node = join(right.node, joiner, store=step.get("store"), value=str, **options)
+            node = join(right.node, joiner, store=_store(step), value=str, **options)
         return replace(left, node=node, longs=False)
 
 
@@ -371,6 +394,13 @@ def _operator(step: Step) -> str:
 def _of(name: str) -> Any:
     """A name of the package, looked up late: it may not be there yet."""
     return getattr(ps, name)
+
+
+def _store(step: Step) -> Any:
+    """How a step is kept: nowhere in particular, in a store of that name, or in a versioned one."""
+    if "versioned" not in step:
+        return step.get("store")
+    return ps.versioned_store(step["store"], history_retention=_ms(step["versioned"]))
 
 
 def _ms(milliseconds: int) -> timedelta:

@@ -8,7 +8,7 @@ from datetime import timedelta
 from typing import Any
 
 import penstock as ps
-from penstock.topology import KStream, KTable, Processor, Record, StreamsBuilder
+from penstock.topology import KStream, KTable, Processor, Record, StoreBuilder, StreamsBuilder
 
 MINUTE = timedelta(minutes=1)
 MINUTES = ps.tumbling(MINUTE, grace=MINUTE)
@@ -412,6 +412,42 @@ def repartitioned_named(b: StreamsBuilder) -> None:
 @described
 def repartitioned_twice(b: StreamsBuilder) -> None:
     _stream(b).repartition().map_values(_same).repartition().to("out")
+
+
+def _versions(store: str) -> StoreBuilder:
+    return ps.versioned_store(store, history_retention=10 * MINUTE)
+
+
+@described
+def versioned_table(b: StreamsBuilder) -> None:
+    table = b.table("names", _versions("names"), key=str, value=str)
+    table.filter(_always).map_values(_same, _versions("mapped")).to_stream().to("out")
+    _stream(b).join(table, _left).to("joined")
+
+
+@described
+def versioned_join_waiting(b: StreamsBuilder) -> None:
+    table = b.table("names", _versions("names"), key=str, value=str)
+    stream = _stream(b)
+    stream.join(table, _left, grace=MINUTE).to("out")
+    stream.left_join(table.filter(_always), _left, grace=MINUTE, name="named").to("named-out")
+
+
+@described
+def versioned_join_waiting_rekeyed(b: StreamsBuilder) -> None:
+    stream = _moved(b)
+    table = b.table("names", _versions("names"), key=str, value=str)
+    stream.left_join(table, _left, grace=MINUTE).to("out")
+
+
+@described
+def versioned_aggregates(b: StreamsBuilder) -> None:
+    counts = _stream(b).group_by_key().count(_versions("counts"))
+    counts.group_by(lambda k, v: (k, v), key=str, value=int).count(
+        _versions("again")
+    ).to_stream().to("out")
+    latest = _stream(b, "other").to_table(_versions("latest"))
+    latest.join(latest.map_values(_same), _left, _versions("pairs")).to_stream().to("pairs")
 
 
 @described

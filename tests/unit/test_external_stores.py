@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from datetime import timedelta
 
 import pytest
 
@@ -121,6 +122,9 @@ def test_what_a_database_does_not_do_is_refused_at_once() -> None:
         grouped.count("counts", kept_in=KEEPER, max_entries=3)
     with pytest.raises(TopologyError, match="cannot be the name of a table"):
         grouped.count("c" * 64, kept_in=KEEPER)
+    versions = ps.versioned_store("versions", history_retention=timedelta(days=1))
+    with pytest.raises(TopologyError, match="is a versioned store"):
+        grouped.count(versions, kept_in=KEEPER)
 
 
 def test_a_connection_string_in_the_program_is_refused_and_not_repeated() -> None:

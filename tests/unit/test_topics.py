@@ -82,6 +82,21 @@ def test_a_changelog_of_windows_forgets_a_day_after_its_store() -> None:
     assert shorter.config["retention.ms"] == "3600000"
 
 
+def test_a_changelog_of_versions_is_compacted_a_day_after_its_history() -> None:
+    spec = changelog_topic("clinic", "prices", partitions=4, history_ms=3_600_000)
+    assert spec.config == {
+        "cleanup.policy": "compact",
+        "message.timestamp.type": "CreateTime",
+        "min.compaction.lag.ms": "90000000",
+    }
+    own = {"min.compaction.lag.ms": "5"}
+    chosen = changelog_topic("clinic", "prices", partitions=4, history_ms=3_600_000, config=own)
+    assert chosen.config["min.compaction.lag.ms"] == "5"
+    sooner = [("min.compaction.lag.ms", "0", "90000000", True)]
+    assert changes(spec, min_compaction_lag_ms="0") == sooner
+    assert changes(spec) == []
+
+
 def test_settings_of_a_changelog_replace_the_usual_ones() -> None:
     asked = {"segment.bytes": "536870912", "retention.ms": "1"}
     plain = changelog_topic("clinic", "counts", partitions=4, config=asked)

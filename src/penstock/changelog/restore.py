@@ -27,7 +27,7 @@ from penstock.changelog.reading import (
 )
 from penstock.errors import ChangelogError, StateForeignError, StoreDamagedError
 from penstock.observability.crash_points import crash_point
-from penstock.stores.contract import KeyValueStore, StoreIdentity
+from penstock.stores.contract import Change, KeyValueStore, StoreIdentity, VersionedStore
 
 BATCH_RECORDS = 5_000
 SILENCE_MAX = timedelta(seconds=60)
@@ -159,11 +159,13 @@ def restore(
     progress = RestoreProgress(restored=0, remaining=remaining, bytes=0, start=start, until=until)
     on_progress(progress)
     outcome = RestoreOutcome.COMPLETE
+    versioned = isinstance(store, VersionedStore)
     heard = time.monotonic()
     consumer.assign([TopicPartition(topic, partition, start)])
     try:
         while progress.remaining > 0 and outcome is RestoreOutcome.COMPLETE:
-            batch = _decode(consumer.consume(BATCH_RECORDS, _POLL_SECONDS), topic, partition)
+            messages = consumer.consume(BATCH_RECORDS, _POLL_SECONDS)
+            batch = _decode(messages, topic, partition, versioned=versioned)
             if batch.position is not None:
                 heard = time.monotonic()
                 progress = _apply(store, batch, progress, until)
@@ -244,7 +246,7 @@ def truncated(topic: str, partition: int, log: LogRange, held: int | None) -> Ch
 class _Batch:
     """What one fetch gave; `position` is None if it gave neither records nor an end."""
 
-    changes: dict[bytes, bytes | None]
+    changes: list[Change]
     records: int
     last_offset: int | None
     position: int | None
@@ -255,9 +257,9 @@ def _apply(
     store: KeyValueStore, batch: _Batch, progress: RestoreProgress, until: int
 ) -> RestoreProgress:
     if batch.changes:
-        store.apply(batch.changes.items(), offset=batch.last_offset)
+        store.apply(batch.changes, offset=batch.last_offset)
         crash_point("restore.mid_batch")
-    size = sum(map(len, batch.changes)) + sum(len(v) for v in batch.changes.values() if v)
+    size = sum(len(key) + len(value or b"") for key, value in batch.changes)
     return replace(
         progress,
         restored=progress.restored + batch.records,
@@ -267,8 +269,10 @@ def _apply(
     )
 
 
-def _decode(messages: list[Message], topic: str, partition: int) -> _Batch:
-    """The last change of each key in these messages, and where they end."""
+def _decode(
+    messages: list[Message], topic: str, partition: int, *, versioned: bool = False
+) -> _Batch:
+    """The last change of each key, or every one of a versioned store, and where they end."""
     records = [message for message in messages if message.error() is None]
     ends = [message for message in messages if message.error() is not None]
     truncated = any(is_out_of_range(message) for message in ends)
@@ -276,16 +280,19 @@ def _decode(messages: list[Message], topic: str, partition: int) -> _Batch:
         ends = []
     # Reading an end may raise: nothing of the batch is applied then.
     positions = [position_after(message) for message in (*records[-1:], *ends)]
-    changes: dict[bytes, bytes | None] = {}
+    last: dict[bytes, bytes | None] = {}
+    changes: list[Change] = []
     pack = _TIMESTAMP.pack
     for message in records:
-        value = message.value()
+        value, key = message.value(), message.key()
         stored = None if value is None else pack(message.timestamp()[1]) + value
-        changes[message.key()] = stored  # type: ignore[index]  # a missing key is refused below
-    if None in changes:
+        last[key] = stored  # type: ignore[index]  # a missing key is refused below
+        if versioned and key is not None:
+            changes.append((key + pack(message.timestamp()[1]), stored))
+    if None in last:
         raise _keyless(topic, partition, next(m.offset() for m in records if m.key() is None))
     return _Batch(
-        changes,
+        changes if versioned else list(last.items()),
         records=len(records),
         last_offset=records[-1].offset() if records else None,
         position=max(positions, default=None),

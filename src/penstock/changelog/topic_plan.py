@@ -207,12 +207,15 @@ def _number(text: str | None) -> Decimal | None:
 def _loses(name: str, actual: str | None, wanted: str) -> bool:
     """Whether what is set would lose state or records that the program counts on.
 
-    A changelog that forgets sooner than its store restores less than there was. One that is not
-    cleaned as it could be only grows.
+    A changelog that forgets sooner than its store restores less than there was, and one of versions
+    that is compacted sooner restores the latest alone. One that is not cleaned as it could be only
+    grows.
     """
     kept, needed = _number(actual), _number(wanted)
     if name == "retention.ms" and kept is not None and needed is not None:
         return kept != -1 and (needed == -1 or kept < needed)
+    if name == "min.compaction.lag.ms" and kept is not None and needed is not None:
+        return kept < needed
     return name == "cleanup.policy" and bool(policies(actual or "") - policies(wanted))
 
 

@@ -16,6 +16,7 @@ COMMITS_SEGMENT_MS = 600_000
 TOMBSTONES_MS = 86_400_000
 """Kafka's default of `delete.retention.ms`."""
 LONG_MAX = 2**63 - 1
+_LAG = "min.compaction.lag.ms"
 _CHANGELOG = {"cleanup.policy": "compact", "message.timestamp.type": "CreateTime"}
 ADDITIONAL_RETENTION_MS = 86_400_000
 """Kafka Streams' `windowstore.changelog.additional.retention.ms`."""
@@ -79,16 +80,20 @@ def changelog_topic(
     partitions: int,
     replication_factor: int = -1,
     retention_ms: int | None = None,
+    history_ms: int | None = None,
     additional_retention_ms: int = ADDITIONAL_RETENTION_MS,
     config: Mapping[str, str] | None = None,
 ) -> TopicSpec:
     """A store's changelog: one partition per task, the last value of each key kept.
 
-    With `retention_ms`, which windows and sessions have, what is older goes a day later. Settings
-    in `config` replace the usual ones, except how long windows are kept, as in Kafka Streams.
+    With `retention_ms`, which windows and sessions have, what is older goes a day later. With
+    `history_ms`, which versions have, all values of a key stay for that and a day. Settings in
+    `config` replace the usual ones, except how long windows are kept, as in Kafka Streams.
     """
     name = naming.changelog_topic(application_id, store)
     settings = dict(_CHANGELOG)
+    if history_ms is not None:
+        settings[_LAG] = str(min(history_ms + ADDITIONAL_RETENTION_MS, LONG_MAX))
     if retention_ms is not None:
         settings["cleanup.policy"] = "compact,delete"
     settings |= config or {}

@@ -17,6 +17,7 @@ from penstock.errors import ChangelogError, KafkaError, TopicMismatchError
 from penstock.topology import Topology, naming
 from penstock.topology.manifest import TopologyManifest
 
+_WINDOWED = ("window", "session")
 _AFRESH = (
     "State and positions no longer belong together. Start afresh: delete the application's "
     "internal topics, consumer group and state directory, or use another id"
@@ -53,7 +54,8 @@ def internal_topics(
                     store.name,
                     partitions=count,
                     replication_factor=factor,
-                    retention_ms=None if store.kind == "key_value" else store.retention_ms,
+                    retention_ms=store.retention_ms if store.kind in _WINDOWED else None,
+                    history_ms=store.retention_ms if store.kind == "versioned" else None,
                     additional_retention_ms=more_ms,
                     config={**config.topic, **store.changelog_config},
                 )

@@ -98,7 +98,6 @@ class Prepared:
 
     def _store(self, spec: StoreSpec) -> StoreOrder:
         changelog = naming.changelog_topic(self.application_id, spec.name) if spec.logging else ""
-        windowed = spec.kind != "key_value"
         settings = self.topics[changelog].config if changelog else {}
         return StoreOrder(
             name=spec.name,
@@ -107,7 +106,7 @@ class Prepared:
             kind=spec.kind,
             persistent=spec.persistent,
             retention_ms=spec.retention_ms or 0,
-            segment_ms=spec.segment_ms if windowed else 0,
+            segment_ms=0 if spec.kind == "key_value" else spec.segment_ms,
             time_index=spec.time_index,
             database=_database(spec),
             expires="delete" in policies(settings.get("cleanup.policy", "")),

@@ -10,7 +10,14 @@ from penstock.errors import InstanceError
 from penstock.instance import protocol
 from penstock.instance.columns import binary_array, int_array
 from penstock.instance.protocol import Question
-from penstock.stores.contract import Entry, KeyValueStore, TimeIndexedStore, WindowedStore, pages
+from penstock.stores.contract import (
+    Entry,
+    KeyValueStore,
+    TimeIndexedStore,
+    VersionedStore,
+    WindowedStore,
+    pages,
+)
 
 BATCH_ROWS = 20_000
 BATCH_BYTES = 4 * 1024 * 1024
@@ -45,6 +52,8 @@ def _entries(store: KeyValueStore, question: Question, row: tuple[object, ...]) 
             return pages(store, PAGE_ENTRIES, lower=lower, upper=upper)
         case "fetch", (bytes(key), int(first), int(last)) if isinstance(store, WindowedStore):
             return store.fetch(key, first, last)
+        case "fetch", (bytes(key), int(first), int(last)) if isinstance(store, VersionedStore):
+            return store.versions(key, first, last)
         case "times", (int(first), int(last)) if isinstance(store, TimeIndexedStore):
             return store.fetch_times(first, last)
     raise InstanceError(

@@ -30,8 +30,8 @@ QUESTIONS: dict[Question, pa.Schema] = {
     "range": pa.schema([("lower", pa.binary()), ("upper", pa.binary())]),
     "times": pa.schema([("first", pa.int64()), ("last", pa.int64())]),
 }
-"""What a read asks, row by row: a key; a key's windows or sessions between two times; the keys
-between two (null is open); everything between two times."""
+"""What a read asks, row by row: a key; a key's windows, sessions or versions between two times; the
+keys between two (null is open); everything between two times."""
 VALUES = pa.schema([("value", pa.binary())])
 """The answers to `get`: a row for each key, in order, null where there is nothing."""
 ENTRIES = pa.schema([("question", pa.int32()), ("key", pa.binary()), ("value", pa.binary())])

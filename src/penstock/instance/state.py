@@ -44,6 +44,7 @@ from penstock.stores.memory import MemoryStore
 from penstock.stores.rocksdb import RocksDBStore
 from penstock.stores.rocksdb_engine import RocksDBEngine
 from penstock.stores.segments import SegmentedStore
+from penstock.stores.versioned import VersionsStore
 
 
 class TaskStores:
@@ -114,6 +115,11 @@ class TaskStores:
         """The topic of a store's changelog; empty if it has none."""
         return self._orders[name].changelog if name in self._orders else ""
 
+    @property
+    def versioned(self) -> set[str]:
+        """The stores whose changes are of versions."""
+        return {name for name, order in self._orders.items() if order.kind == "versioned"}
+
     def remedy(self, name: str) -> str:
         """What is done about a store that cannot be read, for the user."""
         changelog = self._orders[name].changelog
@@ -132,7 +138,8 @@ class TaskStores:
     def apply(self, name: str, changes: list[Change], offset: int | None) -> None:
         """Write changes and the changelog offset that they end at, if there is a changelog."""
         store = self.get(name)
-        half = len(changes) // 2
+        # A versioned store must know where in the changelog some of its changes are.
+        half = 0 if name in self.versioned else len(changes) // 2
         store.apply(changes[:half], offset=None)
         crash_point("commit.mid_store_write")
         store.apply(changes[half:], offset=offset)
@@ -356,6 +363,8 @@ def shaped(inner: ByteStore, order: StoreOrder) -> KeyValueStore:
     """A store of the kind that was ordered, with its entries in a store of bytes."""
     if order.kind == "key_value":
         return inner if order.time_index is None else TimeIndexedKeyValueStore(inner)
+    if order.kind == "versioned":
+        return VersionsStore(inner, retention_ms=order.retention_ms, segment_ms=order.segment_ms)
     return SegmentedStore(
         inner,
         kind=order.kind,

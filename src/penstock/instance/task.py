@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -347,7 +347,7 @@ class OpenTask:
                 writer.send(
                     logged, changelogs=changelogs, topics=header.topics, own=self._partition
                 )
-            _collect_changes(batch, header.stores, changes)
+            _collect_changes(batch, header.stores, self._stores.versioned, changes)
         ends = self._stores.ends()
         record = next_record(self.order, header, self._standing.position, ends)
         if self._external.in_use:
@@ -511,9 +511,12 @@ def _logged(batch: pa.RecordBatch, changelogs: list[str]) -> pa.RecordBatch:
 
 
 def _collect_changes(
-    batch: pa.RecordBatch, stores: list[str], into: dict[str, list[Change]]
+    batch: pa.RecordBatch,
+    stores: list[str],
+    versioned: Collection[str],
+    into: dict[str, list[Change]],
 ) -> None:
-    """The batch's changes as the stores hold them."""
+    """The batch's changes as the stores hold them; in versioned ones the time is in the key."""
     kinds, targets, _, keys, values, times, _ = batch.columns
     if not batch.num_rows or kinds[0].as_py() != CHANGE:
         return
@@ -527,4 +530,9 @@ def _collect_changes(
     for number in set(numbers.tolist()):
         rows = (numbers == number).nonzero()[0].tolist()
         kept = changes if len(rows) == len(changes) else [changes[row] for row in rows]
+        if stores[number] in versioned:
+            kept = [
+                (key + prefixes[8 * row : 8 * row + 8], value)
+                for row, (key, value) in zip(rows, kept, strict=True)
+            ]
         into.setdefault(stores[number], []).extend(kept)

@@ -114,8 +114,11 @@ def runs_in_columns(sub_topology: SubTopology) -> bool:
     # What a partition's latest time was is kept from slice to slice by the other engine alone.
     if any(source.time_rule == "partition_time" for source in sub_topology.sources):
         return False
-    limited = any(store.max_entries is not None for store in sub_topology.stores)
-    return not shared and not limited and all(_is_in_columns(node) for node in sub_topology.nodes)
+    # What a versioned store says of a record depends on all those before it.
+    special = any(
+        store.max_entries is not None or store.kind == "versioned" for store in sub_topology.stores
+    )
+    return not shared and not special and all(_is_in_columns(node) for node in sub_topology.nodes)
 
 
 def _is_in_columns(node: Node) -> bool:

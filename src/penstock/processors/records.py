@@ -44,6 +44,11 @@ Entry = tuple[bytes, bytes]
 """A key as in the changelog, and the stored bytes: 8 bytes of big-endian timestamp, the value."""
 
 
+GAP = b"\x00"
+"""Of a versioned store: an entry that is shorter than a timestamp says that the key was deleted;
+this one, that it was until a value came and not by a record of its own."""
+
+
 class StateReader(Protocol):
     """Reads a task's stores as they were when the slice began."""
 
@@ -58,7 +63,8 @@ class ScanReader(StateReader, Protocol):
         self, store: str, questions: Sequence[tuple[bytes, int, int]]
     ) -> list[list[Entry]]:
         """For each (key, first, last): the windows of exactly that key that start in first..last,
-        or the sessions that end there, in order of time. Both ends belong to the range.
+        or the sessions that end there, or what a versioned store says that the key was then, in
+        order of time. Both ends belong to the range.
         """
 
     def range_many(

@@ -11,10 +11,14 @@ _OLD, _NEW, _BOTH = 0, 1, 2
 
 
 class Change(NamedTuple):
-    """A row's new value and the one before; None where there is none."""
+    """A row's new value and the one before; None where there is none.
+
+    In a table that keeps versions a row may come too late to be the `latest` of its key.
+    """
 
     new: Any
     old: Any
+    latest: bool = True
 
 
 @dataclass(frozen=True)

@@ -19,6 +19,10 @@ Change = tuple[bytes, bytes | None]
 """A key and its stored value; None deletes the key."""
 Entry = tuple[bytes, bytes]
 """A key and its stored value."""
+NOTHING = b""
+"""In a versioned store the stored value of a time from which on a key was nothing."""
+GAP = b"\x00"
+"""As `NOTHING`, where that was the latest version until a value came after it."""
 
 _TIMESTAMP = struct.Struct(">q")
 TIMESTAMP_BYTES = _TIMESTAMP.size
@@ -134,6 +138,43 @@ class TimeIndexedStore(KeyValueStore, Protocol):
     def fetch_times(self, first: int, last: int) -> Iterator[Entry]:
         """The entries with a time in first..last, by time and then by key."""
         ...
+
+
+@runtime_checkable
+class VersionedStore(KeyValueStore, Protocol):
+    """A store that knows what each key was at a time.
+
+    Its changes are of *versions*: the key of one is the key and 8 bytes of time, and a value of
+    None says that from then on the key was nothing. All that reads without a time reads the latest.
+    """
+
+    def versions(self, key: bytes, first: int, last: int) -> Iterator[Entry]:
+        """What exactly that key was between first and last, in order of time.
+
+        The first is the version that was valid at `first`, if any; each comes under its version's
+        key, and `NOTHING` or `GAP` stands for a deletion. A deletion and then a value of the same
+        time, the latest, come both.
+        """
+        ...
+
+
+def version_key(key: bytes, timestamp_ms: int) -> bytes:
+    """What a key was from a time on is found under this.
+
+    >>> version_key(b"a", 1)
+    b'a\\x00\\x00\\x00\\x00\\x00\\x00\\x00\\x01'
+    """
+    return key + _TIMESTAMP.pack(timestamp_ms)
+
+
+def split_version_key(data: bytes) -> tuple[bytes, int]:
+    """The key and the time of a version.
+
+    >>> split_version_key(version_key(b"a", 1))
+    (b'a', 1)
+    """
+    (timestamp,) = _TIMESTAMP.unpack(data[-TIMESTAMP_BYTES:])
+    return data[:-TIMESTAMP_BYTES], timestamp
 
 
 def stored_value(timestamp_ms: int, value: bytes) -> bytes:

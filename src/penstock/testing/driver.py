@@ -127,10 +127,11 @@ class TopologyTestDriver:
                 f"There is no store {name!r}", hint=f"There are: {', '.join(self._specs)}"
             )
         alive = self._alive_from(spec)
-        return StoreView(spec, self._state.of(name), alive_from=alive)
+        versions = self._state.versions(name) if spec.kind == "versioned" else None
+        return StoreView(spec, self._state.of(name), alive_from=alive, versions=versions)
 
     def _alive_from(self, spec: StoreSpec) -> int:
-        """The first time that has not expired in a store of windows or sessions."""
+        """The first time that has not expired in a store of windows, sessions or versions."""
         if spec.retention_ms is None:
             return 0
         known = (each.get(f"{spec.name}:time") for each in self._metadata.values())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Generic, TypeVar
 
@@ -18,10 +19,14 @@ from penstock.serdes.windowed import (
     window_end,
     window_key,
 )
-from penstock.topology import StoreSpec
+from penstock.stores.contract import split_version_key
+from penstock.stores.memory import MemoryStore
+from penstock.stores.versioned import VersionsStore
+from penstock.topology import StoreSpec, VersionedRecord
 
 K = TypeVar("K")
 V = TypeVar("V")
+LONG_MAX = 2**63 - 1
 
 
 class DriverState:
@@ -30,10 +35,21 @@ class DriverState:
     def __init__(self, specs: Mapping[str, StoreSpec]) -> None:
         self._specs = specs
         self._stores: dict[str, dict[bytes, bytes]] = {}
+        self._versions: dict[str, VersionsStore] = {}
 
     def of(self, store: str) -> dict[bytes, bytes]:
         """One store's bytes."""
         return self._stores.setdefault(store, {})
+
+    def versions(self, store: str) -> VersionsStore:
+        """A versioned store, which is what an instance has, in memory."""
+        if store not in self._versions:
+            spec = self._specs[store]
+            assert spec.retention_ms is not None
+            self._versions[store] = VersionsStore(
+                MemoryStore(store), retention_ms=spec.retention_ms, segment_ms=spec.segment_ms
+            )
+        return self._versions[store]
 
     def get_many(self, store: str, keys: pa.BinaryArray) -> pa.BinaryArray:
         """Each key's stored bytes, null if absent."""
@@ -45,6 +61,8 @@ class DriverState:
     ) -> list[list[Entry]]:
         """For each (key, first, last): that key's windows of those times."""
         spec = self._specs[store]
+        if spec.kind == "versioned":
+            return [list(self.versions(store).versions(*each)) for each in questions]
         tail = SESSION_TAIL_BYTES if spec.kind == "session" else WINDOW_TAIL_BYTES
         by_key: dict[bytes, list[Entry]] = {}
         for entry in self._sorted(store):
@@ -75,12 +93,15 @@ class DriverState:
     def apply(self, changes: pa.RecordBatch) -> None:
         """Write what a slice changed."""
         for change in changes.to_pylist():
-            held = self.of(change["store"])
-            if change["value"] is None:
+            held, value = self.of(change["store"]), change["value"]
+            time = change["timestamp"].to_bytes(TIMESTAMP_BYTES, "big", signed=True)
+            if self._specs[change["store"]].kind == "versioned":
+                stored = None if value is None else time + value
+                self.versions(change["store"]).apply([(change["key"] + time, stored)], offset=None)
+            elif value is None:
                 held.pop(change["key"], None)
             else:
-                time = change["timestamp"].to_bytes(TIMESTAMP_BYTES, "big", signed=True)
-                held[change["key"]] = time + change["value"]
+                held[change["key"]] = time + value
 
     def _sorted(self, store: str) -> list[Entry]:
         return sorted(self.of(store).items())
@@ -98,13 +119,24 @@ def _time(spec: StoreSpec, entry: Entry) -> int:
 class StoreView(Mapping[K, V], Generic[K, V]):
     """A store as a test sees it: a mapping, in the order of the keys' bytes.
 
-    Keys of windows and sessions are `Windowed`.
+    Keys of windows and sessions are `Windowed`. Of a versioned store it has the latest values.
     """
 
-    def __init__(self, spec: StoreSpec, held: dict[bytes, bytes], *, alive_from: int) -> None:
+    def __init__(
+        self,
+        spec: StoreSpec,
+        held: dict[bytes, bytes],
+        *,
+        alive_from: int,
+        versions: VersionsStore | None = None,
+    ) -> None:
         self._spec = spec
         self._held = held
-        if spec.kind != "key_value":
+        self._versions = versions
+        self._alive_from = alive_from
+        if versions is not None:
+            self._held = dict(versions.all())
+        elif spec.kind != "key_value":
             alive = (each for each in held.items() if _time(spec, each) >= alive_from)
             self._held = dict(alive)
         self._keys: Serde[Any] = spec.key_serde
@@ -127,6 +159,20 @@ class StoreView(Mapping[K, V], Generic[K, V]):
     def timestamp(self, key: K) -> int:
         """The time of a key's value, in milliseconds since the epoch."""
         return int.from_bytes(self._stored(key)[:TIMESTAMP_BYTES], "big", signed=True)
+
+    def as_of(self, key: K, timestamp: int) -> VersionedRecord | None:
+        """What a key of a versioned store was at a time; None also if that is past its history."""
+        assert self._versions is not None
+        found = list(self._versions.versions(self._keys.serialize(key), timestamp, LONG_MAX))
+        times = [split_version_key(name)[1] for name, _ in found]
+        at = bisect_right(times, timestamp) - 1
+        is_last = at == len(found) - 1
+        if at < 0 or len(found[at][1]) < TIMESTAMP_BYTES:
+            return None
+        if timestamp < self._alive_from and not is_last:
+            return None
+        value = self._spec.value_serde.deserialize(found[at][1][TIMESTAMP_BYTES:])
+        return VersionedRecord(value, times[at], None if is_last else times[at + 1])
 
     def _key(self, data: bytes) -> Any:
         if self._spec.kind != "window":

@@ -58,14 +58,18 @@ from penstock.topology.nodes import (
     WindowAggregateNode,
 )
 from penstock.topology.processor import (
+    VALID_TO_UNDEFINED,
     Processor,
     ProcessorContext,
     Record,
     StoreBuilder,
     ValueTransformer,
+    VersionedRecord,
+    VersionedStore,
     key_value_store,
     lru_store,
     session_store,
+    versioned_store,
     window_store,
 )
 from penstock.topology.streams import BranchedKStream, GlobalKTable, KStream
@@ -94,6 +98,7 @@ from penstock.topology.windows import (
 )
 
 __all__ = [
+    "VALID_TO_UNDEFINED",
     "AggregateNode",
     "AnswerRowNode",
     "AnswerSubscriptionNode",
@@ -158,6 +163,8 @@ __all__ = [
     "ToStreamNode",
     "Topology",
     "ValueTransformer",
+    "VersionedRecord",
+    "VersionedStore",
     "WindowAggregateNode",
     "WindowedCogroupedKStream",
     "WindowedKStream",
@@ -177,5 +184,6 @@ __all__ = [
     "unlimited",
     "until_time_limit",
     "until_window_closes",
+    "versioned_store",
     "window_store",
 ]

@@ -13,6 +13,7 @@ from penstock.topology.changelogs import Logging, changelog_config, is_logged
 from penstock.topology.draft import SerdeOrMissing, needed
 from penstock.topology.external import PostgreSQL, check_kept
 from penstock.topology.flow import Flow, chosen_serde, returned_type
+from penstock.topology.holding import Store, history_of, kept_in, name_of
 from penstock.topology.nodes import (
     AggregateKind,
     AggregateNode,
@@ -34,7 +35,7 @@ class Aggregation:
     kind: AggregateKind
     prefix: str
     value: SerdeOrMissing
-    store: str | None
+    store: Store | None
     caching: bool
     logging: Logging
     initializer: Callable[[], Any] | None = None
@@ -60,7 +61,8 @@ class Grouping:
         origin = self.name or self.flow.origin
         # A table's stores are all called after aggregations, in Kafka Streams too.
         prefix = f"{'KTABLE-AGGREGATE' if self._table else spec.prefix}-STATE-STORE-"
-        return self.flow.draft.store_name(spec.store, prefix, origin=origin, kind=spec.kind)
+        name = name_of(spec.store)
+        return self.flow.draft.store_name(name, prefix, origin=origin, kind=spec.kind)
 
     def source(self, store: str) -> str:
         """The step that an aggregation goes behind: a repartition topic's source if need be."""
@@ -90,8 +92,8 @@ class Grouping:
         step = "" if self._table else draft.number(f"{spec.prefix}-")
         where = f"The store {store!r}"
         key = needed(flow.key, "key", where)
-        check_kept(spec.kept_in, store, logging=spec.logging, max_entries=spec.max_entries)
-        draft.add_store(
+        held = kept_in(
+            spec.store,
             StoreSpec(
                 name=store,
                 key_serde=key,
@@ -101,8 +103,10 @@ class Grouping:
                 caching=spec.caching and spec.max_entries is None,
                 max_entries=spec.max_entries,
                 kept_in=spec.kept_in,
-            )
+            ),
         )
+        check_kept(held, logging=spec.logging)
+        draft.add_store(held)
         source = self.source(store)
         node: AggregateNode
         if self._table:
@@ -124,7 +128,8 @@ class Grouping:
                 aggregator=spec.aggregator,
             )
         draft.add(node, after=[source])
-        return Flow(draft, step, key, spec.value, origin=store, reads=(store,))
+        history = history_of(held)
+        return Flow(draft, step, key, spec.value, origin=store, reads=(store,), history_ms=history)
 
 
 def windowed_serde(windows: Windows, inner: Serde[Any]) -> Serde[Any]:

@@ -15,6 +15,8 @@ from penstock.topology.draft import Draft, Names
 from penstock.topology.external import PostgreSQL, check_kept
 from penstock.topology.flow import Flow
 from penstock.topology.graph import Topology
+from penstock.topology.holding import Store, name_of, plain_name
+from penstock.topology.holding import kept_in as held_in
 from penstock.topology.naming import check_name, pattern_name
 from penstock.topology.nodes import AggregateNode, ProcessNode, SourceNode, StoreSpec
 from penstock.topology.processor import Processor, StoreBuilder
@@ -89,7 +91,7 @@ class StreamsBuilder:
     def table(
         self,
         topic: str,
-        store: str | None = None,
+        store: Store | None = None,
         *,
         key: type[K] | Serde[K],
         value: type[V] | Serde[V],
@@ -100,7 +102,9 @@ class StreamsBuilder:
     ) -> KTable[K, V]:
         """A topic as a table: the latest value of each key, in a store.
 
-        A record without a value deletes its key; one without a key is dropped.
+        A record without a value deletes its key; one without a key is dropped. In place of the
+        store's name may stand a `versioned_store(...)`: then records may come in any order, and a
+        stream that joins the table meets the value of each record's own time.
 
         >>> builder = StreamsBuilder()
         >>> patients = builder.table("patients", "patient-names", key=str, value=str)
@@ -110,8 +114,7 @@ class StreamsBuilder:
         check_name(topic, "topic")
         key_serde = serde_of(key).for_topic(topic, "key")
         value_serde = serde_of(value).for_topic(topic, "value")
-        held = draft.store_name(store, f"{topic}-STATE-STORE-", origin=topic, kind="table")
-        check_kept(kept_in, held, logging=logging)
+        held = draft.store_name(name_of(store), f"{topic}-STATE-STORE-", origin=topic, kind="table")
         source, step = self._table_steps(name)
         draft.add_source(
             SourceNode(name=source, topics=(topic,), key_serde=key_serde, value_serde=value_serde)
@@ -125,6 +128,8 @@ class StreamsBuilder:
             caching=caching,
             kept_in=kept_in,
         )
+        spec = held_in(store, spec)
+        check_kept(spec, logging=logging)
         named = store is not None or kept_in is not None
         return latest_values(draft, step, spec, after=source, named=named)
 
@@ -142,6 +147,7 @@ class StreamsBuilder:
         check_name(topic, "topic")
         key_serde = serde_of(key).for_topic(topic, "key")
         value_serde = serde_of(value).for_topic(topic, "value")
+        store = plain_name(store, "A global table")
         held = draft.store_name(store, f"{topic}-STATE-STORE-", origin=topic, kind="global")
         source, step = self._table_steps(name)
         draft.add_source(
@@ -165,25 +171,28 @@ class StreamsBuilder:
         >>> from penstock.topology import key_value_store
         >>> StreamsBuilder().add_state_store(key_value_store("seen", key=str, value=int))
         """
-        millisecond = timedelta(milliseconds=1)
-        retention = None if store.retention is None else int(store.retention / millisecond)
-        check_kept(store.kept_in, store.name, logging=store.logging, max_entries=store.max_entries)
-        self._draft.add_store(
-            StoreSpec(
-                name=check_name(store.name, "store"),
-                key_serde=serde_of(store.key),
-                value_serde=serde_of(store.value),
-                kind=store.kind,
-                logging=is_logged(store.logging) and store.kept_in is None,
-                changelog_config=changelog_config(store.logging, store.name),
-                caching=False,
-                max_entries=store.max_entries,
-                persistent=store.persistent,
-                retention_ms=retention,
-                window_ms=None if store.window is None else int(store.window / millisecond),
-                kept_in=store.kept_in,
+        if store.key is None or store.value is None:
+            raise TopologyError(
+                f"The types of keys and values of the store {store.name!r} are not said",
+                hint="Say key=str, value=int (or others) where it is made",
             )
+        spec = StoreSpec(
+            name=check_name(store.name, "store"),
+            key_serde=serde_of(store.key),
+            value_serde=serde_of(store.value),
+            kind=store.kind,
+            logging=is_logged(store.logging) and store.kept_in is None,
+            changelog_config=changelog_config(store.logging, store.name),
+            caching=False,
+            max_entries=store.max_entries,
+            persistent=store.persistent,
+            retention_ms=_milliseconds(store.retention),
+            segment_interval_ms=_milliseconds(store.segment_interval),
+            window_ms=_milliseconds(store.window),
+            kept_in=store.kept_in,
         )
+        check_kept(spec, logging=store.logging)
+        self._draft.add_store(spec)
 
     def add_global_store(
         self,
@@ -243,3 +252,7 @@ class StreamsBuilder:
     def build(self) -> Topology:
         """The frozen topology; raises `TopologyError` if it cannot be run."""
         return self._draft.compile()
+
+
+def _milliseconds(span: timedelta | None) -> int | None:
+    return None if span is None else int(span / timedelta(milliseconds=1))

@@ -20,6 +20,7 @@ from penstock.topology.aggregation import (
 from penstock.topology.changelogs import Logging, changelog_config, is_logged
 from penstock.topology.draft import needed
 from penstock.topology.flow import Flow
+from penstock.topology.holding import Store, history_of, kept_in
 from penstock.topology.nodes import (
     AggregateNode,
     StoreSpec,
@@ -58,7 +59,7 @@ class CogroupedKStream(Generic[K, V2]):
     def aggregate(
         self,
         initializer: Callable[[], V2],
-        name: str | None = None,
+        name: Store | None = None,
         *,
         value: type[V2] | Serde[V2] | None = None,
         caching: bool = True,
@@ -69,7 +70,7 @@ class CogroupedKStream(Generic[K, V2]):
 
         def store(held: str, key: Serde[Any]) -> StoreSpec:
             serde = needed(spec.value, "value", f"The store {held!r}")
-            return StoreSpec(
+            plain = StoreSpec(
                 name=held,
                 key_serde=key,
                 value_serde=serde,
@@ -77,6 +78,7 @@ class CogroupedKStream(Generic[K, V2]):
                 logging=is_logged(logging),
                 changelog_config=changelog_config(logging, held),
             )
+            return kept_in(name, plain)
 
         def node(step: str, held: str, aggregator: Callable[..., Any]) -> AggregateNode:
             return AggregateNode(
@@ -140,7 +142,7 @@ class WindowedCogroupedKStream(Generic[K, V2]):
 def _specification(
     parts: Parts,
     initializer: Callable[[], Any],
-    store: str | None,
+    store: Store | None,
     value: Any,
     caching: bool,
     logging: Logging,
@@ -172,7 +174,8 @@ def _aggregate(
     draft = first.flow.draft
     store = first.store_name(spec)
     key = needed(first.flow.key, "key", f"The store {store!r}")
-    draft.add_store(store_of(store, key))
+    held = store_of(store, key)
+    draft.add_store(held)
     steps = []
     for source, (_, aggregator) in zip(_sources(parts, store), parts, strict=True):
         step = draft.number(f"{spec.prefix}-")
@@ -183,7 +186,16 @@ def _aggregate(
     merge = draft.number("COGROUPKSTREAM-MERGE-")
     draft.add(TableMergeNode(name=merge, left=steps[0], right=steps[-1]), after=steps)
     full_key = key if windows is None else windowed_serde(windows, key)
-    return Flow(draft, merge, full_key, spec.value, origin=store, reads=(store,), windows=windows)
+    return Flow(
+        draft,
+        merge,
+        full_key,
+        spec.value,
+        origin=store,
+        reads=(store,),
+        windows=windows,
+        history_ms=history_of(held),
+    )
 
 
 def _sources(parts: Parts, store: str) -> list[str]:

@@ -191,16 +191,19 @@ def _windows(old: StoreFacts, new: StoreFacts) -> Iterator[Difference]:
     if old.retention_ms == new.retention_ms:
         return
     shorter = (new.retention_ms or 0) < (old.retention_ms or 0)
+    kept, setting = "windows", "retention.ms"
+    if new.kind == "versioned":
+        kept, setting = "versions", "min.compaction.lag.ms"
     yield Difference(
         kind="retention_changed",
         severity="orphans" if shorter else "harmless",
         name=new.name,
-        change=f"Store {new.name!r} kept windows for {_span(old.retention_ms)} and keeps them for "
+        change=f"Store {new.name!r} kept {kept} for {_span(old.retention_ms)} and keeps them for "
         f"{_span(new.retention_ms)}",
-        advice="Windows that are older than that are deleted. Give it back its old retention, or "
-        "allow the change"
+        advice=f"{kept.capitalize()} that are older than that are deleted. Give it back its old "
+        "retention, or allow the change"
         if shorter
-        else f"Let the changelog keep them as long: raise retention.ms of {new.changelog!r}",
+        else f"Let the changelog keep them as long: raise {setting} of {new.changelog!r}",
     )
 
 

@@ -70,21 +70,24 @@ def kept_sentence(store: str, kept_in: PostgreSQL) -> str:
     )
 
 
-def check_kept(
-    kept_in: PostgreSQL | None, store: str, *, logging: Logging, max_entries: int | None = None
-) -> None:
+def check_kept(spec: StoreSpec, *, logging: Logging) -> None:
     """Raise `TopologyError` for a store that no database keeps so."""
-    if kept_in is None:
+    if spec.kept_in is None:
         return
-    kept_in.names(store)
+    spec.kept_in.names(spec.name)
+    if spec.kind != "key_value":
+        raise TopologyError(
+            f"The store {spec.name!r} is a {spec.kind} store, which PostgreSQL does not keep",
+            hint="Leave kept_in= out, or use a key-value store",
+        )
     if not isinstance(logging, bool):
         raise TopologyError(
-            f"The store {store!r} is kept in PostgreSQL and has no changelog to be set up",
+            f"The store {spec.name!r} is kept in PostgreSQL and has no changelog to be set up",
             hint="Leave logging= out",
         )
-    if max_entries is not None:
+    if spec.max_entries is not None:
         raise TopologyError(
-            f"The store {store!r} is kept in PostgreSQL, which forgets no key by itself",
+            f"The store {spec.name!r} is kept in PostgreSQL, which forgets no key by itself",
             hint="Leave max_entries= or kept_in= out",
         )
 

@@ -28,6 +28,8 @@ class Flow:
     reads: tuple[str, ...] = ()
     windows: TimeWindows | SlidingWindows | SessionWindows | None = None
     """Of a table with windowed keys."""
+    history_ms: int | None = None
+    """Of a table that keeps versions: for how long."""
 
     def then(self, node: Node, **changes: Any) -> Flow:
         """The flow behind one more step."""

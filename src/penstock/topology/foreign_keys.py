@@ -12,6 +12,7 @@ from penstock.serdes.subscription import CombinedKeySerde, ResponseSerde, Subscr
 from penstock.topology.changelogs import Logging, changelog_config, is_logged
 from penstock.topology.draft import Draft, SerdeOrMissing, needed
 from penstock.topology.flow import Flow
+from penstock.topology.holding import Store, history_of, kept_in, name_of
 from penstock.topology.nodes import (
     AggregateNode,
     AnswerRowNode,
@@ -38,7 +39,7 @@ class ForeignKeyJoin:
     extractor: Callable[[Any], Any]
     left: bool
     value: SerdeOrMissing
-    store: str | None
+    store: Store | None
     caching: bool
     logging: Logging
     name: str | None
@@ -52,7 +53,7 @@ def join_foreign_key(left: Flow, right: Flow, join: ForeignKeyJoin) -> Flow:
             hint="Make both from one Application or StreamsBuilder",
         )
     draft = left.draft
-    base = join.name or join.store or draft.unique(f"{left.origin}-{right.origin}-foreign-key")
+    base = join.name or name_of(join.store) or draft.unique(_base(left, right))
     names = _Names(draft, base, numbered=join.name is None and draft.names == "kafka_streams")
     where = f"The foreign-key join {base!r}"
     key, left_value = needed(left.key, "key", where), needed(left.value, "value", where)
@@ -65,6 +66,7 @@ def join_foreign_key(left: Flow, right: Flow, join: ForeignKeyJoin) -> Flow:
         extractor=join.extractor,
         left=join.left,
         value_serde=left_value,
+        versioned=left.history_ms is not None,
     )
     draft.add(subscribe, after=[left.step])
     registered = _through_topic(
@@ -86,7 +88,7 @@ def join_foreign_key(left: Flow, right: Flow, join: ForeignKeyJoin) -> Flow:
     )
     draft.add(answer, after=[register.name])
     row_name = names.step("foreign-join-subscription", SUBSCRIPTION_PROCESSOR)
-    row = AnswerRowNode(name=row_name, store=store)
+    row = AnswerRowNode(name=row_name, store=store, versioned=right.history_ms is not None)
     draft.add(row, after=[right.step])
     draft.join_partitions(registered, right.step)
     answered = _through_topic(
@@ -113,6 +115,10 @@ def join_foreign_key(left: Flow, right: Flow, join: ForeignKeyJoin) -> Flow:
     )
     draft.add(resolve, after=[answered])
     return _result(draft, names, resolve.name, key, join)
+
+
+def _base(left: Flow, right: Flow) -> str:
+    return f"{left.origin}-{right.origin}-foreign-key"
 
 
 class _Names:
@@ -168,20 +174,20 @@ def _result(
     draft: Draft, names: _Names, parent: str, key: Serde[Any], join: ForeignKeyJoin
 ) -> Flow:
     step = names.step("result", "OUTPUT")
-    store = join.store or names.step("result-store", "OUTPUT-STATE-STORE")
+    store = name_of(join.store) or names.step("result-store", "OUTPUT-STATE-STORE")
     value = needed(join.value, "value", f"The store {store!r}")
-    draft.add_store(
-        StoreSpec(
-            name=store,
-            key_serde=key,
-            value_serde=value,
-            caching=join.caching,
-            logging=is_logged(join.logging),
-            changelog_config=changelog_config(join.logging, store),
-        )
+    plain = StoreSpec(
+        name=store,
+        key_serde=key,
+        value_serde=value,
+        caching=join.caching,
+        logging=is_logged(join.logging),
+        changelog_config=changelog_config(join.logging, store),
     )
+    spec = kept_in(join.store, plain)
+    draft.add_store(spec)
     node: Node = LatestNode(name=step, store=store)
     if join.store is not None:
         node = AggregateNode(name=step, kind="latest", store=store)
     draft.add(node, after=[parent])
-    return Flow(draft, step, key, value, origin=store, reads=(store,))
+    return Flow(draft, step, key, value, origin=store, reads=(store,), history_ms=history_of(spec))

@@ -20,6 +20,7 @@ from penstock.topology.changelogs import Logging
 from penstock.topology.cogrouped import CogroupedKStream
 from penstock.topology.external import PostgreSQL
 from penstock.topology.flow import Flow
+from penstock.topology.holding import Store
 from penstock.topology.windowed import WindowedKStream
 from penstock.topology.windows import Windows
 
@@ -39,7 +40,7 @@ class KGroupedStream(Generic[K, V]):
 
     def count(
         self,
-        name: str | None = None,
+        name: Store | None = None,
         *,
         caching: bool = True,
         logging: Logging = True,
@@ -49,8 +50,8 @@ class KGroupedStream(Generic[K, V]):
         """Count the records of each key in the store `name`.
 
         Records without a key or a value are not counted. With `max_entries` the store forgets the
-        key that was not used for longest when there is one too many, and has no cache. With
-        `kept_in` a database keeps the store, and not a changelog.
+        key that was not used for longest when there is one too many, and has no cache. In place of
+        a name may stand a `versioned_store(...)`. With `kept_in` a database keeps the store.
         """
         return self._aggregate(
             Aggregation(
@@ -68,7 +69,7 @@ class KGroupedStream(Generic[K, V]):
     def reduce(
         self,
         reducer: Callable[[V, V], V | None],
-        name: str | None = None,
+        name: Store | None = None,
         *,
         caching: bool = True,
         logging: Logging = True,
@@ -97,7 +98,7 @@ class KGroupedStream(Generic[K, V]):
         self,
         initializer: Callable[[], V2],
         aggregator: Callable[[K, V, V2], V2 | None],
-        name: str | None = None,
+        name: Store | None = None,
         *,
         value: type[V2] | Serde[V2] | None = None,
         caching: bool = True,
@@ -124,7 +125,7 @@ class KGroupedStream(Generic[K, V]):
             )
         )
 
-    def sum(self, name: str | None = None, **options: Unpack[StoreOptions]) -> KTable[K, V]:
+    def sum(self, name: Store | None = None, **options: Unpack[StoreOptions]) -> KTable[K, V]:
         """Add up the numbers of each key.
 
         >>> from penstock.topology import StreamsBuilder
@@ -133,21 +134,23 @@ class KGroupedStream(Generic[K, V]):
         """
         return self.reduce(Builtin("sum"), name, **options)
 
-    def min(self, name: str | None = None, **options: Unpack[StoreOptions]) -> KTable[K, V]:
+    def min(self, name: Store | None = None, **options: Unpack[StoreOptions]) -> KTable[K, V]:
         """Keep the smallest value of each key."""
         return self.reduce(Builtin("min"), name, **options)
 
-    def max(self, name: str | None = None, **options: Unpack[StoreOptions]) -> KTable[K, V]:
+    def max(self, name: Store | None = None, **options: Unpack[StoreOptions]) -> KTable[K, V]:
         """Keep the largest value of each key."""
         return self.reduce(Builtin("max"), name, **options)
 
-    def average(self, name: str | None = None, **options: Unpack[StoreOptions]) -> KTable[K, float]:
+    def average(
+        self, name: Store | None = None, **options: Unpack[StoreOptions]
+    ) -> KTable[K, float]:
         """The average of each key's numbers; the store holds their sum and number."""
         means = self.aggregate(no_mean, add_to_mean, name, value=Mean, **options)
         return means.map_values(mean_value, value=float)
 
     def collect(
-        self, name: str | None = None, **options: Unpack[StoreOptions]
+        self, name: Store | None = None, **options: Unpack[StoreOptions]
     ) -> KTable[K, list[V]]:
         """All values of each key in a list, oldest first; it grows with every record."""
         return self.aggregate(list, collected, name, value=list, **options)
@@ -188,7 +191,7 @@ class KGroupedTable(Generic[K, V]):
 
     def count(
         self,
-        name: str | None = None,
+        name: Store | None = None,
         *,
         caching: bool = True,
         logging: Logging = True,
@@ -211,7 +214,7 @@ class KGroupedTable(Generic[K, V]):
         self,
         adder: Callable[[V, V], V | None],
         subtractor: Callable[[V, V], V | None],
-        name: str | None = None,
+        name: Store | None = None,
         *,
         caching: bool = True,
         logging: Logging = True,
@@ -237,7 +240,7 @@ class KGroupedTable(Generic[K, V]):
         initializer: Callable[[], V2],
         adder: Callable[[K, V, V2], V2 | None],
         subtractor: Callable[[K, V, V2], V2 | None],
-        name: str | None = None,
+        name: Store | None = None,
         *,
         value: type[V2] | Serde[V2] | None = None,
         caching: bool = True,

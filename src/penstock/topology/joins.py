@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from datetime import timedelta
 from typing import Any
 
 from penstock.errors import TopologyError
-from penstock.serdes import JoinSideSerde, Serde, TimedSideSerde
+from penstock.serdes import BytesSerde, JoinSideSerde, Serde, TimedSideSerde
 from penstock.topology.changelogs import Logging, changelog_config, is_logged
 from penstock.topology.draft import Draft, SerdeOrMissing, needed
 from penstock.topology.flow import Flow, chosen_serde, returned_type
+from penstock.topology.holding import Store, history_of, kept_in, name_of
 from penstock.topology.nodes import (
     GlobalJoinNode,
     JoinWindowNode,
@@ -46,6 +48,7 @@ class JoinOptions:
     key_selector: Callable[[Any, Any], Any] | None
     value: Any
     name: str | None
+    grace: timedelta | None = None
 
 
 @dataclass(frozen=True)
@@ -83,7 +86,13 @@ def join(
     assert other.flow is not None
     if other.is_table:
         return join_table(
-            stream, other.flow, joiner=joiner, left=kind.left, value=value, name=options.name
+            stream,
+            other.flow,
+            joiner=joiner,
+            left=kind.left,
+            value=value,
+            name=options.name,
+            grace=options.grace,
         )
     assert options.windows is not None
     return join_streams(
@@ -108,6 +117,11 @@ def _check_options(other: Partner, options: JoinOptions) -> None:
         raise TopologyError(
             "A join of streams needs a window of time",
             hint="Add join_window(timedelta(...), grace=timedelta(...))",
+        )
+    if options.grace is not None and not other.is_table:
+        raise TopologyError(
+            "Only a join with a table has a grace of its own",
+            hint="A join of streams has it in join_window(...), one with a global table has none",
         )
     if (other.table is not None) != (options.key_selector is not None):
         raise TopologyError(
@@ -186,9 +200,12 @@ def join_table(
     left: bool,
     value: SerdeOrMissing,
     name: str | None,
+    grace: timedelta | None = None,
 ) -> Flow:
-    """The stream of records that meet a table's present row of their key."""
+    """The stream of records that meet a table's row of their key: the present one, or of a table
+    that keeps versions the one of their time, for which they may wait."""
     _check_one_draft(stream, table)
+    grace_ms = None if grace is None else _checked_grace(grace, table)
     draft = stream.draft
     prefix = "KSTREAM-LEFTJOIN-" if left else "KSTREAM-JOIN-"
     numbered = _is_numbered(draft, name)
@@ -197,9 +214,52 @@ def join_table(
     step = draft.step_name(name, prefix)
     draft.join_partitions(stream.step, table.step)
     node = StreamTableJoinNode(
-        name=step, reads=table.reads, table=table.step, joiner=joiner, left=left
+        name=step,
+        reads=table.reads,
+        table=table.step,
+        joiner=joiner,
+        left=left,
+        versioned=table.history_ms is not None,
     )
+    if grace_ms is not None:
+        buffer = f"{step if numbered else topic}-Buffer"
+        node = _with_buffer(node, stream, buffer, grace_ms)
     return stream.then(node, value=value)
+
+
+def _checked_grace(grace: timedelta, table: Flow) -> int:
+    """The grace in milliseconds, if the table remembers what was so long ago."""
+    grace_ms = int(grace / timedelta(milliseconds=1))
+    if grace_ms < 0:
+        raise TopologyError(f"A join has a negative grace of {grace}")
+    if table.history_ms is None:
+        raise TopologyError(
+            f"The table of step {table.step} keeps no versions, so a join cannot have a grace",
+            hint="Keep the table in versioned_store(name, history_retention=...)",
+        )
+    if grace_ms > table.history_ms:
+        raise TopologyError(
+            f"The table of step {table.step} keeps versions for "
+            f"{timedelta(milliseconds=table.history_ms)}, and the join has a grace of {grace}",
+            hint="Let history_retention be at least the grace",
+        )
+    return grace_ms
+
+
+def _with_buffer(
+    node: StreamTableJoinNode, stream: Flow, buffer: str, grace_ms: int
+) -> StreamTableJoinNode:
+    """The join with a store in which records wait."""
+    where = f"The buffer {buffer!r}"
+    raw = BytesSerde()
+    stream.draft.add_store(StoreSpec(name=buffer, key_serde=raw, value_serde=raw, caching=False))
+    return replace(
+        node,
+        buffer=buffer,
+        grace_ms=grace_ms,
+        key_serde=needed(stream.key, "key", where),
+        value_serde=needed(stream.value, "value", where),
+    )
 
 
 def join_tables(
@@ -209,7 +269,7 @@ def join_tables(
     joiner: Joiner,
     kind: JoinKind,
     value: SerdeOrMissing,
-    store: str | None,
+    store: Store | None,
     caching: bool,
     logging: Logging,
     name: str | None,
@@ -237,26 +297,37 @@ def join_tables(
                 side=side,
                 here_outer=here_outer,
                 there_outer=there_outer,
+                versioned=here.history_ms is not None,
             ),
             after=[here.step],
         )
-    if store is not None:
-        where = f"The store {store!r}"
+    held, history = name_of(store), None
+    if held is not None:
+        where = f"The store {held!r}"
         key, serde = needed(left.key, "key", where), needed(value, "value", where)
-        draft.add_store(
-            StoreSpec(
-                name=store,
-                key_serde=key,
-                value_serde=serde,
-                caching=caching,
-                logging=is_logged(logging),
-                changelog_config=changelog_config(logging, store),
-            )
+        plain = StoreSpec(
+            name=held,
+            key_serde=key,
+            value_serde=serde,
+            caching=caching,
+            logging=is_logged(logging),
+            changelog_config=changelog_config(logging, held),
         )
-    draft.add(TableMergeNode(name=merge, store=store, left=steps[0], right=steps[1]), after=steps)
-    reads = (store,) if store is not None else tuple(dict.fromkeys(left.reads + right.reads))
-    origin = store or _base(left, right)
-    return Flow(draft, merge, left.key, value, origin=origin, reads=reads, windows=left.windows)
+        spec = kept_in(store, plain)
+        draft.add_store(spec)
+        history = history_of(spec)
+    draft.add(TableMergeNode(name=merge, store=held, left=steps[0], right=steps[1]), after=steps)
+    reads = (held,) if held is not None else tuple(dict.fromkeys(left.reads + right.reads))
+    return Flow(
+        draft,
+        merge,
+        left.key,
+        value,
+        origin=held or _base(left, right),
+        reads=reads,
+        windows=left.windows,
+        history_ms=history,
+    )
 
 
 def merge_streams(left: Flow, right: Flow, *, name: str | None) -> Flow:

@@ -17,7 +17,7 @@ from penstock.topology.windows import JoinWindows, Windows
 AggregateKind = Literal["count", "reduce", "aggregate", "latest"]
 Emit = Literal["update", "close"]
 Side = Literal["left", "right"]
-StoreKind = Literal["key_value", "window", "session"]
+StoreKind = Literal["key_value", "window", "session", "versioned"]
 TimeIndex = Literal["window_start", "session_end", "value_tail"]
 """Where an entry's time is: in the key of a window or a session, or in the value's last 8 bytes."""
 
@@ -194,6 +194,8 @@ class TableFilterNode(MaterializableNode):
     parent: str = ""
     predicate: Callable[[Any, Any], bool]
     negate: bool = False
+    versioned: bool = False
+    """Whether the table keeps versions: then it is told also of rows that were never wanted."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -225,6 +227,8 @@ class TableSelectNode(Node):
     """Turns a table's rows into rows `mapper(key, value)` of another key, old rows included."""
 
     mapper: Callable[[Any, Any], tuple[Any, Any]]
+    versioned: bool = False
+    """Whether the table keeps versions: then rows that came too late to be the latest end here."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -267,11 +271,26 @@ class ReadingNode(Node):
 
 @dataclass(frozen=True, kw_only=True)
 class StreamTableJoinNode(ReadingNode):
-    """Joins a record with the row that the table `table` has now for its key."""
+    """Joins a record with the row that the table `table` has now for its key.
+
+    Of a `versioned` table, whose store is the first that it reads, it is the row of the record's
+    own time; with `grace_ms` the record waits for it in the store `buffer` until the stream's time
+    is so much later.
+    """
 
     table: str
     joiner: Callable[[Any, Any], Any]
     left: bool
+    versioned: bool = False
+    buffer: str | None = None
+    grace_ms: int = 0
+    key_serde: Serde[Any] | None = None
+    value_serde: Serde[Any] | None = None
+    """Of the records that wait."""
+
+    @property
+    def stores(self) -> tuple[str, ...]:
+        return self.reads if self.buffer is None else (*self.reads, self.buffer)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -288,6 +307,8 @@ class TableJoinNode(ReadingNode):
     side: Side
     here_outer: bool
     there_outer: bool
+    versioned: bool = False
+    """Whether this side keeps versions: then rows that are not the latest end here."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -353,6 +374,8 @@ class SubscribeNode(Node):
     extractor: Callable[[Any], Any]
     left: bool
     value_serde: Serde[Any]
+    versioned: bool = False
+    """Whether the left table keeps versions: then rows that are not the latest end here."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -376,6 +399,9 @@ class AnswerSubscriptionNode(ReadingNode):
 @dataclass(frozen=True, kw_only=True)
 class AnswerRowNode(RegisterNode):
     """Tells every left row that refers to a right one of its change."""
+
+    versioned: bool = False
+    """Whether the right table keeps versions: then rows that are not the latest end here."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -416,7 +442,8 @@ class StoreSpec:
     """A named store, one partition of which belongs to each task of its sub-topology.
 
     In a `window` store a key is followed by 8 bytes of window start and 4 of sequence number, in a
-    `session` store by 8 bytes of end and 8 of start, as in changelogs. Windows of a size end
+    `session` store by 8 bytes of end and 8 of start, as in changelogs. A `versioned` store keeps
+    what each key was for `retention_ms`, and refuses what is older. Windows of a size end
     `window_ms` after their start; with `duplicates` a key may have several entries of one start.
     `time_index` names where the time of an entry lies, if entries are to be found by time alone.
     `changelog_config` are settings of the changelog topic, used when it is made.
@@ -431,6 +458,7 @@ class StoreSpec:
     caching: bool = True
     persistent: bool = True
     retention_ms: int | None = None
+    segment_interval_ms: int | None = None
     window_ms: int | None = None
     duplicates: bool = False
     max_entries: int | None = None
@@ -463,14 +491,19 @@ class StoreSpec:
         """How much older than the latest entry one may be to be found.
 
         As in Kafka Streams a store that emits windows at their close finds them a millisecond
-        longer: with the shortest retention they would expire in the moment in which they close.
+        longer: with the shortest retention they would expire in the moment in which they close. So
+        does one of versions.
         """
         assert self.retention_ms is not None
-        keeps_longer = self.kind == "window" and self.time_index is not None
+        keeps_longer = self.kind == "versioned" or (
+            self.kind == "window" and self.time_index is not None
+        )
         return self.retention_ms if keeps_longer else self.retention_ms - 1
 
     @property
     def segment_ms(self) -> int:
-        """How much time one segment of a window or session store spans; segments expire whole."""
+        """How much time one segment of a store of windows, sessions or versions spans."""
+        if self.segment_interval_ms is not None:
+            return self.segment_interval_ms
         assert self.retention_ms is not None
         return max(self.retention_ms // 2, SEGMENT_MS_MIN)

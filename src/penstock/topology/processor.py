@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any, Generic, Literal, NamedTuple, Protocol, TypeVar
 
+from penstock.errors import TopologyError
 from penstock.topology.changelogs import Logging
 from penstock.topology.external import PostgreSQL
 
@@ -24,9 +25,17 @@ V = TypeVar("V")
 K2 = TypeVar("K2")
 V2 = TypeVar("V2")
 K_contra = TypeVar("K_contra", contravariant=True)
+V_contra = TypeVar("V_contra", contravariant=True)
 
 Headers = tuple[tuple[str, bytes | None], ...]
 PunctuationType = Literal["stream_time", "wall_clock_time"]
+_MILLISECOND = timedelta(milliseconds=1)
+# Histories up to a length, into how many segments they are cut, and how long one is at least.
+_SEGMENTS = (
+    (timedelta(minutes=1), 3, timedelta(seconds=2)),
+    (timedelta(minutes=5), 5, timedelta(seconds=20)),
+    (timedelta(hours=1), 12, timedelta(minutes=1)),
+)
 
 
 @dataclass(frozen=True)
@@ -224,6 +233,38 @@ class SessionStore(Protocol[K_contra, V]):
         """The value of exactly that session."""
 
 
+class VersionedRecord(NamedTuple):
+    """A value of a versioned store, and from when until before when it was valid.
+
+    `valid_to` is None for a key's latest value.
+    """
+
+    value: Any
+    timestamp: int
+    valid_to: int | None = None
+
+
+VALID_TO_UNDEFINED = -1
+"""What `VersionedStore.put` returns for a key's latest value: nobody knows yet for how long."""
+
+
+class VersionedStore(Protocol[K_contra, V_contra]):
+    """A store that knows what each key was at a time, as a processor sees it."""
+
+    def put(self, key: K_contra, value: V_contra | None, timestamp: int) -> int | None:
+        """Set what a key was from a time on, or with None that it was nothing; any order will do.
+
+        Returns until when that was valid, `VALID_TO_UNDEFINED` if nothing later is known, and None
+        if the time is older than the history: then it is dropped.
+        """
+
+    def get(self, key: K_contra, as_of_timestamp: int | None = None) -> VersionedRecord | None:
+        """The latest value of a key, or the one of a time; None also if that is long past."""
+
+    def delete(self, key: K_contra, timestamp: int) -> VersionedRecord | None:
+        """Set that a key was nothing from a time on; returns what it was."""
+
+
 @dataclass(frozen=True)
 class StoreBuilder:
     """A store to be added with `add_state_store`; see `key_value_store` and its kin."""
@@ -231,10 +272,11 @@ class StoreBuilder:
     name: str
     key: Any
     value: Any
-    kind: Literal["key_value", "window", "session"] = "key_value"
+    kind: Literal["key_value", "window", "session", "versioned"] = "key_value"
     persistent: bool = True
     logging: Logging = True
     retention: timedelta | None = None
+    segment_interval: timedelta | None = None
     window: timedelta | None = None
     max_entries: int | None = None
     kept_in: PostgreSQL | None = None
@@ -310,3 +352,52 @@ def session_store(
         logging=logging,
         retention=retention,
     )
+
+
+def versioned_store(
+    name: str,
+    *,
+    history_retention: timedelta,
+    segment_interval: timedelta | None = None,
+    key: Any = None,
+    value: Any = None,
+    persistent: bool = True,
+    logging: Logging = True,
+) -> StoreBuilder:
+    """A store that knows what each key was in the last `history_retention` of stream time.
+
+    It goes where a table's store is named, or into `add_state_store` for processors, and only there
+    `key` and `value` are to be said. What is older than the history is no longer accepted.
+    Versions leave the disk a `segment_interval` at a time.
+
+    >>> versioned_store("prices", history_retention=timedelta(hours=1)).segment_interval
+    datetime.timedelta(seconds=300)
+
+    Raises `TopologyError` for a negative history or an interval that is not positive.
+    """
+    if history_retention < timedelta(0) or (
+        segment_interval is not None and segment_interval < _MILLISECOND
+    ):
+        raise TopologyError(
+            f"The store {name!r} has a history of {history_retention} in segments of "
+            f"{segment_interval}",
+            hint="A history is not negative, and a segment lasts a millisecond or more",
+        )
+    return StoreBuilder(
+        name,
+        key,
+        value,
+        kind="versioned",
+        persistent=persistent,
+        logging=logging,
+        retention=history_retention,
+        segment_interval=segment_interval or _segment_interval(history_retention),
+    )
+
+
+def _segment_interval(history: timedelta) -> timedelta:
+    """Kafka Streams' choice: the longer the history, the more segments."""
+    for most, parts, least in _SEGMENTS:
+        if history <= most:
+            return max(history / parts, least)
+    return max(history / 24, timedelta(minutes=5))

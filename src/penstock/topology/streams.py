@@ -6,6 +6,7 @@ import dataclasses
 import sys
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from datetime import timedelta
 from typing import Any, Generic, TypeVar
 
 from penstock.errors import TopologyError
@@ -16,6 +17,7 @@ from penstock.topology.draft import Draft, needed
 from penstock.topology.flow import Flow, chosen_serde, item_type, pair_types, returned_type
 from penstock.topology.functions import BatchFunction, Columnar, Expression
 from penstock.topology.grouped import KGroupedStream
+from penstock.topology.holding import Store, kept_in, name_of
 from penstock.topology.joins import (
     INNER,
     LEFT,
@@ -197,7 +199,7 @@ class KStream(Generic[K, V]):
 
     def to_table(
         self,
-        store: str | None = None,
+        store: Store | None = None,
         *,
         caching: bool = True,
         logging: Logging = True,
@@ -212,7 +214,7 @@ class KStream(Generic[K, V]):
         flow, draft = self.flow, self.flow.draft
         step = self._name(name, "KSTREAM-TOTABLE-")
         held = draft.store_name(
-            store, "KSTREAM-TOTABLE-STATE-STORE-", origin=flow.origin, kind="table"
+            name_of(store), "KSTREAM-TOTABLE-STATE-STORE-", origin=flow.origin, kind="table"
         )
         where = f"The store {held!r}"
         key, value = needed(flow.key, "key", where), needed(flow.value, "value", where)
@@ -229,6 +231,7 @@ class KStream(Generic[K, V]):
             changelog_config=changelog_config(logging, held),
             caching=caching,
         )
+        store_spec = kept_in(store, store_spec)
         return latest_values(draft, step, store_spec, after=source, named=store is not None)
 
     def to(
@@ -313,12 +316,15 @@ class KStream(Generic[K, V]):
         windows: JoinWindows | None = None,
         *,
         key_selector: Callable[[K, V], Any] | None = None,
+        grace: timedelta | None = None,
         value: type[V3] | Serde[V3] | None = None,
         name: str | None = None,
     ) -> KStream[K, V3]:
         """Join records of equal keys: with a stream's inside `windows`, or with a table's row now.
 
-        A row of a global table is that of `key_selector(key, value)`.
+        A row of a global table is that of `key_selector(key, value)`, one of a versioned table that
+        of the record's own time. With `grace` a record waits until the stream is so much further,
+        so that rows which come late are met; the table must keep versions for as long.
 
         >>> from penstock.topology import StreamsBuilder
         >>> builder = StreamsBuilder()
@@ -326,7 +332,7 @@ class KStream(Generic[K, V]):
         >>> calls = builder.stream("calls", key=str, value=str)
         >>> calls.join(names, lambda call, name: f"{name}: {call}", value=str).to("named-calls")
         """
-        options = JoinOptions(windows, key_selector, value, name)
+        options = JoinOptions(windows, key_selector, value, name, grace)
         return KStream(join(self.flow, _other(other), joiner, INNER, options))
 
     def left_join(
@@ -336,11 +342,12 @@ class KStream(Generic[K, V]):
         windows: JoinWindows | None = None,
         *,
         key_selector: Callable[[K, V], Any] | None = None,
+        grace: timedelta | None = None,
         value: type[V3] | Serde[V3] | None = None,
         name: str | None = None,
     ) -> KStream[K, V3]:
         """As `join`, and a record of this stream that meets nothing is joined with None."""
-        options = JoinOptions(windows, key_selector, value, name)
+        options = JoinOptions(windows, key_selector, value, name, grace)
         return KStream(join(self.flow, _other(other), joiner, LEFT, options))
 
     def outer_join(

@@ -16,6 +16,7 @@ from penstock.topology.flow import Flow, chosen_serde, returned_type
 from penstock.topology.foreign_keys import ForeignKeyJoin, join_foreign_key
 from penstock.topology.functions import BatchFunction, Columnar, Expression
 from penstock.topology.grouped import KGroupedTable
+from penstock.topology.holding import Store, history_of, kept_in, name_of
 from penstock.topology.joins import INNER, LEFT, OUTER, JoinKind, join_tables
 from penstock.topology.naming import check_name
 from penstock.topology.nodes import (
@@ -53,7 +54,7 @@ class KTable(Generic[K, V]):
     def filter(
         self,
         predicate: Callable[[K, V], bool] | Columnar,
-        store: str | None = None,
+        store: Store | None = None,
         *,
         name: str | None = None,
     ) -> KTable[K, V]:
@@ -68,7 +69,7 @@ class KTable(Generic[K, V]):
     def filter_not(
         self,
         predicate: Callable[[K, V], bool] | Columnar,
-        store: str | None = None,
+        store: Store | None = None,
         *,
         name: str | None = None,
     ) -> KTable[K, V]:
@@ -78,7 +79,7 @@ class KTable(Generic[K, V]):
     def map_values(
         self,
         mapper: Callable[[V], V2] | Columnar,
-        store: str | None = None,
+        store: Store | None = None,
         *,
         value: type[V2] | Serde[V2] | None = None,
         name: str | None = None,
@@ -94,13 +95,15 @@ class KTable(Generic[K, V]):
             result="value",
             on_table=True,
         )
-        node = TableMapValuesNode(name=step, parent=self.flow.step, mapper=bound, store=store)
+        node = TableMapValuesNode(
+            name=step, parent=self.flow.step, mapper=bound, store=name_of(store)
+        )
         return KTable(self._materialized(self.flow.then(node, value=serde), store))
 
     def transform_values(
         self,
         supplier: Callable[[], ValueTransformer[K, V, V2]],
-        store: str | None = None,
+        store: Store | None = None,
         *,
         stores: Sequence[str] = (),
         value: type[V2] | Serde[V2] | None = None,
@@ -115,7 +118,7 @@ class KTable(Generic[K, V]):
             parent=self.flow.step,
             supplier=supplier,
             connected=connected,
-            store=store,
+            store=name_of(store),
         )
         reads = (*self.flow.reads, *connected)
         return KTable(self._materialized(self.flow.then(node, value=serde, reads=reads), store))
@@ -136,15 +139,16 @@ class KTable(Generic[K, V]):
         bound, keys, values = bound_pairs(
             self.flow, step, mapper, (key, value), operator="group_by", on_table=True
         )
-        node = TableSelectNode(name=step, mapper=bound)
-        flow = self.flow.then(node, key=keys, value=values, rekeyed=True)
+        versioned = self.flow.history_ms is not None
+        node = TableSelectNode(name=step, mapper=bound, versioned=versioned)
+        flow = self.flow.then(node, key=keys, value=values, rekeyed=True, history_ms=None)
         return KGroupedTable(flow, None if name is None else check_name(name, "grouping"))
 
     def join(
         self,
         other: KTable[K2, V2],
         joiner: Callable[[V, V2], V3],
-        store: str | None = None,
+        store: Store | None = None,
         *,
         foreign_key: Callable[[V], K2 | None] | None = None,
         value: type[V3] | Serde[V3] | None = None,
@@ -163,7 +167,7 @@ class KTable(Generic[K, V]):
         self,
         other: KTable[K2, V2],
         joiner: Callable[[V, V2 | None], V3],
-        store: str | None = None,
+        store: Store | None = None,
         *,
         foreign_key: Callable[[V], K2 | None] | None = None,
         value: type[V3] | Serde[V3] | None = None,
@@ -179,7 +183,7 @@ class KTable(Generic[K, V]):
         self,
         other: KTable[K, V2],
         joiner: Callable[[V | None, V2 | None], V3],
-        store: str | None = None,
+        store: Store | None = None,
         *,
         value: type[V3] | Serde[V3] | None = None,
         caching: bool = True,
@@ -200,9 +204,15 @@ class KTable(Generic[K, V]):
         >>> rates = beats.group_by_key().windowed_by(minutes).count("rates")
         >>> rates.suppress(until_window_closes()).to_stream().to("rates")
 
-        Raises `TopologyError` if a table without windows is to wait for their close.
+        Raises `TopologyError` if a table without windows is to wait for their close, and for a
+        versioned table.
         """
         flow, draft = self.flow, self.flow.draft
+        if flow.history_ms is not None:
+            raise TopologyError(
+                f"The table of step {flow.step} keeps versions, and cannot be suppressed",
+                hint="Keep it in a plain store first: map_values(..., store=...)",
+            )
         final = suppression.limit_ms is None
         if final and flow.windows is None:
             raise TopologyError(
@@ -248,12 +258,13 @@ class KTable(Generic[K, V]):
         from penstock.topology.streams import KStream
 
         step = self.flow.draft.step_name(name, "KTABLE-TOSTREAM-")
-        return KStream(self.flow.then(ToStreamNode(name=step), reads=(), windows=None))
+        node = ToStreamNode(name=step)
+        return KStream(self.flow.then(node, reads=(), windows=None, history_ms=None))
 
     def _filter(
         self,
         predicate: Callable[[K, V], bool] | Columnar,
-        store: str | None,
+        store: Store | None,
         name: str | None,
         *,
         negate: bool,
@@ -261,17 +272,25 @@ class KTable(Generic[K, V]):
         step = self.flow.draft.step_name(name, "KTABLE-FILTER-")
         bound = bound_predicate(self.flow, step, predicate, on_table=True)
         node = TableFilterNode(
-            name=step, parent=self.flow.step, predicate=bound, negate=negate, store=store
+            name=step,
+            parent=self.flow.step,
+            predicate=bound,
+            negate=negate,
+            store=name_of(store),
+            versioned=self.flow.history_ms is not None,
         )
         return KTable(self._materialized(self.flow.then(node), store))
 
-    def _materialized(self, flow: Flow, store: str | None) -> Flow:
-        if store is None:
+    def _materialized(self, flow: Flow, store: Store | None) -> Flow:
+        name = name_of(store)
+        if name is None:
             return flow
-        where = f"The store {check_name(store, 'store')!r}"
+        where = f"The store {check_name(name, 'store')!r}"
         key, value = needed(flow.key, "key", where), needed(flow.value, "value", where)
-        flow.draft.add_store(StoreSpec(name=store, key_serde=key, value_serde=value))
-        return dataclasses.replace(flow, origin=store, reads=(store,))
+        spec = kept_in(store, StoreSpec(name=name, key_serde=key, value_serde=value))
+        flow.draft.add_store(spec)
+        history = history_of(spec)
+        return dataclasses.replace(flow, origin=name, reads=(name,), history_ms=history)
 
     def _join(
         self,
@@ -312,7 +331,7 @@ class KTable(Generic[K, V]):
 class _JoinOptions:
     foreign_key: Callable[[Any], Any] | None
     value: Any
-    store: str | None
+    store: Store | None
     caching: bool
     logging: Logging
     name: str | None
@@ -327,7 +346,14 @@ def latest_values(
     if named:
         node = AggregateNode(name=step, kind="latest", store=store.name)
     draft.add(node, after=[after])
-    reads = (store.name,)
     return KTable(
-        Flow(draft, step, store.key_serde, store.value_serde, origin=store.name, reads=reads)
+        Flow(
+            draft,
+            step,
+            store.key_serde,
+            store.value_serde,
+            origin=store.name,
+            reads=(store.name,),
+            history_ms=history_of(store),
+        )
     )

@@ -15,6 +15,8 @@ final class Functions {
   // Texts that grow with every step are cut here, and what was cut still shows in the checksum.
   private static final int TEXT_MAX = 80;
   private static final int TAIL = 40;
+  // Keys that the functions make of values.
+  static final List<String> GUESSED_KEYS = List.of("a", "b", "c", "d", "e", "é", "𝄞", "1", "x", "n0", "n1", "n2");
 
   private Functions() {}
 
@@ -32,6 +34,7 @@ final class Functions {
       case "even_end" -> text(value).isEmpty() || last(text(value)).codePointAt(0) % 2 == 0;
       case "short_key" -> key != null && length(inner(key)) < 2;
       case "has_value" -> value != null;
+      case "has_key" -> key != null;
       default -> throw new IllegalArgumentException(word);
     };
   }

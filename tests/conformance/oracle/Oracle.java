@@ -16,6 +16,7 @@ import java.util.LinkedHashSet;
 import java.util.Map;
 import java.util.Properties;
 import java.util.Set;
+import java.util.TreeSet;
 import java.util.stream.Stream;
 import org.apache.kafka.common.serialization.StringSerializer;
 import org.apache.kafka.streams.KeyValue;
@@ -25,6 +26,7 @@ import org.apache.kafka.streams.TopologyTestDriver;
 import org.apache.kafka.streams.kstream.Windowed;
 import org.apache.kafka.streams.state.KeyValueIterator;
 import org.apache.kafka.streams.state.ValueAndTimestamp;
+import org.apache.kafka.streams.state.VersionedKeyValueStore;
 import org.apache.kafka.streams.state.VersionedRecord;
 import org.apache.kafka.streams.test.TestRecord;
 
@@ -157,13 +159,25 @@ public final class Oracle {
     }
   }
 
-  // A versioned store cannot be walked through: its keys are those of the records.
+  // A versioned store cannot be walked through: its keys are those of the records, and some that functions make.
   private static void versioned(ArrayNode rows, TopologyTestDriver driver, String store, JsonNode records) {
     Set<String> keys = new LinkedHashSet<>();
-    records.forEach(record -> { if (!record.get(1).isNull()) keys.add(record.get(1).asText()); });
+    TreeSet<Long> times = new TreeSet<>();
+    for (JsonNode record : records) {
+      if (!record.get(1).isNull()) keys.add(record.get(1).asText());
+      times.add(record.get(3).asLong());
+    }
+    keys.addAll(Functions.GUESSED_KEYS);
+    VersionedKeyValueStore<Object, Object> versions = driver.getVersionedKeyValueStore(store);
     for (String key : keys) {
-      VersionedRecord<Object> latest = driver.<Object, Object>getVersionedKeyValueStore(store).get(key);
+      VersionedRecord<Object> latest = versions.get(key);
       if (latest != null) row(rows, key, latest.value()).add(latest.timestamp());
+      int number = 0;
+      for (long time : times) {
+        if (number++ % 3 != 0) continue;
+        VersionedRecord<Object> found = versions.get(key, time);
+        if (found != null) row(rows, key + "@" + time, found.value()).add(found.timestamp());
+      }
     }
   }
 

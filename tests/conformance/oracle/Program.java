@@ -71,16 +71,8 @@ final class Program {
   }
 
   private Flow table(JsonNode step) {
-    String store = step.get("store").asText();
     Consumed<Object, Object> consumed = Consumed.with(TEXT, TEXT);
-    if (!step.has("versioned")) {
-      return new Flow(builder.table(step.get("topic").asText(), consumed, kept(step, TEXT, TEXT)), TEXT, TEXT);
-    }
-    stores.put(store, new Held("versioned", TEXT, TEXT));
-    Materialized<Object, Object, KeyValueStore<Bytes, byte[]>> versioned =
-        (Materialized) Materialized.as(Stores.persistentVersionedKeyValueStore(store, millis(step, "versioned")))
-            .withKeySerde((Serde) TEXT).withValueSerde((Serde) TEXT);
-    return new Flow(builder.table(step.get("topic").asText(), consumed, versioned), TEXT, TEXT);
+    return new Flow(builder.table(step.get("topic").asText(), consumed, kept(step, TEXT, TEXT)), TEXT, TEXT);
   }
 
   private Flow globalTable(JsonNode step) {
@@ -92,6 +84,13 @@ final class Program {
     String f = step.get("f").asText();
     Predicate<Object, Object> wanted = (k, v) -> Functions.test(f, k, v);
     ValueMapper<Object, Object> mapper = v -> Functions.mapValue(f, v);
+    if (step.has("store")) {
+      return switch (step.get("op").asText()) {
+        case "filter" -> flow.with(flow.table().filter(wanted, kept(step, flow.key, flow.value)));
+        case "filter_not" -> flow.with(flow.table().filterNot(wanted, kept(step, flow.key, flow.value)));
+        default -> new Flow(flow.table().mapValues(mapper, kept(step, flow.key, TEXT)), flow.key, TEXT);
+      };
+    }
     return switch (step.get("op").asText()) {
       case "filter" -> flow.with(flow.isTable() ? flow.table().filter(wanted) : flow.stream().filter(wanted));
       case "filter_not" -> flow.with(flow.isTable() ? flow.table().filterNot(wanted) : flow.stream().filterNot(wanted));
@@ -260,6 +259,7 @@ final class Program {
     else if (left.isTable()) node = joinTables(step, kind, left, right, joiner);
     else if (right.isTable()) {
       Joined<Object, Object, Object> joined = Joined.with(left.key, left.value, right.value, step.get("name").asText());
+      if (step.has("grace")) joined = joined.withGracePeriod(millis(step, "grace"));
       node = kind.equals("inner")
           ? left.stream().join(right.table(), joiner, joined)
           : left.stream().leftJoin(right.table(), joiner, joined);
@@ -384,8 +384,10 @@ final class Program {
     Materialized<Object, Object, S> held;
     if (step.has("store")) {
       String store = step.get("store").asText();
-      stores.put(store, new Held(kind, seen, value));
-      held = Materialized.as(store);
+      stores.put(store, new Held(step.has("versioned") ? "versioned" : kind, seen, value));
+      held = step.has("versioned")
+          ? (Materialized) Materialized.as(Stores.persistentVersionedKeyValueStore(store, millis(step, "versioned")))
+          : Materialized.as(store);
     } else {
       held = Materialized.with(key, value);
     }

@@ -7,6 +7,7 @@ import java.util.List;
 import java.util.Map;
 import java.util.regex.Pattern;
 import org.apache.kafka.common.serialization.Serdes;
+import org.apache.kafka.common.utils.Bytes;
 import org.apache.kafka.streams.KeyValue;
 import org.apache.kafka.streams.StreamsBuilder;
 import org.apache.kafka.streams.kstream.*;
@@ -16,6 +17,7 @@ import org.apache.kafka.streams.processor.api.FixedKeyProcessorSupplier;
 import org.apache.kafka.streams.processor.api.FixedKeyRecord;
 import org.apache.kafka.streams.processor.api.ProcessorSupplier;
 import org.apache.kafka.streams.processor.api.Record;
+import org.apache.kafka.streams.state.KeyValueStore;
 import org.apache.kafka.streams.state.Stores;
 
 public class Descriptions {
@@ -38,6 +40,10 @@ public class Descriptions {
     return () -> new ContextualFixedKeyProcessor<String, String, String>() {
       public void process(FixedKeyRecord<String, String> record) { context().forward(record); }
     };
+  }
+
+  static <V> Materialized<String, V, KeyValueStore<Bytes, byte[]>> versions(String store) {
+    return Materialized.as(Stores.persistentVersionedKeyValueStore(store, Duration.ofMinutes(10)));
   }
 
   interface Program { void write(StreamsBuilder builder); }
@@ -288,6 +294,26 @@ public class Descriptions {
     describe("repartitioned_twice", b -> b.stream("in", C)
         .repartition(Repartitioned.with(Serdes.String(), Serdes.String())).mapValues(v -> v)
         .repartition(Repartitioned.with(Serdes.String(), Serdes.String())).to("out"));
+    describe("versioned_table", b -> {
+      KTable<String, String> t = b.table("names", C, versions("names"));
+      t.filter((k, v) -> true).mapValues(v -> v, Descriptions.<String>versions("mapped")).toStream().to("out");
+      b.stream("in", C).join(t, (x, y) -> x, J).to("joined");
+    });
+    describe("versioned_join_waiting", b -> {
+      KTable<String, String> t = b.table("names", C, versions("names"));
+      KStream<String, String> s = b.stream("in", C);
+      s.join(t, (x, y) -> x, J.withGracePeriod(MINUTE)).to("out");
+      s.leftJoin(t.filter((k, v) -> true), (x, y) -> x, J.withGracePeriod(MINUTE).withName("named")).to("named-out");
+    });
+    describe("versioned_join_waiting_rekeyed", b -> b.stream("in", C).selectKey((k, v) -> v)
+        .leftJoin(b.table("names", C, versions("names")), (x, y) -> x, J.withGracePeriod(MINUTE)).to("out"));
+    describe("versioned_aggregates", b -> {
+      b.stream("in", C).groupByKey().count(versions("counts"))
+          .groupBy((k, v) -> KeyValue.pair(k, v), Grouped.with(Serdes.String(), Serdes.Long()))
+          .count(versions("again")).toStream().to("out");
+      KTable<String, String> t = b.stream("other", C).toTable(versions("latest"));
+      t.join(t.mapValues(v -> v), (x, y) -> x, versions("pairs")).toStream().to("pairs");
+    });
     describe("joined_global", b -> {
       GlobalKTable<String, String> g = b.globalTable("names", C, Materialized.as("names"));
       b.stream("in", C).join(g, (k, v) -> v, (x, y) -> x).leftJoin(g, (k, v) -> v, (x, y) -> x).to("out");

@@ -7,6 +7,7 @@ from typing import Any, TypeVar
 
 from penstock.errors import TopologyError, UserFunctionError
 from penstock.processors.depth_first.dead_letters import letter_of
+from penstock.processors.depth_first.folding import aggregate, fold_of, table_aggregate
 from penstock.processors.depth_first.foreign_keys import (
     AnswerRow,
     AnswerSubscription,
@@ -20,7 +21,6 @@ from penstock.processors.depth_first.joins import (
     JoinTimes,
     JoinWindow,
     StreamJoin,
-    StreamTableJoin,
     TableJoin,
     TableMerge,
     Unmatched,
@@ -61,20 +61,23 @@ from penstock.processors.depth_first.steps import (
     View,
 )
 from penstock.processors.depth_first.suppress import Suppress
+from penstock.processors.depth_first.table_lookup import StreamTableJoin, Waiting, WaitingJoin
 from penstock.processors.depth_first.tables import (
-    Aggregate,
-    Latest,
     StoredStep,
-    TableAggregate,
+    Table,
     TableSelect,
     TableStore,
     TableTransform,
     TableTransformValues,
     Unstored,
 )
+from penstock.processors.depth_first.versioned import (
+    UserVersionedStore,
+    VersionedState,
+    VersionedTable,
+)
 from penstock.processors.depth_first.window_store import WindowStore
 from penstock.processors.depth_first.windows import (
-    Fold,
     SessionAggregate,
     SlidingWindowAggregate,
     TimeWindowAggregate,
@@ -149,6 +152,10 @@ class _Late:
         found: Value | None = self._steps[self._name].get(key)
         return found
 
+    def get_as_of(self, key: Any, time: int) -> Value | None:
+        found: Value | None = self._steps[self._name].get_as_of(key, time)
+        return found
+
 
 class Builder:
     """Makes the steps of one run, and the stores that they use."""
@@ -178,10 +185,11 @@ class Builder:
         self._cache_bytes = limits.cache_max_bytes // max(cached, 1)
         self._join_times: dict[str, JoinTimes] = {}
         self._unmatched: dict[str, Unmatched] = {}
-        self._tables: dict[str, TableStore] = {}
+        self._tables: dict[str, Table] = {}
         self._window_stores: dict[str, WindowStore] = {}
         self.steps: dict[str, Step] = {}
-        self.states: dict[str, KeyValueState | TimedState] = {}
+        self.states: dict[str, KeyValueState | TimedState | VersionedState] = {}
+        self.waiting: list[Waiting] = []
         self.finishers: list[Callable[[], None]] = []
         self.flushers: list[Callable[[], None]] = []
 
@@ -247,7 +255,7 @@ class Builder:
             case FlatMapValuesNode():
                 return FlatMapValues(name, shared, node.mapper)
             case MapNode():
-                return self._map(node)
+                return _map(shared, node)
             case FlatMapNode():
                 return Map(name, shared, node.mapper)
             case SelectKeyNode():
@@ -260,20 +268,14 @@ class Builder:
                 return ToStream(name, shared)
         return None
 
-    def _map(self, node: MapNode) -> Step:
-        mapper = node.mapper
-        if isinstance(mapper, ColumnFunction):
-            return MapColumns(node.name, self._shared, mapper)
-        return Map(node.name, self._shared, lambda key, value: [mapper(key, value)])
-
     def _table(self, node: Node) -> Step | None:
         match node:
             case WindowAggregateNode():
                 return self._window_aggregate(node)
             case TableAggregateNode():
-                return self._stored(node, self._table_aggregate(node))
+                return self._stored(node, table_aggregate(self._shared, node))
             case AggregateNode():
-                return self._stored(node, self._aggregate(node))
+                return self._stored(node, aggregate(self._shared, node))
             case TableFilterNode():
                 predicate, negate = node.predicate, node.negate
                 return self._transform(
@@ -291,7 +293,7 @@ class Builder:
             case TableTransformValuesNode():
                 return self._transform_values(node)
             case TableSelectNode():
-                return TableSelect(node.name, self._shared, node.mapper)
+                return TableSelect(self._shared, node)
             case SuppressNode():
                 state = self._key_value(node.store)
                 step = Suppress(self._shared, node, parent=self._view(node.parent), state=state)
@@ -303,8 +305,7 @@ class Builder:
         shared = self._shared
         match node:
             case StreamTableJoinNode():
-                table = self._view(node.table)
-                return StreamTableJoin(node.name, shared, table, node.joiner, left=node.left)
+                return self._table_lookup(node)
             case TableJoinNode():
                 return TableJoin(
                     shared,
@@ -333,6 +334,16 @@ class Builder:
                 return self._process(node)
         return self._foreign_key(node)
 
+    def _table_lookup(self, node: StreamTableJoinNode) -> Step:
+        table = self._view(node.table)
+        if node.buffer is None:
+            return StreamTableJoin(self._shared, node, table)
+        versions = self._versioned(node.reads[0])
+        waiting = Waiting(self._shared, node, self._key_value(node.buffer), versions)
+        self.waiting.append(waiting)
+        self.finishers.append(waiting.finish)
+        return WaitingJoin(self._shared, node, table, waiting)
+
     def _process(self, node: ProcessNode) -> Process:
         handed = HandedOut(node.name) if self._limits.watches_values else None
         stores = {name: self._user_store(name, handed) for name in node.reads}
@@ -356,6 +367,8 @@ class Builder:
         spec = self._sub.store(name)
         if spec.kind == "key_value":
             return UserKeyValueStore(self._shared, spec, self._key_value(name), handed)
+        if spec.kind == "versioned":
+            return UserVersionedStore(self._shared, spec, self._versioned(name))
         kind = UserSessionStore if spec.kind == "session" else UserWindowStore
         store = kind(self._shared, spec, self._timed(name), handed)
         self.finishers.append(store.finish)
@@ -403,31 +416,6 @@ class Builder:
             self._unmatched[store] = Unmatched(self._sub.store(store), self._key_value(store))
         return self._unmatched[store]
 
-    def _aggregate(self, node: AggregateNode) -> StoredStep:
-        name, shared = node.name, self._shared
-        if node.kind == "latest":
-            return Latest(name, shared)
-        fold = _fold(node)
-        return Aggregate(name, shared, fold.initializer, fold.aggregator)
-
-    def _table_aggregate(self, node: TableAggregateNode) -> StoredStep:
-        name, shared = node.name, self._shared
-        if node.kind == "count":
-            return TableAggregate(name, shared, int, _add_one, _take_one)
-        assert node.aggregator is not None
-        assert node.subtractor is not None
-        if node.kind == "reduce":
-            fold, subtract = _fold(node), node.subtractor
-            return TableAggregate(
-                name,
-                shared,
-                fold.initializer,
-                fold.aggregator,
-                lambda _, old, rows: subtract(rows, old),
-            )
-        assert node.initializer is not None
-        return TableAggregate(name, shared, node.initializer, node.aggregator, node.subtractor)
-
     def _stored(self, node: AggregateNode, step: StoredStep) -> Step:
         step.attach(self._table_store(step, node, node.store))
         return step
@@ -447,7 +435,7 @@ class Builder:
             sends_old=can_send_old(self._sub.by_name[parent], self._sub.by_name)
             if filters
             else self._sends_old(node),
-            skips_nothing=filters,
+            skips_nothing=isinstance(node, TableFilterNode) and not node.versioned,
         )
         if node.store is not None:
             step.attach(self._table_store(step, node, node.store))
@@ -482,7 +470,7 @@ class Builder:
         step: WindowStep[Any] = kind(
             node.name,
             self._shared,
-            _fold(node),
+            fold_of(node),
             node.windows,
             at_close=node.emit == "close",
             memory=window_memory(node.store, users.index(node.name)),
@@ -505,16 +493,22 @@ class Builder:
         self.flushers.append(store.flush)
         return store
 
-    def _table_store(self, step: Step, node: Node, store: str) -> TableStore:
+    def _table_store(self, step: Step, node: Node, store: str) -> Table:
         # Streams that are grouped together share one store, and all their steps one child.
-        if store in self._tables:
-            return self._tables[store]
-        table = self._tables[store] = TableStore(
+        if store not in self._tables:
+            self._tables[store] = self._new_table_store(step, node, self._sub.store(store))
+        return self._tables[store]
+
+    def _new_table_store(self, step: Step, node: Node, spec: StoreSpec) -> Table:
+        sends_old = self._sends_old(node)
+        if spec.kind == "versioned":
+            return VersionedTable(step, spec, self._versioned(spec.name), sends_old=sends_old)
+        table = TableStore(
             step,
-            self._sub.store(store),
-            self._key_value(store),
+            spec,
+            self._key_value(spec.name),
             cache_bytes=self._cache_bytes,
-            sends_old=self._sends_old(node),
+            sends_old=sends_old,
         )
         self.flushers.append(table.flush)
         return table
@@ -541,6 +535,15 @@ class Builder:
         self.finishers.append(state.finish)
         return state
 
+    def _versioned(self, name: str) -> VersionedState:
+        state = self.states.get(name)
+        if state is None:
+            state = VersionedState(self._sub.store(name), self._shared, self._reader, self._rows)
+            self.states[name] = state
+            self.finishers.append(state.finish)
+        assert isinstance(state, VersionedState)
+        return state
+
     def _windows(self, name: str) -> WindowState:
         state = self._timed(name)
         assert isinstance(state, WindowState)
@@ -556,31 +559,13 @@ class Builder:
         return state
 
 
+def _map(shared: Shared, node: MapNode) -> Step:
+    mapper = node.mapper
+    if isinstance(mapper, ColumnFunction):
+        return MapColumns(node.name, shared, mapper)
+    return Map(node.name, shared, lambda key, value: [mapper(key, value)])
+
+
 def _timed_state(spec: StoreSpec, reader: ScanReader, rows: list[Row]) -> TimedState:
     kind = SessionState if spec.kind == "session" else WindowState
     return kind(spec, reader, rows)
-
-
-def _fold(node: AggregateNode) -> Fold:
-    """An aggregation's three functions, as Kafka Streams makes them of a count or a reducer."""
-    if node.kind == "count":
-        return Fold(int, _add_one, lambda _, left, right: left + right)
-    assert node.aggregator is not None
-    if node.kind == "reduce":
-        reducer = node.aggregator
-
-        def reduce(_: Any, value: Any, aggregate: Any) -> Any:
-            return value if aggregate is None else reducer(aggregate, value)
-
-        return Fold(lambda: None, reduce, lambda key, left, right: reduce(key, right, left))
-    assert node.initializer is not None
-    merger = node.merger if isinstance(node, WindowAggregateNode) else None
-    return Fold(node.initializer, node.aggregator, merger)
-
-
-def _add_one(_key: Any, _value: Any, count: int) -> int:
-    return count + 1
-
-
-def _take_one(_key: Any, _value: Any, count: int) -> int:
-    return count - 1

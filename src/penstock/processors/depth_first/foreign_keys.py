@@ -40,6 +40,9 @@ class Subscribe(Step):
 
     def process(self, record: Record) -> None:
         change: Change = record.value
+        if self._node.versioned and not change.latest:
+            self.shared.drop("out_of_order")
+            return
         old = self._foreign(change.old)
         new = self._foreign(change.new)
         if self._node.left:
@@ -147,12 +150,16 @@ class AnswerRow(Step):
         self._keys = spec.key_serde
         self._values = spec.value_serde
         self._state = state
+        self._versioned = node.versioned
 
     def process(self, record: Record) -> None:
         if record.key is None:
             self.shared.drop("null_key")
             return
         change: Change = record.value
+        if self._versioned and not change.latest:
+            self.shared.drop("out_of_order")
+            return
         bounds = subscription_range(self._keys.foreign.serialize(record.key))
         for _, stored in list(self._state.range(*bounds)):
             subscription = self._values.deserialize(stored.value)

@@ -1,48 +1,20 @@
-"""Joins: streams with tables, tables with tables, streams with streams."""
+"""Joins: tables with tables, streams with streams."""
 
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 from penstock.processors.depth_first.record import Record, Shared
 from penstock.processors.depth_first.state import KeyValueState, WindowState
 from penstock.processors.depth_first.steps import Step, Value, View
-from penstock.processors.depth_first.tables import TableStore
+from penstock.processors.depth_first.tables import Table, row_as_of
 from penstock.serdes import Change, JoinSideSerde, SideValue
 from penstock.serdes.joined import timed_side_key, timed_side_time
 from penstock.topology import JoinWindows, StoreSpec, StreamJoinNode, TableJoinNode
 
 NEVER = 2**63 - 1
-
-
-class StreamTableJoin(Step):
-    """Joins a record with the table's present row."""
-
-    def __init__(
-        self,
-        name: str,
-        shared: Shared,
-        table: View,
-        joiner: Callable[[Any, Any], Any],
-        *,
-        left: bool,
-    ) -> None:
-        super().__init__(name, shared)
-        self._table = table
-        self._joiner = joiner
-        self._left = left
-
-    def process(self, record: Record) -> None:
-        if record.value is None or (record.key is None and not self._left):
-            self.shared.drop("null_key" if record.key is None else "null_value")
-            return
-        row = None if record.key is None else self._table.get(record.key)
-        if row is None and not self._left:
-            return
-        right = None if row is None else row.value
-        self.forward(record.with_value(self.call(self._joiner, record.value, right)))
 
 
 class TableJoin(Step):
@@ -62,6 +34,9 @@ class TableJoin(Step):
             self.shared.drop("null_key")
             return
         change: Change = record.value
+        if self._node.versioned and not change.latest:
+            self.shared.drop("out_of_order")
+            return
         other = self._other.get(record.key)
         timestamp = record.timestamp
         if other is not None:
@@ -101,15 +76,21 @@ class TableMerge(Step):
         super().__init__(name, shared)
         self._left = left
         self._sends_old = sends_old
-        self.table: TableStore | None = None
+        self.table: Table | None = None
 
-    def attach(self, table: TableStore) -> None:
+    def attach(self, table: Table) -> None:
         """Give the step a store."""
         self.table = table
 
     def get(self, key: Any) -> Value | None:
         """The joined row of a key."""
         return self._left.get(key) if self.table is None else self.table.get(key)
+
+    def get_as_of(self, key: Any, time: int) -> Value | None:
+        """The row that a key had at a time; without a store, of streams that share one."""
+        if self.table is None:
+            return self._left.get_as_of(key, time)
+        return row_as_of(self.table, key, time)
 
     def process(self, record: Record) -> None:
         change: Change = record.value
@@ -118,7 +99,7 @@ class TableMerge(Step):
         elif self._sends_old:
             self.forward(record)
         else:
-            self.forward(record.with_value(Change(change.new, None)))
+            self.forward(record.with_value(Change(change.new, None, change.latest)))
 
 
 class JoinWindow(Step):

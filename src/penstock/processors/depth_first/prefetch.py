@@ -12,6 +12,7 @@ from penstock.processors.depth_first.building import Builder
 from penstock.processors.depth_first.foreign_keys import subscription_range
 from penstock.processors.depth_first.process import Process
 from penstock.processors.depth_first.state import FAR, KeyValueState, TimedState
+from penstock.processors.depth_first.versioned import VersionedState
 from penstock.processors.depth_first.windows import WindowStep
 from penstock.topology import (
     AggregateNode,
@@ -46,6 +47,8 @@ def prefetch(
     for step in builder.steps.values():
         if isinstance(step, WindowStep):
             step.latest = latest
+    for waiting in builder.waiting:
+        waiting.latest = latest
     for source, batch in inputs:
         if not len(batch):
             continue
@@ -103,6 +106,8 @@ def _read_by_record(builder: Builder, node: Node, batch: Batch) -> None:
         state = builder.states.get(store)
         if isinstance(state, KeyValueState):
             state.prefetch(keys)
+        elif isinstance(state, VersionedState):
+            state.prefetch((key, FAR) for key in keys)
 
 
 def _changes_key(node: Node) -> bool:
@@ -135,6 +140,8 @@ def _read_for(builder: Builder, node: Node, keys: list[bytes], times: list[int])
                 held = builder.states.get(store)
                 if isinstance(held, KeyValueState):
                     held.prefetch(keys)
+                elif isinstance(held, VersionedState):
+                    held.prefetch(zip(keys, times, strict=True))
 
 
 def _read_windows(

@@ -12,6 +12,7 @@ from penstock.processors.depth_first.handed_out import HandedOut
 from penstock.processors.depth_first.record import Context, Record, Shared
 from penstock.processors.depth_first.state import KeyValueState, Stored, TimedState, after_prefix
 from penstock.processors.depth_first.steps import Step
+from penstock.processors.depth_first.versioned import UserVersionedStore
 from penstock.serdes import Serde
 from penstock.topology import ProcessNode, StoreSpec
 from penstock.topology.processor import (
@@ -159,7 +160,7 @@ class Process(Step):
         for key, value in pairs:
             for store, keys in self.processor.keys_to_read(key, value).items():
                 held = self._stores.get(store)
-                if isinstance(held, UserKeyValueStore):
+                if isinstance(held, UserKeyValueStore | UserVersionedStore):
                     wanted.setdefault(store, []).extend(map(held.key_bytes, keys))
         return wanted
 

@@ -24,6 +24,9 @@ class View(Protocol):
     def get(self, key: Any) -> Value | None:
         """The row that the table has now for a key."""
 
+    def get_as_of(self, key: Any, time: int) -> Value | None:
+        """The row that a table which keeps versions had for a key at a time."""
+
 
 class Step:
     """One step of a run: `process` takes a record and `forward`s what it makes of it."""

@@ -10,8 +10,9 @@ from penstock.processors.depth_first.cache import Held, RecordCache
 from penstock.processors.depth_first.record import Context, Record, Shared
 from penstock.processors.depth_first.state import KeyValueState, Stored
 from penstock.processors.depth_first.steps import Step, Value, View
+from penstock.processors.depth_first.versioned import VersionedTable
 from penstock.serdes import Change, Serde
-from penstock.topology import StoreSpec
+from penstock.topology import StoreSpec, TableSelectNode
 
 
 class TableStore:
@@ -103,18 +104,31 @@ def _at(context: Context, record: Record) -> Context:
     )
 
 
+Table = TableStore | VersionedTable
+
+
+def row_as_of(table: Table, key: Any, time: int) -> Value | None:
+    """The row that a table which keeps versions had at a time."""
+    assert isinstance(table, VersionedTable)
+    return table.get_as_of(key, time)
+
+
 class StoredStep(Step):
     """A step with a table's store of its own, which `attach` gives it."""
 
-    table: TableStore
+    table: Table
 
-    def attach(self, table: TableStore) -> None:
+    def attach(self, table: Table) -> None:
         """Give the step its store."""
         self.table = table
 
     def get(self, key: Any) -> Value | None:
         """The row of a key."""
         return self.table.get(key)
+
+    def get_as_of(self, key: Any, time: int) -> Value | None:
+        """The row that a key had at a time."""
+        return row_as_of(self.table, key, time)
 
 
 class Latest(StoredStep):
@@ -217,9 +231,9 @@ class TableTransform(Step):
         self._parent = parent
         self._sends_old = sends_old
         self._skips_nothing = skips_nothing
-        self.table: TableStore | None = None
+        self.table: Table | None = None
 
-    def attach(self, table: TableStore) -> None:
+    def attach(self, table: Table) -> None:
         """Give the step a store."""
         self.table = table
 
@@ -227,11 +241,13 @@ class TableTransform(Step):
         """The row of a key: the stored one, or the parent's, transformed."""
         if self.table is not None:
             return self.table.get(key)
-        below = self._parent.get(key)
-        if below is None:
-            return None
-        value = self._apply(key, below.value)
-        return None if value is None else Value(value, below.timestamp)
+        return self._transformed(key, self._parent.get(key))
+
+    def get_as_of(self, key: Any, time: int) -> Value | None:
+        """The row that a key had at a time."""
+        if self.table is not None:
+            return row_as_of(self.table, key, time)
+        return self._transformed(key, self._parent.get_as_of(key, time))
 
     def process(self, record: Record) -> None:
         change: Change = record.value
@@ -242,7 +258,13 @@ class TableTransform(Step):
         if self.table is not None:
             self.table.put(record, new, record.timestamp, old=old)
         else:
-            self.forward(record.with_value(Change(new, old)))
+            self.forward(record.with_value(Change(new, old, change.latest)))
+
+    def _transformed(self, key: Any, below: Value | None) -> Value | None:
+        if below is None:
+            return None
+        value = self._apply(key, below.value)
+        return None if value is None else Value(value, below.timestamp)
 
     def _old(self, key: Any, change: Change) -> Any:
         if not self._sends_old:
@@ -266,11 +288,10 @@ class TableTransformValues(TableTransform):
 class TableSelect(Step):
     """Turns rows into rows of another key; what a row was goes before what it is."""
 
-    def __init__(
-        self, name: str, shared: Shared, mapper: Callable[[Any, Any], tuple[Any, Any]]
-    ) -> None:
-        super().__init__(name, shared)
-        self._mapper = mapper
+    def __init__(self, shared: Shared, node: TableSelectNode) -> None:
+        super().__init__(node.name, shared)
+        self._mapper = node.mapper
+        self._versioned = node.versioned
 
     def process(self, record: Record) -> None:
         if record.key is None:
@@ -280,6 +301,8 @@ class TableSelect(Step):
                 hint="Filter such records out before they become a table",
             )
         change: Change = record.value
+        if self._versioned and not change.latest:
+            return
         old, new = self._row(record.key, change.old), self._row(record.key, change.new)
         if old is not None and new is not None and old[0] == new[0]:
             self._send(record, old[0], Change(new[1], old[1]))

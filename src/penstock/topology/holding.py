@@ -1,0 +1,72 @@
+"""How a table is kept: in a plain store that is called so, or in a versioned one."""
+
+from __future__ import annotations
+
+import dataclasses
+from datetime import timedelta
+
+from penstock.errors import TopologyError
+from penstock.topology.changelogs import changelog_config, is_logged
+from penstock.topology.nodes import StoreSpec
+from penstock.topology.processor import StoreBuilder
+
+Store = str | StoreBuilder
+"""A store's name, or what `versioned_store` gives."""
+
+_MILLISECOND = timedelta(milliseconds=1)
+
+
+def name_of(store: Store | None) -> str | None:
+    """The name, if there is one. Raises `TopologyError` for a store in which no table can be kept.
+
+    >>> name_of("counts")
+    'counts'
+    """
+    if not isinstance(store, StoreBuilder):
+        return store
+    if store.kind != "versioned":
+        raise TopologyError(
+            f"A table cannot be kept in the {store.kind} store {store.name!r}",
+            hint="Say the store's name alone, or versioned_store(...)",
+        )
+    return store.name
+
+
+def plain_name(store: Store | None, what: str) -> str | None:
+    """The name of a store that cannot keep versions. Raises `TopologyError` for one that would."""
+    if isinstance(store, StoreBuilder):
+        raise TopologyError(
+            f"{what} cannot be kept in the {store.kind} store {store.name!r}",
+            hint="Say the store's name alone",
+        )
+    return store
+
+
+def kept_in(store: Store | None, spec: StoreSpec) -> StoreSpec:
+    """The table's store as it was asked for. Versions have no cache, as in Kafka Streams."""
+    if not isinstance(store, StoreBuilder):
+        return spec
+    if spec.max_entries is not None:
+        raise TopologyError(
+            f"The versioned store {store.name!r} cannot be one of limited size",
+            hint="Leave max_entries= out; history_retention limits what it keeps",
+        )
+    assert store.retention is not None
+    assert store.segment_interval is not None
+    logged = spec.logging and is_logged(store.logging)
+    config = {**changelog_config(store.logging, store.name), **spec.changelog_config}
+    return dataclasses.replace(
+        spec,
+        kind="versioned",
+        caching=False,
+        persistent=store.persistent,
+        logging=logged,
+        changelog_config=config,
+        retention_ms=int(store.retention / _MILLISECOND),
+        segment_interval_ms=int(store.segment_interval / _MILLISECOND),
+    )
+
+
+def history_of(spec: StoreSpec) -> int | None:
+    """For how long a store keeps versions; None if it does not."""
+    return spec.retention_ms if spec.kind == "versioned" else None
