@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
 from collections.abc import Callable
 from datetime import timedelta
@@ -88,4 +89,10 @@ def start_fails(scene: Scene, topology: Topology = count, **options: Any) -> ps.
 def instances_here() -> list[psutil.Process]:
     """The instances that this process has started and that still run."""
     modules = {"penstock.instance.process", "penstock.pipeline.instances"}
-    return [child for child in psutil.Process().children() if modules & set(child.cmdline())]
+    found = []
+    for child in psutil.Process().children():
+        # One that was just killed has no command line any more.
+        with contextlib.suppress(psutil.NoSuchProcess):
+            if modules & set(child.cmdline()):
+                found.append(child)
+    return found

@@ -40,11 +40,12 @@ from penstock.topology import (
     StreamsBuilder,
     Topology,
 )
-from penstock.topology.changelogs import Logging
+from penstock.topology.changelogs import Logging, RecoverFrom
 from penstock.topology.external import PostgreSQL, check_external
 from penstock.topology.naming import check_name
 
 if TYPE_CHECKING:
+    from penstock.driver.bootstrap import BootstrapResult, Offsets
     from penstock.driver.driver import Driver
 
 K = TypeVar("K")
@@ -103,6 +104,7 @@ class Application:
         value: type[V] | Serde[V],
         caching: bool = True,
         logging: Logging = True,
+        recover_from: RecoverFrom = "changelog",
         kept_in: PostgreSQL | None = None,
         name: str | None = None,
     ) -> KTable[K, V]:
@@ -117,6 +119,7 @@ class Application:
             value=value,
             caching=caching,
             logging=logging,
+            recover_from=recover_from,
             kept_in=kept_in,
             name=name,
         )
@@ -237,6 +240,49 @@ class Application:
             self._thread.join()
             self._thread = None
             self._raise_error()
+
+    def bootstrap(
+        self,
+        store: str,
+        history: Any,
+        *,
+        key: str = "key",
+        value: str = "value",
+        timestamp: str | None = None,
+        window_start: str | None = None,
+        window_end: str | None = None,
+        offsets: Offsets = None,
+        replace: bool = False,
+    ) -> BootstrapResult:
+        """Fill a store from a Spark DataFrame of history, before the application runs.
+
+        `history` may also be `parquet:PATH`, `table:NAME` or `topic:NAME`; `key`, `value` and so on
+        name its columns. Of several rows of a key the latest counts. `offsets` say where the stream
+        goes on: offsets by (topic, partition), "earliest", "latest" or a time. Raises
+        `BootstrapError`, and `AnotherDriverError` while the application runs.
+        """
+        from penstock.coordination.history import Columns
+        from penstock.driver.bootstrap import BootstrapOrder, bootstrap
+
+        columns = Columns(
+            key=key,
+            value=value,
+            timestamp=timestamp,
+            window_start=window_start,
+            window_end=window_end,
+        )
+        return bootstrap(
+            BootstrapOrder(
+                application_id=self.application_id,
+                config=self.config,
+                topology=self.build(),
+                store=store,
+                history=history,
+                columns=columns,
+                offsets=offsets,
+                replace=replace,
+            )
+        )
 
     def __enter__(self) -> Self:
         self.start()

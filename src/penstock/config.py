@@ -28,6 +28,7 @@ from penstock.errors import ConfigError
 Guarantee = Literal["exactly_once", "at_least_once"]
 OffsetReset = Literal["earliest", "latest"]
 OnBadRecord = Literal["fail", "continue", "dead_letter"]
+RecoverOutputs = Literal["drop", "repeat"]
 Compression = Literal["none", "snappy", "lz4", "zstd"]
 TimestampRule = Literal["fail", "skip", "partition_time", "wall_clock"]
 """What a record's time is: Kafka's, where a negative one stops the application, drops the record or
@@ -118,6 +119,12 @@ class Config:
         "The time of a record whose source says none: Kafka's, where a negative one stops "
         "(`fail`), drops the record (`skip`) or becomes its partition's latest (`partition_time`); "
         "`wall_clock`; or a function of key, value and Kafka's time.",
+    )
+    recover_outputs: RecoverOutputs = _option(
+        "drop",
+        "recover.outputs",
+        "What a task whose stores recover from its input does with outputs that it has written "
+        "before: `drop` or `repeat`; those to repartition topics are always dropped.",
     )
     allow_topology_change: bool = _option(
         False,

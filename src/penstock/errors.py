@@ -5,6 +5,8 @@
       TopologyError                    the program describes something that cannot be run
         SerdeMissingError              a type is needed to turn bytes into values
       TopologyChangedError             the program does not fit the state that an earlier one left
+      BootstrapError                   a store cannot be filled from history as asked
+        BootstrapUnfinishedError       one was begun and never finished: the store is half filled
       UserFunctionError                a function of the user's raised
       DeserializationError             a record's key or value cannot be decoded
       ValueNotPutError                 a processor changed a store's value and did not put it back
@@ -17,6 +19,7 @@
         TopicMismatchError             a topic is not the one the state was made from
           PartitionCountError          its number of partitions changed
         PositionLostError              the log no longer holds a task's position
+        InputLostError                 the input that a lost store is made from is not all there
         GroupInUseError                the consumer group has live members of another kind
         AnotherDriverError             a driver with this application id is at work
         FencedError                    a newer owner took over; this one stopped
@@ -100,6 +103,14 @@ class TopologyChangedError(PenstockError):
     """The program would leave behind or misread what an earlier one left; nothing was changed."""
 
 
+class BootstrapError(PenstockError):
+    """A store cannot be filled from history as asked; the message says whether anything changed."""
+
+
+class BootstrapUnfinishedError(BootstrapError):
+    """A store is half filled: whoever filled it from history did not come to the end."""
+
+
 class UserFunctionError(PenstockError):
     """A function that you passed to an operator raised; its traceback is part of the message."""
 
@@ -149,6 +160,10 @@ class PartitionCountError(TopicMismatchError):
 
 class PositionLostError(KafkaError):
     """The log no longer holds (or never held) the offset at which a task must go on."""
+
+
+class InputLostError(KafkaError):
+    """A store was lost, and the input that it was to be made from again no longer holds it all."""
 
 
 class GroupInUseError(KafkaError):

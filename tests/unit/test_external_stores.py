@@ -114,6 +114,14 @@ def test_two_stores_of_a_task_are_in_one_database_and_two_tables(
     assert what in refused(app)
 
 
+def test_a_task_that_would_read_its_input_again_is_refused() -> None:
+    app = ps.Application("a")
+    grouped = app.stream("in", key=str, value=int).group_by_key()
+    grouped.count("counts", kept_in=KEEPER)
+    grouped.sum("sums", logging=False, recover_from="input")
+    assert "counted twice" in refused(app)
+
+
 def test_what_a_database_does_not_do_is_refused_at_once() -> None:
     grouped = ps.Application("a").stream("in", key=str, value=int).group_by_key()
     with pytest.raises(TopologyError, match="no changelog to be set up"):

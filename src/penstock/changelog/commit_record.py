@@ -1,7 +1,8 @@
 """What the commits topic holds: where each task stands, and which driver is at work.
 
-Partition 0 holds the driver's record and, by another key, the topology that last ran; every other
-partition holds the records of one task, the last of which counts. All are JSON, so that
+Partition 0 holds the driver's record and, by other keys, the topology that last ran and the last
+store that was filled from history; every other partition holds the records of one task, the last of
+which counts. All are JSON, so that
 `kafka-console-consumer` shows them, and carry a version.
 """
 
@@ -19,6 +20,7 @@ VERSION = 1
 DRIVER_PARTITION = 0
 DRIVER_KEY = b"driver"
 TOPOLOGY_KEY = b"topology"
+BOOTSTRAP_KEY = b"bootstrap"
 
 Count = Annotated[int, msgspec.Meta(ge=0)]
 Position = dict[str, dict[Count, Count]]
@@ -39,6 +41,8 @@ class ChangelogEnd(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
 
     id: str
     end: Annotated[int, msgspec.Meta(ge=-1)]
+    start: Count = 0
+    """Where it began when the store was last made from the input: it was written whole since."""
 
 
 class CommitRecord(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -56,6 +60,12 @@ class CommitRecord(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     inputs: dict[str, InputTopic] = {}
     changelogs: dict[str, ChangelogEnd] = {}
     metadata: dict[str, str] = {}
+    begun: Position = {}
+    """Where the task's first commit started."""
+    until: Position = {}
+    """While it reads its input again, because its stores were lost: where it stood then."""
+    from_history: bool = False
+    """Whether a store of the task was filled with what its input does not hold."""
     version: int = VERSION
 
     def encode(self) -> bytes:
@@ -95,11 +105,33 @@ class DriverRecord(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
         return _decode(data, cls, where)
 
 
+class BootstrapRecord(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The store that was last filled from history, and whether that came to its end.
+
+    >>> record = BootstrapRecord(store="counts", finished=False)
+    >>> BootstrapRecord.decode(record.encode()) == record
+    True
+    """
+
+    store: str
+    finished: bool
+    version: int = VERSION
+
+    def encode(self) -> bytes:
+        """The record's value in the commits topic."""
+        return msgspec.json.encode(self)
+
+    @classmethod
+    def decode(cls, data: bytes, *, where: Mapping[str, object] | None = None) -> BootstrapRecord:
+        """The record of these bytes; `KafkaError` if they are none."""
+        return _decode(data, cls, where)
+
+
 class _Versioned(msgspec.Struct):
     version: int
 
 
-_Record = TypeVar("_Record", CommitRecord, DriverRecord)
+_Record = TypeVar("_Record", CommitRecord, DriverRecord, BootstrapRecord)
 
 
 def _decode(data: bytes, kind: type[_Record], where: Mapping[str, object] | None) -> _Record:

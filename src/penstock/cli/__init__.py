@@ -18,6 +18,7 @@ from penstock.errors import PenstockError
 
 # name -> its line in the list of commands; the file is penstock/cli/<name>.py, with _ for -
 COMMANDS = {
+    "bootstrap": "Fill a store from history: a table, Parquet files or an old topic.",
     "demo": "Run an example on a real Kafka and Spark, and show its results.",
     "dev": "Start an Apache Kafka for development, until Ctrl-C.",
     "example": "List the examples, or run one on a real Kafka and Spark.",

@@ -32,6 +32,8 @@ class Layout:
     """Partitions of each changelog, by its full name."""
     repartitions: Mapping[str, int]
     """Partitions of each repartition topic, by its full name."""
+    recovered_changelogs: frozenset[str] = frozenset()
+    """Changelogs whose stores can be had from the input too, by their full names."""
 
     @property
     def widths(self) -> dict[str, int]:
@@ -58,7 +60,18 @@ def lay_out(topology: Topology, application_id: str, partitions: Mapping[str, in
         task for sub in topology.sub_topologies for task in _tasks(sub, application_id, sizes)
     )
     repartitions = {topic: sizes[topic] for topic in _writers(topology, application_id)}
-    return Layout(tasks=tasks, changelogs=changelogs, repartitions=repartitions)
+    recovered = frozenset(
+        changelog_topic(application_id, store.name)
+        for sub in topology.sub_topologies
+        for store in sub.stores
+        if sub.recovers_from_input and store.logging
+    )
+    return Layout(
+        tasks=tasks,
+        changelogs=changelogs,
+        repartitions=repartitions,
+        recovered_changelogs=recovered,
+    )
 
 
 def copartitioned(sub: SubTopology, application_id: str) -> list[tuple[str, ...]]:

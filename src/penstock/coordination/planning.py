@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from penstock.coordination.ids import Position, Range, TaskId
 from penstock.processors import WALL_CLOCK_DUE
@@ -20,6 +20,8 @@ class TaskView:
     bytes_per_record: float
     alone: bool
     """Its last job failed: it gets a job of its own, so that it holds up nobody."""
+    until: Position = field(default_factory=dict)
+    """Of a task that reads its input again: no slice goes over where it stood before."""
     tick: bool = False
     """A timer of its processors is due: it is run even if it has no records."""
 
@@ -144,7 +146,7 @@ def _next_slice(view: TaskView, ends: Ends, limits: PlanLimits) -> Slice | None:
     """As much as is there, shared evenly between the inputs up to the limits; else a tick."""
     by_bytes = int(limits.bytes_max / max(view.bytes_per_record, 1.0))
     available = [
-        Range(topic, partition, start, ends.get((topic, partition), start))
+        Range(topic, partition, start, _end(view, ends, topic, partition, start))
         for topic, partitions in sorted(view.position.items())
         for partition, start in sorted(partitions.items())
     ]
@@ -159,3 +161,9 @@ def _next_slice(view: TaskView, ends: Ends, limits: PlanLimits) -> Slice | None:
         if each.end < there.end
     )
     return Slice(task=view.task, ranges=ranges, more=more)
+
+
+def _end(view: TaskView, ends: Ends, topic: str, partition: int, start: int) -> int:
+    end = ends.get((topic, partition), start)
+    until = view.until.get(topic, {}).get(partition)
+    return end if until is None else min(end, until)

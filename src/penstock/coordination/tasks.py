@@ -16,6 +16,7 @@ from typing import Literal
 
 from penstock.coordination.ids import Epoch, Position, TaskId
 from penstock.coordination.planning import TaskView, tick_is_due
+from penstock.coordination.recovery import reached
 
 State = Literal["unowned", "taking", "ready", "running"]
 
@@ -35,6 +36,8 @@ class Entry:
     position: Position = field(default_factory=dict)
     n: int = 0
     metadata: Mapping[str, str] = field(default_factory=dict)
+    until: Position = field(default_factory=dict)
+    """While the task reads its input again, because it lost its stores: where it stood then."""
     due: float = 0.0
     bytes_per_record: float = FIRST_BYTES_PER_RECORD
     alone: bool = False
@@ -76,12 +79,14 @@ class TaskBook:
         position: Position,
         n: int,
         metadata: Mapping[str, str],
+        until: Position | None = None,
     ) -> None:
         """The owner serves the task, and it stands here."""
         entry = self.entries[task]
         if entry.state == "taking" and entry.epoch == epoch:
             entry.state, entry.position, entry.n = "ready", position, n
             entry.metadata = metadata
+            entry.until = until or {}
             entry.taken_before = True
             entry.failed_takes = 0
 
@@ -107,6 +112,8 @@ class TaskBook:
         assert n >= entry.n, "a commit number went backwards"
         entry.state, entry.position, entry.n = "ready", position, n
         entry.metadata = metadata
+        if reached(position, entry.until):
+            entry.until = {}
         entry.due, entry.alone = due, False
         if bytes_per_record:
             entry.bytes_per_record = bytes_per_record
@@ -148,6 +155,7 @@ class TaskBook:
                 due=entry.due,
                 bytes_per_record=entry.bytes_per_record,
                 alone=entry.alone,
+                until=entry.until,
                 tick=entry.task.sub_topology in self._ticking
                 and tick_is_due(entry.metadata, now_ms=now_ms),
             )

@@ -213,7 +213,12 @@ class Driver:
         entry.notes_told = len(status.notes)
         if status.state == "running" and entry.state == "taking":
             self._book.serving(
-                entry.task, Epoch(*status.epoch), status.position, status.n, status.metadata
+                entry.task,
+                Epoch(*status.epoch),
+                status.position,
+                status.n,
+                status.metadata,
+                until=status.until,
             )
             if status.group_is_stale:
                 self._write_group_again(entry, status)
@@ -392,6 +397,7 @@ class Driver:
     def _committed(self, task: TaskId, outcome: Outcome, started: float) -> None:
         config = self._parts.prepared.config
         size = outcome.size_bytes / outcome.records if outcome.records else 0.0
+        recovering = bool(self._book.entries[task].until)
         self._book.finish(
             task,
             outcome.position,
@@ -400,6 +406,8 @@ class Driver:
             bytes_per_record=size,
             metadata=outcome.metadata,
         )
+        if recovering and not self._book.entries[task].until:
+            self._notice(f"Task {task} has read its input again, up to where it was")
         self.totals.records += outcome.records
         self.totals.changes += outcome.changes
         self.totals.outputs += outcome.outputs

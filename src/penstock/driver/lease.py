@@ -13,19 +13,21 @@ import os
 import socket
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import msgspec
+from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
 from confluent_kafka import KafkaError as NativeError
-from confluent_kafka import KafkaException, Producer
 from confluent_kafka.admin import AdminClient
 
 from penstock.changelog.clients import LogClients
 from penstock.changelog.commit_record import (
+    BOOTSTRAP_KEY,
     DRIVER_KEY,
     DRIVER_PARTITION,
     TOPOLOGY_KEY,
+    BootstrapRecord,
     DriverRecord,
 )
 from penstock.changelog.reading import read_latest, wait_stable
@@ -71,11 +73,15 @@ class DriverLease:
         self._member = GroupMember(
             application_id, self._topic, config, on_replaced=self._lose_membership
         )
+        # One transaction at a time: beats come from a thread of their own.
+        self._lock = threading.Lock()
         self._stop = threading.Event()
         self._threads: list[threading.Thread] = []
         self.record = DriverRecord(generation=0, host="", pid=0, process_start=0.0, beat=0)
         self.topology: bytes | None = None
         """The topology that the driver before this one ran, once the lease is had."""
+        self.bootstrap: BootstrapRecord | None = None
+        """The store that was last filled from history, once the lease is had."""
         self.lost: KafkaError | None = None
         """Why this driver must stop, once it must."""
 
@@ -105,6 +111,8 @@ class DriverLease:
         data = latest.get(DRIVER_KEY)
         previous = None if data is None else DriverRecord.decode(data)
         self.topology = latest.get(TOPOLOGY_KEY)
+        filled = latest.get(BOOTSTRAP_KEY)
+        self.bootstrap = None if filled is None else BootstrapRecord.decode(filled)
         self.record = DriverRecord(
             generation=previous.generation + 1 if previous else 1,
             host=socket.gethostname(),
@@ -132,6 +140,20 @@ class DriverLease:
     def write_group(self, position: Position) -> None:
         """Write the group's offsets; for at-least-once, where no transaction carries them."""
         self._member.write(position)
+
+    def write(
+        self,
+        records: Iterable[tuple[int, bytes, bytes]],
+        *,
+        group: Consumer | None = None,
+        position: Position | None = None,
+    ) -> None:
+        """Write records (partition, key, value) of the commits topic, and the group's offsets.
+
+        All or nothing. Raises `FencedError` if this is no longer the driver, `KafkaError`.
+        """
+        with self._lock:
+            self._transaction(records, self._timeout, group=group, position=position or {})
 
     def release(self, leave: Callable[[str], None]) -> None:
         """Stop beating, leave the group (`leave` gets the member's id), say that nobody is here.
@@ -209,20 +231,38 @@ class DriverLease:
     def _write_beat(
         self, timeout_seconds: float | None = None, *, topology: bytes | None = None
     ) -> None:
-        timeout_seconds = timeout_seconds or self._timeout
+        records = [] if topology is None else [(DRIVER_PARTITION, TOPOLOGY_KEY, topology)]
+        records.append((DRIVER_PARTITION, DRIVER_KEY, self.record.encode()))
+        with self._lock:
+            self._transaction(records, timeout_seconds or self._timeout)
+
+    def _transaction(
+        self,
+        records: Iterable[tuple[int, bytes, bytes]],
+        timeout_seconds: float,
+        *,
+        group: Consumer | None = None,
+        position: Position | None = None,
+    ) -> None:
         try:
             self._producer.begin_transaction()
-            if topology is not None:
-                self._producer.produce(self._topic, topology, TOPOLOGY_KEY, DRIVER_PARTITION)
-            record = self.record.encode()
-            self._producer.produce(self._topic, record, DRIVER_KEY, DRIVER_PARTITION)
+            for partition, key, value in records:
+                self._producer.produce(self._topic, value, key, partition)
+            if group is not None:
+                offsets = [
+                    TopicPartition(topic, partition, offset)
+                    for topic, partitions in (position or {}).items()
+                    for partition, offset in partitions.items()
+                ]
+                metadata = group.consumer_group_metadata()
+                self._producer.send_offsets_to_transaction(offsets, metadata, timeout_seconds)
             self._producer.commit_transaction(timeout_seconds)
         except KafkaException as error:
             native = error.args[0]
             if native.txn_requires_abort():
                 self._producer.abort_transaction(timeout_seconds)
-                raise KafkaError(f"The driver's beat was not written: {error}") from error
-            raise FencedError(f"The driver's beat was refused: {native.str()}") from error
+                raise KafkaError(f"The driver's record was not written: {error}") from error
+            raise FencedError(f"The driver's record was refused: {native.str()}") from error
 
     def _lose_membership(self, reason: str) -> None:
         self._lose(f"the group's member was replaced: {reason}")

@@ -15,6 +15,7 @@ from penstock.changelog.commit_record import DRIVER_PARTITION
 from penstock.changelog.topic_admin import TopicAdmin
 from penstock.changelog.topics import commits_name
 from penstock.config import Config
+from penstock.coordination.history import refuse_half_filled
 from penstock.driver.coordinator import Coordinator
 from penstock.driver.driver import Driver, DriverParts
 from penstock.driver.events import Listener, Notice, RestoreHearer
@@ -89,6 +90,7 @@ def _open_driver(order: OpeningOrder, stack: contextlib.ExitStack) -> Driver:
     stack.callback(_close_spark, opening)
     stack.callback(lease.release, lambda member: _leave(order, opening, member))
     lease.acquire()
+    refuse_half_filled(lease.bootstrap)
     if lease.topology != prepared.last_run.topology_record:
         raise AnotherDriverError(
             f"Another driver of {application_id!r} started at the same time with another program",

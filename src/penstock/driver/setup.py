@@ -82,6 +82,12 @@ class Prepared:
             stores=[self._store(store) for store in layout.sub_topology.stores],
             commits_partition=commits_partition,
             closes=closed_keys(layout.sub_topology),
+            recover_outputs=self.config.recover_outputs,
+            repartitions=[
+                topic
+                for topic in layout.sub_topology.output_topics(self.application_id)
+                if topic in self.layout.repartitions
+            ],
         )
 
     def _input(self, topic: str, partition: int) -> InputOrder:
@@ -108,6 +114,7 @@ class Prepared:
             retention_ms=spec.retention_ms or 0,
             segment_ms=0 if spec.kind == "key_value" else spec.segment_ms,
             time_index=spec.time_index,
+            recovers=spec.recover_from == "input" or changelog in self.layout.recovered_changelogs,
             database=_database(spec),
             expires="delete" in policies(settings.get("cleanup.policy", "")),
             tombstones_ms=int(settings.get("delete.retention.ms", TOMBSTONES_MS)),
@@ -183,7 +190,10 @@ def plan_internal(
 ) -> TopicPlan:
     """What has to happen to the internal topics. Raises if one that held something is gone."""
     plan = admin.plan(outlook.internal)
-    refuse_deleted(plan.create, outlook.last_run.topology)
+    recovered = outlook.layout.recovered_changelogs
+    refuse_deleted(
+        [spec for spec in plan.create if spec.name not in recovered], outlook.last_run.topology
+    )
     first_run = outlook.last_run.topology is None
     if plan.create and first_run and not config.allow_topology_change:
         inputs = {each for task in outlook.layout.tasks for each in task.inputs}

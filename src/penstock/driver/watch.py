@@ -9,11 +9,18 @@ from penstock.changelog.restore import recreated
 from penstock.changelog.topic_admin import TopicAdmin
 from penstock.changelog.topics import ExistingTopic
 from penstock.coordination.ids import Position, Range, TaskId
+from penstock.coordination.planning import TaskView
 from penstock.coordination.tasks import TaskBook
 from penstock.driver.inputs import InputLogs
 from penstock.driver.internal_topics import deleted
 from penstock.driver.setup import Prepared
-from penstock.errors import KafkaError, PartitionCountError, PositionLostError, TopicMismatchError
+from penstock.errors import (
+    InputLostError,
+    KafkaError,
+    PartitionCountError,
+    PositionLostError,
+    TopicMismatchError,
+)
 from penstock.topology.patterns import matching
 
 WATCH_SECONDS = 5.0
@@ -52,6 +59,8 @@ class InputWatch:
         jumps = []
         for view in book.views():
             ranges = _gaps(view.position, starts, ends, self._prepared)
+            if ranges and view.until:
+                raise _lost_on_the_way(view, ranges[0])
             if ranges:
                 jumps.append(Jump(task=view.task, ranges=ranges))
         return jumps
@@ -123,6 +132,16 @@ class InputWatch:
         except KafkaError:
             # Nothing depends on it but disk space; the next round does it.
             self._purge_due = now + WATCH_SECONDS
+
+
+def _lost_on_the_way(view: TaskView, gap: Range) -> InputLostError:
+    return InputLostError(
+        "Records were deleted before a task that reads its input again came to them: "
+        f"{gap.start} to {gap.end - 1}",
+        where={"task": view.task, "topic": gap.topic, "partition": gap.partition},
+        hint="Let the topic keep its records, or the store a changelog; to start afresh, reset the "
+        "application or use another id",
+    )
 
 
 def _check_changelog(name: str, known: ExistingTopic, found: ExistingTopic | None) -> None:

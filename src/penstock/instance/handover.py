@@ -17,6 +17,26 @@ Closes = Mapping[str, Collection[str]]
 """By store: where in the operators' metadata it stands up to when its windows were given out."""
 
 
+def input_logs(order: TakeOrder, clients: SharedClients) -> dict[tuple[str, int], tuple[int, int]]:
+    """The start and the last stable offset of each input partition."""
+    return {
+        (each.topic, each.partition): clients.stable_range(each.topic, each.partition)
+        for each in order.inputs
+    }
+
+
+def resets(order: TakeOrder, clients: SharedClients) -> Positions:
+    """Where the task starts with inputs that it has no position for."""
+    logs = input_logs(order, clients)
+    result: Positions = {}
+    for each in order.inputs:
+        start, end = logs[each.topic, each.partition]
+        result.setdefault(each.topic, {})[each.partition] = (
+            start if each.reset == "earliest" else end
+        )
+    return result
+
+
 def operators_metadata(closes: Closes, group: GroupOffsets) -> dict[str, str]:
     """What the group's last owner wrote beside its offsets, in our operators' words."""
     result: dict[str, str] = {}
@@ -77,17 +97,6 @@ def later(times: Times, read: Positions) -> Times:
     for topic, partitions in read.items():
         for partition, time in partitions.items():
             result[topic, partition] = max(time, result.get((topic, partition), UNKNOWN_TIME))
-    return result
-
-
-def reset_positions(order: TakeOrder, clients: SharedClients) -> Positions:
-    """Where a task begins that has no position yet."""
-    result: Positions = {}
-    for each in order.inputs:
-        start, end = clients.stable_range(each.topic, each.partition)
-        result.setdefault(each.topic, {})[each.partition] = (
-            start if each.reset == "earliest" else end
-        )
     return result
 
 

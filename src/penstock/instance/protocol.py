@@ -16,7 +16,7 @@ import pyarrow as pa
 
 from penstock import errors
 from penstock.changelog.topics import TOMBSTONES_MS
-from penstock.config import Config, Guarantee
+from penstock.config import Config, Guarantee, RecoverOutputs
 from penstock.errors import InstanceError, PenstockError
 from penstock.serdes.decoders import converted, decoder
 from penstock.stores.rocksdb_engine import RocksDBSettings
@@ -88,6 +88,8 @@ class StoreOrder(Message, frozen=True):
     retention_ms: int = 0
     segment_ms: int = 0
     time_index: TimeIndex | None = None
+    recovers: bool = False
+    """Whether the task reads its input again when this store is lost."""
     expires: bool = False
     """Whether the changelog forgets what is old, so that it may begin anywhere."""
     tombstones_ms: int = TOMBSTONES_MS
@@ -168,6 +170,10 @@ class TakeOrder(Message, frozen=True):
     closes: dict[str, list[str]] = {}
     """For stores of windows that are given out when they close: the names in the metadata of up to
     when that was done. Kafka Streams calls it by the store's name."""
+    recover_outputs: RecoverOutputs = "drop"
+    """What becomes of outputs that were written before, while input is read again."""
+    repartitions: list[str] = []
+    """Repartition topics that the task writes: what is in them is never repeated."""
 
 
 class ReleaseOrder(Message, frozen=True):
@@ -205,6 +211,8 @@ class TaskStatus(Message, frozen=True):
     n: int = 0
     metadata: dict[str, str] = {}
     """What the operators said in the last commit."""
+    until: Positions = {}
+    """While the task reads its input again: where it stood when it lost its stores."""
     group_is_stale: bool = False
     """The group's offsets are absent or behind the commit record, and are to be written again."""
     restores: list[RestoreStatus] = []

@@ -21,6 +21,7 @@ from penstock.changelog.restore import (
 from penstock.changelog.snapshots import Manifest, SnapshotSource, copy_snapshot, read_files
 from penstock.coordination.ids import TaskId
 from penstock.errors import (
+    ChangelogError,
     PenstockError,
     SnapshotError,
     StoreDamagedError,
@@ -73,16 +74,28 @@ class TaskStores:
         self._stores: dict[str, KeyValueStore] = {}
         self.restores = Restores()
         self._ends: dict[str, int] = {}
+        self._starts: dict[str, int] = {}
+        self._log_starts: dict[str, int] = {}
+        self._record: CommitRecord | None = None
+        self.lost = ""
+        """Which store is lost, and why, if the task is to read its input again for that."""
 
     def open(self, record: CommitRecord | None) -> None:
         """Lock the task's directory and open its stores."""
+        self._record, self.lost = record, ""
         if not self._orders:
             return
         self._directory = self._state_directory.lock_task(self._task)
         crash_point("open.after_lock")
         for order in self._orders.values():
             if order.logged:
-                self._ends[order.name] = _last_known_end(order, record)
+                with self._noticing_loss(order):
+                    self._ends[order.name] = _last_known_end(order, record)
+        if record is not None:
+            self._starts = {name: each.start for name, each in record.changelogs.items()}
+        if record is not None and record.until and any(o.logged for o in self._orders.values()):
+            # Of what was read again, changelogs have a part, behind all that was there before.
+            self._lose("The task", "was cut off while it read its input again")
 
     def restore(self, stop: Callable[[], bool]) -> list[str]:
         """Bring every store up to the end of its changelog; what had to be rebuilt is told."""
@@ -91,13 +104,57 @@ class TaskStores:
         logs = self._logs(logged, stop)
         for order in logged:
             log = logs[order.changelog, self._partition]
-            check_end(order.changelog, self._partition, log, self._ends.get(order.name, -1))
-            notes += self._restore_store(order, log, stop)
+            self._log_starts[order.name] = log.start
+            with self._noticing_loss(order):
+                if not self.lost:
+                    known = self._ends.get(order.name, -1)
+                    check_end(order.changelog, self._partition, log, known)
+                    notes += self._restore_store(order, log, stop)
         for order in self._orders.values():
-            if not order.logged:
+            if not order.logged and not (order.recovers and self._is_whole(order)):
                 # Nobody can tell whether what is on the disk is all that the last owner committed.
                 self._reopen_empty(order)
         return notes
+
+    def start_empty(self) -> None:
+        """Make every store anew, because one of them is lost."""
+        for order in self._orders.values():
+            self._reopen_empty(order)
+        # All that the changelogs are to hold is written now.
+        self._starts, self.lost = dict(self._log_starts), ""
+
+    @property
+    def marked(self) -> list[str]:
+        """Stores that remember, in place of a changelog offset, which commit they hold."""
+        return [name for name, each in self._orders.items() if each.recovers and not each.logged]
+
+    def mark(self, name: str, n: int) -> None:
+        """Have such a store remember that it holds all of the n-th commit."""
+        self.get(name).apply((), offset=n)
+
+    def _is_whole(self, order: StoreOrder) -> bool:
+        """Whether a store without a changelog holds what was committed last; else it is lost."""
+        if self._record is None:
+            return False
+        found: int | None = None
+        with contextlib.suppress(StoreDamagedError, ChangelogError):
+            found = self._open_store(order).offset()
+        if found != self._record.n:
+            held = "nothing" if found is None else f"commit {found}"
+            self._lose(f"Store {order.name}", f"holds {held}, and the last is {self._record.n}")
+        return found == self._record.n
+
+    @contextlib.contextmanager
+    def _noticing_loss(self, order: StoreOrder) -> Iterator[None]:
+        try:
+            yield
+        except ChangelogError as error:
+            if not order.recovers:
+                raise
+            self._lose(f"Store {order.name}", f"has lost its changelog: {error.message}")
+
+    def _lose(self, what: str, why: str) -> None:
+        self.lost = self.lost or f"{what} of task {self._task} {why}"
 
     def get(self, name: str) -> KeyValueStore:
         """The open store of that name. Raises `TaskNotHereError`."""
@@ -122,14 +179,18 @@ class TaskStores:
 
     def remedy(self, name: str) -> str:
         """What is done about a store that cannot be read, for the user."""
-        changelog = self._orders[name].changelog
-        return f"rebuilding it from {changelog}" if changelog else "it starts empty"
+        order = self._orders[name]
+        if not order.logged:
+            return "rebuilding it from the input" if order.recovers else "it starts empty"
+        return f"rebuilding it from {order.changelog}"
 
     def ends(self) -> dict[str, ChangelogEnd]:
         """How far each store's changelog surely goes."""
         return {
             name: ChangelogEnd(
-                id=order.changelog_id, end=-1 if (at := self.get(name).offset()) is None else at
+                id=order.changelog_id,
+                end=-1 if (at := self.get(name).offset()) is None else at,
+                start=self._starts.get(name, 0),
             )
             for name, order in self._orders.items()
             if order.logged
@@ -213,7 +274,7 @@ class TaskStores:
             store.flush()
             offset = store.offset()
             # What is in memory is not there any more when someone reads the file.
-            if offset is not None and self._orders[name].persistent:
+            if offset is not None and self._orders[name].persistent and self._orders[name].logged:
                 offsets[self._orders[name].changelog, self._partition] = offset
         if offsets:
             directory.write_checkpoint(offsets)
@@ -276,11 +337,12 @@ class TaskStores:
 
     def _can_rebuild(self, order: StoreOrder, log: LogRange) -> bool:
         """Whether an empty store would get all that it should from the changelog."""
-        return order.expires or order.allow_truncated or log.start == 0
+        known = self._starts.get(order.name, 0)
+        return order.expires or order.allow_truncated or log.start <= known
 
     def _notes_on_start(self, order: StoreOrder, store: KeyValueStore, log: LogRange) -> list[str]:
         """What is to be said of a changelog that lost its start; `ChangelogError` if it matters."""
-        if order.expires or log.start == 0:
+        if order.expires or log.start <= self._starts.get(order.name, 0):
             return []
         held = store.offset()
         lost = held is None or held + 1 < log.start

@@ -9,7 +9,7 @@ import logging
 import threading
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import numpy as np
@@ -24,6 +24,7 @@ from penstock.config import Config
 from penstock.coordination.commits import judge, settle
 from penstock.coordination.ids import TaskId
 from penstock.coordination.kept import go_on
+from penstock.coordination.recovery import Recovery, passes
 from penstock.errors import (
     ExternalStoreError,
     FencedError,
@@ -39,11 +40,12 @@ from penstock.instance.external import ExternalStores
 from penstock.instance.handover import (
     Times,
     check_inputs,
+    input_logs,
     later,
     next_record,
     offsets_metadata,
     operators_metadata,
-    reset_positions,
+    resets,
 )
 from penstock.instance.protocol import (
     CHANGE,
@@ -56,6 +58,7 @@ from penstock.instance.protocol import (
     TaskStatus,
     fault_of,
 )
+from penstock.instance.recovery import not_yet_written, plain, recovery_fields, recovery_of
 from penstock.instance.state import TaskStores
 from penstock.instance.writer import WriteAbortedError, Writer, WriteUnknownError
 from penstock.observability.crash_points import crash_point
@@ -99,6 +102,7 @@ class _Standing:
     times: Times = field(default_factory=dict)
     is_owed: bool = False
     """Whether a database has the last commit, and Kafka lacks its record."""
+    recovery: Recovery = field(default_factory=Recovery)
 
 
 class OpenTask:
@@ -152,11 +156,13 @@ class OpenTask:
         # 2. Where the task stands, and where its changelogs end.
         self._standing = self._find_standing()
         if self._standing.is_owed:
-            self._send_owed(self._writer)
+            _send_owed(self._writer, self._external, self._standing, self.order, self._environment)
         # 3. Apply the changelogs to there.
         self._state = "restoring"
         self._stores.open(self._standing.record)
         self._notes += self._stores.restore(self._stopping.is_set)
+        if self._stores.lost and not self._stopping.is_set():
+            self._read_again()
         self._environment.await_global_tables(self._stopping.is_set)
         crash_point("restore.before_running")
         if self._stopping.is_set():
@@ -184,8 +190,9 @@ class OpenTask:
             recorded=record.position if record else None,
             previous=record.previous if record else None,
             group=group.position,
-            resets=reset_positions(order, environment.clients),
-            first_taking=order.first_taking,
+            resets=resets(order, environment.clients),
+            # One that reads its input again does not stand where the group says: nobody moved it.
+            first_taking=order.first_taking and not (record and record.until),
             exactly_once=environment.config.exactly_once,
         )
         if standing.moved_by_group:
@@ -209,23 +216,26 @@ class OpenTask:
             if record and known
             else operators_metadata(self.order.closes, group),
             times={input_: each.time for input_, each in group.metadata.items()},
+            recovery=recovery_of(record, standing.position),
             is_owed=kept is not None,
         )
 
-    def _send_owed(self, writer: Writer) -> None:
-        """The last owner ended between the database and Kafka: write there what it did not."""
-        standing = self._standing
-        assert standing.record is not None
-        try:
-            writer.begin()
-            self._external.send_waiting(writer, standing.n)
-            self._send_record(writer, standing.record)
-            beside = offsets_metadata(self.order.closes, standing.record, standing.times)
-            writer.commit(standing.position, beside)
-            # Under at-least-once the driver writes the group.
-            standing.group_is_stale = not self._environment.config.exactly_once
-        except (WriteAbortedError, WriteUnknownError) as error:
-            raise KafkaError(f"The last commit cannot be finished: {error}") from error
+    def _read_again(self) -> None:
+        """Go back to where the task began, with empty stores: one of them is lost."""
+        standing, lost = self._standing, self._stores.lost
+        logs = input_logs(self.order, self._environment.clients)
+        recovery = standing.recovery.restarted(
+            standing.position, logs, task=self.order.task, lost=lost
+        )
+        self._stores.start_empty()
+        if recovery.until:
+            position = {topic: dict(recovery.begun[topic]) for topic in standing.position}
+            self._standing = replace(
+                standing, position=position, metadata={}, times={}, recovery=recovery
+            )
+            self._notes.append(
+                f"{lost}: the task reads its input again, from {position} to {recovery.until}"
+            )
 
     # Reading.
 
@@ -274,7 +284,7 @@ class OpenTask:
     def _judge(self, header: CommitHeader) -> Reply | None:
         standing = self._standing
         verdict = judge(n=header.n, start=header.start, last=standing.n, position=standing.position)
-        if verdict == "apply":
+        if verdict == "apply" and not passes(header.end, standing.recovery.until):
             return None
         reply = _done(standing)
         stale = f"planned as {header.n} from {header.start}"
@@ -318,13 +328,20 @@ class OpenTask:
         try:
             for store, store_changes in changes.items():
                 self._stores.apply(store, store_changes, ends.get(store))
+            for store in self._stores.marked:
+                self._stores.mark(store, record.n)
         except StoreDamagedError as error:
             return self._rebuild(store, error)
         except PenstockError as error:
             self._fail(error)
             return Reply(status="lost", reason=str(error))
         self._standing = _Standing(
-            record.n, record.position, record, metadata=record.metadata, times=times
+            record.n,
+            record.position,
+            record,
+            metadata=record.metadata,
+            times=times,
+            recovery=self._standing.recovery.after(record.position),
         )
         self._applying = False
         crash_point("commit.after_store_before_reply")
@@ -341,6 +358,8 @@ class OpenTask:
         crash_point("commit.before_changelog_send")
         for batch in batches:
             logged = _logged(batch, changelogs)
+            if self._standing.recovery.until:
+                logged = not_yet_written(logged, header, self.order)
             if self._external.has_outbox:
                 outputs += [logged] if logged.num_rows else []
             elif logged.num_rows:
@@ -349,18 +368,14 @@ class OpenTask:
                 )
             _collect_changes(batch, header.stores, self._stores.versioned, changes)
         ends = self._stores.ends()
+        recovery = recovery_fields(self._standing.recovery.after(header.end))
         record = next_record(self.order, header, self._standing.position, ends)
+        record = structs.replace(record, **recovery)
         if self._external.in_use:
             self._applying = True
             self._external.commit(writer, record, changes, outputs=outputs, topics=header.topics)
-        self._send_record(writer, record)
+        _send_record(writer, record, self.order, self._environment)
         return changes, record
-
-    def _send_record(self, writer: Writer, record: CommitRecord) -> None:
-        commits = commits_name(self._environment.application_id)
-        key = self.order.name.encode()
-        writer.send_record(commits, self.order.commits_partition, key, record.encode())
-        writer.flush()
 
     def _aborted(self, writer: Writer, reason: str) -> Reply:
         if self._external.in_use:
@@ -463,6 +478,7 @@ class OpenTask:
             position=standing.position,
             n=standing.n,
             metadata=standing.metadata,
+            until=plain(standing.recovery.until),
             group_is_stale=standing.group_is_stale,
             restores=self._stores.restores.latest(),
             notes=list(self._notes),
@@ -494,6 +510,35 @@ def _new_writer(order: TakeOrder, environment: TaskEnvironment) -> Writer:
         transactional_id=f"{environment.application_id}-{order.name}",
         group=environment.clients.group,
     )
+
+
+def _send_record(
+    writer: Writer, record: CommitRecord, order: TakeOrder, environment: TaskEnvironment
+) -> None:
+    commits = commits_name(environment.application_id)
+    writer.send_record(commits, order.commits_partition, order.name.encode(), record.encode())
+    writer.flush()
+
+
+def _send_owed(
+    writer: Writer,
+    external: ExternalStores,
+    standing: _Standing,
+    order: TakeOrder,
+    environment: TaskEnvironment,
+) -> None:
+    """The last owner ended between the database and Kafka: write there what it did not."""
+    assert standing.record is not None
+    try:
+        writer.begin()
+        external.send_waiting(writer, standing.n)
+        _send_record(writer, standing.record, order, environment)
+        beside = offsets_metadata(order.closes, standing.record, standing.times)
+        writer.commit(standing.position, beside)
+    except (WriteAbortedError, WriteUnknownError) as error:
+        raise KafkaError(f"The last commit cannot be finished: {error}") from error
+    # Under at-least-once the driver writes the group.
+    standing.group_is_stale = not environment.config.exactly_once
 
 
 def _done(standing: _Standing) -> Reply:

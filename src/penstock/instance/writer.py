@@ -41,7 +41,7 @@ class WriteUnknownError(PenstockError):
 class Writer:
     """The producer of one task, under either guarantee."""
 
-    def __init__(self, config: Config, *, transactional_id: str, group: Consumer) -> None:
+    def __init__(self, config: Config, *, transactional_id: str, group: Consumer | None) -> None:
         self._transactional = config.exactly_once
         self._group = group
         self._failed: list[str] = []
@@ -153,7 +153,7 @@ class Writer:
             for partition, offset in partitions.items()
         ]
         try:
-            if offsets:
+            if offsets and self._group is not None:
                 group = self._group.consumer_group_metadata()
                 self._producer.send_offsets_to_transaction(offsets, group, self._timeout)
             crash_point("commit.after_offsets_in_txn")

@@ -38,6 +38,8 @@ POINTS = (
     "restore.mid_batch",
     "restore.before_running",
     "restore.close_while_restoring",
+    "bootstrap.after_chunk",
+    "bootstrap.before_finish",
 )
 """The points that exist so far; a test checks that each is named in the code exactly once."""
 

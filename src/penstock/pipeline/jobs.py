@@ -49,7 +49,7 @@ class Jobs:
     def __init__(self, spark: SparkSession, config: Config, application_id: str) -> None:
         self._spark = spark
         self._config = config
-        self._options = _source_options(config, application_id)
+        self._options = source_options(config, application_id)
         self._cancelled: set[str] = set()
 
     def warm_up(self, topic: str, partition: int) -> None:
@@ -175,16 +175,17 @@ def _place_of_task(order: BatchOrder) -> Column:
 
 def pickle_sub_topology(sub_topology: SubTopology) -> bytes:
     """The sub-topology as Spark's own pickler writes it: it knows lambdas and closures."""
-    return _pickled(sub_topology)
+    return pickled(sub_topology)
 
 
 def pickle_programs(subs: Iterable[SubTopology]) -> bytes:
     """What fills the global stores that processors keep; empty if there are none."""
     processed = tuple(sub for sub in subs if sub.has_processors)
-    return _pickled(processed) if processed else b""
+    return pickled(processed) if processed else b""
 
 
-def _pickled(what: object) -> bytes:
+def pickled(what: object) -> bytes:
+    """Anything with functions or classes of the user's in it, for the workers."""
     with io.BytesIO() as file:
         _Pickler(file).dump(what)  # type: ignore[no-untyped-call]
         return file.getvalue()
@@ -208,7 +209,7 @@ def send_module_by_value(name: str) -> None:
     cloudpickle.register_pickle_by_value(sys.modules[name])  # type: ignore[no-untyped-call]
 
 
-def _source_options(config: Config, application_id: str) -> dict[str, str]:
+def source_options(config: Config, application_id: str) -> dict[str, str]:
     """The options of every read: one fixed set, because Spark caches consumers by it."""
     return {
         "kafka.bootstrap.servers": config.bootstrap_servers,

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from penstock.errors import TopologyError
 from penstock.serdes import ChangeSerde, Serde, SessionWindowedSerde, WindowedSerde
-from penstock.topology.changelogs import Logging, changelog_config, is_logged
+from penstock.topology.changelogs import Logging, RecoverFrom, changelog_config, is_logged
 from penstock.topology.draft import SerdeOrMissing, needed
 from penstock.topology.external import PostgreSQL, check_kept
 from penstock.topology.flow import Flow, chosen_serde, returned_type
@@ -38,6 +38,7 @@ class Aggregation:
     store: Store | None
     caching: bool
     logging: Logging
+    recover_from: RecoverFrom = "changelog"
     initializer: Callable[[], Any] | None = None
     aggregator: Callable[..., Any] | None = None
     subtractor: Callable[..., Any] | None = None
@@ -100,6 +101,7 @@ class Grouping:
                 value_serde=needed(spec.value, "value", where),
                 logging=is_logged(spec.logging) and spec.kept_in is None,
                 changelog_config=changelog_config(spec.logging, store),
+                recover_from=spec.recover_from,
                 caching=spec.caching and spec.max_entries is None,
                 max_entries=spec.max_entries,
                 kept_in=spec.kept_in,
@@ -193,6 +195,7 @@ def window_store(
         kind="session" if sessions else "window",
         logging=is_logged(spec.logging),
         changelog_config=changelog_config(spec.logging, store),
+        recover_from=spec.recover_from,
         # As in Kafka Streams, results at the close of sessions do not come from the cache.
         caching=spec.caching and not (sessions and emit == "close"),
         retention_ms=_retention(store, windows, spec.retention),

@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 from penstock.config import TimestampRule
 from penstock.errors import TopologyError
 from penstock.serdes import Serde, serde_of
-from penstock.topology.changelogs import Logging, changelog_config, is_logged
+from penstock.topology.changelogs import Logging, RecoverFrom, changelog_config, is_logged
 from penstock.topology.draft import Draft, Names
 from penstock.topology.external import PostgreSQL, check_kept
 from penstock.topology.flow import Flow
@@ -97,6 +97,7 @@ class StreamsBuilder:
         value: type[V] | Serde[V],
         caching: bool = True,
         logging: Logging = True,
+        recover_from: RecoverFrom = "changelog",
         kept_in: PostgreSQL | None = None,
         name: str | None = None,
     ) -> KTable[K, V]:
@@ -125,6 +126,7 @@ class StreamsBuilder:
             value_serde=value_serde,
             logging=is_logged(logging) and kept_in is None,
             changelog_config=changelog_config(logging, held),
+            recover_from=recover_from,
             caching=caching,
             kept_in=kept_in,
         )
@@ -183,6 +185,7 @@ class StreamsBuilder:
             kind=store.kind,
             logging=is_logged(store.logging) and store.kept_in is None,
             changelog_config=changelog_config(store.logging, store.name),
+            recover_from=store.recover_from,
             caching=False,
             max_entries=store.max_entries,
             persistent=store.persistent,

@@ -8,7 +8,7 @@ from typing import Any, Literal, TypedDict
 
 import msgspec
 
-from penstock.topology.changelogs import Logging
+from penstock.topology.changelogs import Logging, RecoverFrom
 from penstock.topology.external import PostgreSQL
 
 BuiltinName = Literal["sum", "min", "max"]
@@ -19,6 +19,7 @@ class StoreOptions(TypedDict, total=False):
 
     caching: bool
     logging: Logging
+    recover_from: RecoverFrom
     max_entries: int | None
     kept_in: PostgreSQL | None
 
@@ -28,6 +29,7 @@ class WindowOptions(TypedDict, total=False):
 
     caching: bool
     logging: Logging
+    recover_from: RecoverFrom
     retention: timedelta | None
 
 

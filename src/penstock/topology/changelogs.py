@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Literal
 
 from penstock.errors import TopologyError
 
+RecoverFrom = Literal["changelog", "input"]
+"""What a store that is lost is made from again."""
 Logging = bool | Mapping[str, str]
 """True or False; or settings of the changelog topic, by Kafka's names, for a store that has one."""
 

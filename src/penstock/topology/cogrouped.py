@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
@@ -17,7 +17,7 @@ from penstock.topology.aggregation import (
     window_store,
     windowed_serde,
 )
-from penstock.topology.changelogs import Logging, changelog_config, is_logged
+from penstock.topology.changelogs import Logging, RecoverFrom, changelog_config, is_logged
 from penstock.topology.draft import needed
 from penstock.topology.flow import Flow
 from penstock.topology.holding import Store, history_of, kept_in
@@ -64,6 +64,7 @@ class CogroupedKStream(Generic[K, V2]):
         value: type[V2] | Serde[V2] | None = None,
         caching: bool = True,
         logging: Logging = True,
+        recover_from: RecoverFrom = "changelog",
     ) -> KTable[K, V2]:
         """Fold the records of all streams by key into the store `name`."""
         spec = _specification(self.parts, initializer, name, value, caching, logging)
@@ -77,6 +78,7 @@ class CogroupedKStream(Generic[K, V2]):
                 caching=caching,
                 logging=is_logged(logging),
                 changelog_config=changelog_config(logging, held),
+                recover_from=recover_from,
             )
             return kept_in(name, plain)
 
@@ -109,12 +111,14 @@ class WindowedCogroupedKStream(Generic[K, V2]):
         retention: timedelta | None = None,
         caching: bool = True,
         logging: Logging = True,
+        recover_from: RecoverFrom = "changelog",
     ) -> KTable[Windowed[K], V2]:
         """Fold the records of all streams by key and window into the store `name`."""
         check_merger(self.windows, merger)
         spec = _specification(
             self.parts, initializer, name, value, caching, logging, retention=retention
         )
+        spec = replace(spec, recover_from=recover_from)
         windows = self.windows
 
         def node(step: str, held: str, aggregator: Callable[..., Any]) -> AggregateNode:

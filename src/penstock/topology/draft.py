@@ -22,6 +22,7 @@ from penstock.topology.nodes import (
     SourceNode,
     StoreSpec,
 )
+from penstock.topology.recovery import check_recovery
 
 Names = Literal["stable", "kafka_streams"]
 
@@ -249,6 +250,8 @@ class Draft:
         for node in nodes.values():
             groups.setdefault(root[node.name], []).append(node)
         subs = [self._sub_topology(i, nodes) for i, nodes in enumerate(groups.values())]
+        for sub in subs:
+            check_recovery(sub)
         return Topology(
             sub_topologies=tuple(sub for sub in subs if not sub.is_global),
             global_tables=tuple(sub for sub in subs if sub.is_global),

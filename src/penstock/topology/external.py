@@ -98,6 +98,7 @@ def check_external(topology: Topology, *, exactly_once: bool) -> None:
         kept = [store for store in sub.stores if store.kept_in is not None]
         if kept:
             _check_one_database(kept)
+            _check_read_once(sub, kept[0])
             _check_no_changelog(sub, kept[0], exactly_once=exactly_once)
 
 
@@ -123,6 +124,17 @@ def _check_one_database(kept: list[StoreSpec]) -> None:
                 f"The stores {owner!r} and {other.name!r} have the same table",
                 hint="Give one of them another table=",
             )
+
+
+def _check_read_once(sub: SubTopology, kept: StoreSpec) -> None:
+    again = next((store.name for store in sub.stores if store.recover_from == "input"), None)
+    if again is not None:
+        raise TopologyError(
+            f"The store {kept.name!r} is kept in PostgreSQL, and the task of {again!r} would read "
+            "its input again: what the database holds would be counted twice",
+            hint='Leave recover_from="input" out, or put .repartition() between their steps, '
+            "which makes two tasks of them",
+        )
 
 
 def _check_no_changelog(sub: SubTopology, kept: StoreSpec, *, exactly_once: bool) -> None:

@@ -54,6 +54,11 @@ class SubTopology:
         return any(isinstance(node, ProcessNode | TableTransformValuesNode) for node in self.nodes)
 
     @property
+    def recovers_from_input(self) -> bool:
+        """Whether its tasks read their input again when they have lost a store."""
+        return any(store.recover_from == "input" for store in self.stores)
+
+    @property
     def sinks(self) -> tuple[SinkNode, ...]:
         """The steps that write topics."""
         return tuple(node for node in self.nodes if isinstance(node, SinkNode))

@@ -16,7 +16,7 @@ from penstock.topology.builtins import (
     mean_value,
     no_mean,
 )
-from penstock.topology.changelogs import Logging
+from penstock.topology.changelogs import Logging, RecoverFrom
 from penstock.topology.cogrouped import CogroupedKStream
 from penstock.topology.external import PostgreSQL
 from penstock.topology.flow import Flow
@@ -44,6 +44,7 @@ class KGroupedStream(Generic[K, V]):
         *,
         caching: bool = True,
         logging: Logging = True,
+        recover_from: RecoverFrom = "changelog",
         max_entries: int | None = None,
         kept_in: PostgreSQL | None = None,
     ) -> KTable[K, int]:
@@ -51,7 +52,8 @@ class KGroupedStream(Generic[K, V]):
 
         Records without a key or a value are not counted. With `max_entries` the store forgets the
         key that was not used for longest when there is one too many, and has no cache. In place of
-        a name may stand a `versioned_store(...)`. With `kept_in` a database keeps the store.
+        a name may stand a `versioned_store(...)`. With `recover_from="input"` the task of a store
+        that is lost reads its input again. With `kept_in` a database keeps the store.
         """
         return self._aggregate(
             Aggregation(
@@ -61,6 +63,7 @@ class KGroupedStream(Generic[K, V]):
                 store=name,
                 caching=caching,
                 logging=logging,
+                recover_from=recover_from,
                 max_entries=max_entries,
                 kept_in=kept_in,
             )
@@ -73,6 +76,7 @@ class KGroupedStream(Generic[K, V]):
         *,
         caching: bool = True,
         logging: Logging = True,
+        recover_from: RecoverFrom = "changelog",
         max_entries: int | None = None,
         kept_in: PostgreSQL | None = None,
     ) -> KTable[K, V]:
@@ -88,6 +92,7 @@ class KGroupedStream(Generic[K, V]):
                 store=name,
                 caching=caching,
                 logging=logging,
+                recover_from=recover_from,
                 max_entries=max_entries,
                 kept_in=kept_in,
                 aggregator=reducer,
@@ -103,6 +108,7 @@ class KGroupedStream(Generic[K, V]):
         value: type[V2] | Serde[V2] | None = None,
         caching: bool = True,
         logging: Logging = True,
+        recover_from: RecoverFrom = "changelog",
         max_entries: int | None = None,
         kept_in: PostgreSQL | None = None,
     ) -> KTable[K, V2]:
@@ -118,6 +124,7 @@ class KGroupedStream(Generic[K, V]):
                 store=name,
                 caching=caching,
                 logging=logging,
+                recover_from=recover_from,
                 max_entries=max_entries,
                 kept_in=kept_in,
                 initializer=initializer,

@@ -62,6 +62,7 @@ def kept_in(store: Store | None, spec: StoreSpec) -> StoreSpec:
         persistent=store.persistent,
         logging=logged,
         changelog_config=config,
+        recover_from="input" if store.recover_from == "input" else spec.recover_from,
         retention_ms=int(store.retention / _MILLISECOND),
         segment_interval_ms=int(store.segment_interval / _MILLISECOND),
     )

@@ -9,6 +9,7 @@ from typing import Any, Literal
 
 from penstock.config import TimestampRule
 from penstock.serdes import BytesSerde, Serde
+from penstock.topology.changelogs import RecoverFrom
 from penstock.topology.external import PostgreSQL
 from penstock.topology.processor import Processor, ValueTransformer
 from penstock.topology.suppression import BufferLimits
@@ -455,6 +456,8 @@ class StoreSpec:
     kind: StoreKind = "key_value"
     logging: bool = True
     changelog_config: Mapping[str, str] = field(default_factory=dict)
+    recover_from: RecoverFrom = "changelog"
+    """What a store that is lost is made from again; by "input" all stores of its task are."""
     caching: bool = True
     persistent: bool = True
     retention_ms: int | None = None

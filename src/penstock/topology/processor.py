@@ -17,7 +17,7 @@ from datetime import timedelta
 from typing import Any, Generic, Literal, NamedTuple, Protocol, TypeVar
 
 from penstock.errors import TopologyError
-from penstock.topology.changelogs import Logging
+from penstock.topology.changelogs import Logging, RecoverFrom
 from penstock.topology.external import PostgreSQL
 
 K = TypeVar("K")
@@ -275,6 +275,7 @@ class StoreBuilder:
     kind: Literal["key_value", "window", "session", "versioned"] = "key_value"
     persistent: bool = True
     logging: Logging = True
+    recover_from: RecoverFrom = "changelog"
     retention: timedelta | None = None
     segment_interval: timedelta | None = None
     window: timedelta | None = None
@@ -283,14 +284,22 @@ class StoreBuilder:
 
 
 def lru_store(
-    name: str, *, key: Any, value: Any, max_entries: int, logging: Logging = True
+    name: str,
+    *,
+    key: Any,
+    value: Any,
+    max_entries: int,
+    logging: Logging = True,
+    recover_from: RecoverFrom = "changelog",
 ) -> StoreBuilder:
     """A key-value store that forgets the key which was not used for longest, when it is full.
 
     >>> lru_store("recent", key=str, value=int, max_entries=10).max_entries
     10
     """
-    return StoreBuilder(name, key, value, logging=logging, max_entries=max_entries)
+    return StoreBuilder(
+        name, key, value, logging=logging, recover_from=recover_from, max_entries=max_entries
+    )
 
 
 def key_value_store(
@@ -300,6 +309,7 @@ def key_value_store(
     value: Any,
     persistent: bool = True,
     logging: Logging = True,
+    recover_from: RecoverFrom = "changelog",
     kept_in: PostgreSQL | None = None,
 ) -> StoreBuilder:
     """A key-value store for processors; with `kept_in` a database keeps it.
@@ -307,7 +317,15 @@ def key_value_store(
     >>> key_value_store("seen", key=str, value=int).kind
     'key_value'
     """
-    return StoreBuilder(name, key, value, persistent=persistent, logging=logging, kept_in=kept_in)
+    return StoreBuilder(
+        name,
+        key,
+        value,
+        persistent=persistent,
+        logging=logging,
+        recover_from=recover_from,
+        kept_in=kept_in,
+    )
 
 
 def window_store(
@@ -319,6 +337,7 @@ def window_store(
     window: timedelta,
     persistent: bool = True,
     logging: Logging = True,
+    recover_from: RecoverFrom = "changelog",
 ) -> StoreBuilder:
     """A window store for processors; entries older than `retention` expire."""
     return StoreBuilder(
@@ -328,6 +347,7 @@ def window_store(
         kind="window",
         persistent=persistent,
         logging=logging,
+        recover_from=recover_from,
         retention=retention,
         window=window,
     )
@@ -341,6 +361,7 @@ def session_store(
     retention: timedelta,
     persistent: bool = True,
     logging: Logging = True,
+    recover_from: RecoverFrom = "changelog",
 ) -> StoreBuilder:
     """A session store for processors; sessions that ended longer ago than `retention` expire."""
     return StoreBuilder(
@@ -350,6 +371,7 @@ def session_store(
         kind="session",
         persistent=persistent,
         logging=logging,
+        recover_from=recover_from,
         retention=retention,
     )
 
@@ -363,6 +385,7 @@ def versioned_store(
     value: Any = None,
     persistent: bool = True,
     logging: Logging = True,
+    recover_from: RecoverFrom = "changelog",
 ) -> StoreBuilder:
     """A store that knows what each key was in the last `history_retention` of stream time.
 
@@ -390,6 +413,7 @@ def versioned_store(
         kind="versioned",
         persistent=persistent,
         logging=logging,
+        recover_from=recover_from,
         retention=history_retention,
         segment_interval=segment_interval or _segment_interval(history_retention),
     )

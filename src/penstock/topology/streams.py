@@ -12,7 +12,7 @@ from typing import Any, Generic, TypeVar
 from penstock.errors import TopologyError
 from penstock.serdes import Serde, serde_of
 from penstock.topology.binding import bound_mapper, bound_pairs, bound_predicate
-from penstock.topology.changelogs import Logging, changelog_config, is_logged
+from penstock.topology.changelogs import Logging, RecoverFrom, changelog_config, is_logged
 from penstock.topology.draft import Draft, needed
 from penstock.topology.flow import Flow, chosen_serde, item_type, pair_types, returned_type
 from penstock.topology.functions import BatchFunction, Columnar, Expression
@@ -203,6 +203,7 @@ class KStream(Generic[K, V]):
         *,
         caching: bool = True,
         logging: Logging = True,
+        recover_from: RecoverFrom = "changelog",
         name: str | None = None,
     ) -> KTable[K, V]:
         """The latest value of each key, in a store; a record without a value deletes its key.
@@ -229,6 +230,7 @@ class KStream(Generic[K, V]):
             value_serde=value,
             logging=is_logged(logging),
             changelog_config=changelog_config(logging, held),
+            recover_from=recover_from,
             caching=caching,
         )
         store_spec = kept_in(store, store_spec)

@@ -27,7 +27,7 @@ from penstock.topology.builtins import (
     merge_means,
     no_mean,
 )
-from penstock.topology.changelogs import Logging
+from penstock.topology.changelogs import Logging, RecoverFrom
 from penstock.topology.draft import needed
 from penstock.topology.flow import Flow
 from penstock.topology.nodes import Emit, WindowAggregateNode
@@ -60,6 +60,7 @@ class WindowedKStream(Generic[K, V]):
         retention: timedelta | None = None,
         caching: bool = True,
         logging: Logging = True,
+        recover_from: RecoverFrom = "changelog",
     ) -> KTable[Windowed[K], int]:
         """Count the records of each key and window in the store `name`."""
         return self._aggregate(
@@ -70,6 +71,7 @@ class WindowedKStream(Generic[K, V]):
                 store=name,
                 caching=caching,
                 logging=logging,
+                recover_from=recover_from,
                 retention=retention,
             )
         )
@@ -82,6 +84,7 @@ class WindowedKStream(Generic[K, V]):
         retention: timedelta | None = None,
         caching: bool = True,
         logging: Logging = True,
+        recover_from: RecoverFrom = "changelog",
     ) -> KTable[Windowed[K], V]:
         """Combine the values of each key and window by `reducer(aggregate, value)`."""
         return self._aggregate(
@@ -92,6 +95,7 @@ class WindowedKStream(Generic[K, V]):
                 store=name,
                 caching=caching,
                 logging=logging,
+                recover_from=recover_from,
                 retention=retention,
                 aggregator=reducer,
             )
@@ -108,6 +112,7 @@ class WindowedKStream(Generic[K, V]):
         retention: timedelta | None = None,
         caching: bool = True,
         logging: Logging = True,
+        recover_from: RecoverFrom = "changelog",
     ) -> KTable[Windowed[K], V2]:
         """Fold the values of each key and window by `aggregator(key, value, aggregate)`.
 
@@ -122,6 +127,7 @@ class WindowedKStream(Generic[K, V]):
                 store=name,
                 caching=caching,
                 logging=logging,
+                recover_from=recover_from,
                 retention=retention,
                 initializer=initializer,
                 aggregator=aggregator,

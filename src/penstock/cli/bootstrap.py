@@ -1,0 +1,61 @@
+"""`penstock bootstrap`: fill a store from a table of history before the application runs."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import msgspec
+import typer
+
+from penstock.cli.answers import print_answer
+from penstock.cli.loading import load_application
+
+
+def bootstrap(
+    application: Annotated[str, typer.Argument(help="A Python file, and a name: app.py[:app]")],
+    store: Annotated[str, typer.Option(help="The store to fill.")],
+    history: Annotated[
+        str, typer.Option("--from", help="parquet:/path, table:database.name or topic:NAME.")
+    ],
+    key: Annotated[str, typer.Option(help="The column of keys.")] = "key",
+    value: Annotated[str, typer.Option(help="The column of values; null deletes.")] = "value",
+    timestamp: Annotated[str | None, typer.Option(help="The column of times.")] = None,
+    window_start: Annotated[
+        str | None, typer.Option(help="For windows and sessions: the column of their start.")
+    ] = None,
+    window_end: Annotated[
+        str | None, typer.Option(help="For sessions: the column of their end.")
+    ] = None,
+    offsets: Annotated[
+        str | None,
+        typer.Option(
+            help="Where the stream goes on: topic:partition=offset,... or earliest, latest, or a "
+            "time (2026-01-31T00:00:00Z). Without it: where the group stands."
+        ),
+    ] = None,
+    replace: Annotated[
+        bool, typer.Option("--replace", help="Replace all that the store holds.")
+    ] = False,
+    json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
+) -> None:
+    app = load_application(application)
+    result = app.bootstrap(
+        store,
+        history,
+        key=key,
+        value=value,
+        timestamp=timestamp,
+        window_start=window_start,
+        window_end=window_end,
+        offsets=offsets,
+        replace=replace,
+    )
+    lines = [f"{result.store}: {result.entries:,} entries in {result.seconds:.1f} s"]
+    lines += [
+        f"  goes on at {topic} partition {partition} offset {offset}"
+        for topic, partitions in sorted(result.position.items())
+        for partition, offset in sorted(partitions.items())
+    ]
+    if result.empty_stores:
+        lines.append(f"  of the same tasks, still empty: {', '.join(result.empty_stores)}")
+    print_answer("\n".join(lines), msgspec.to_builtins(result), as_json=json)

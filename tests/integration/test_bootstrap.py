@@ -1,0 +1,233 @@
+"""A store is filled from history, and the stream goes on exactly behind it."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections import Counter
+from collections.abc import Callable
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+import penstock as ps
+from penstock.errors import AnotherDriverError, BootstrapError, BootstrapUnfinishedError
+from penstock.observability.crash_points import write_whole
+from tests.application_process import count
+from tests.harness import Scene
+from tests.in_process import Run, Topology, start_fails
+
+pytestmark = pytest.mark.usefixtures("spark")
+
+PROGRAM = """
+import sys
+import penstock as ps
+app = ps.Application({id!r}, bootstrap_servers={servers!r}, state_dir={state!r})
+stream = app.stream({source!r}, key=bytes, value=bytes)
+stream.group_by_key().count("counts").to_stream().to({results!r})
+"""
+
+
+@pytest.fixture
+def scene(kafka: str, tmp_path: Path) -> Scene:
+    return Scene(kafka, tmp_path, partitions=3).create_topics()
+
+
+def application(scene: Scene, topology: Topology = count) -> ps.Application:
+    return Run(scene, topology).app
+
+
+def parquet(scene: Scene, counts: dict[bytes, int], *, time_ms: int = 1_000) -> str:
+    """Rows of keys and counts; each key has an older row too."""
+    path = scene.directory / "history.parquet"
+    table = pa.table(
+        {
+            "patient": pa.array([*counts, *counts], pa.binary()),
+            "visits": pa.array([*([-1] * len(counts)), *counts.values()], pa.int64()),
+            "at": pa.array([*([time_ms - 1] * len(counts)), *([time_ms] * len(counts))]),
+        }
+    )
+    pq.write_table(table, path)
+    return f"parquet:{path}"
+
+
+COLUMNS: dict[str, Any] = {"key": "patient", "value": "visits", "timestamp": "at"}
+
+
+def events(keys: range) -> list[tuple[bytes, bytes]]:
+    return [(f"k{n}".encode(), b"") for n in keys]
+
+
+def test_counts_go_on_from_fifty_thousand_keys_of_parquet(scene: Scene) -> None:
+    history = Counter({f"k{n}".encode(): n % 90 + 1 for n in range(50_000)})
+    # What is in the topic before the offsets is in the history already.
+    scene.produce(events(range(500)))
+    result = application(scene).bootstrap(
+        "counts", parquet(scene, history), **COLUMNS, offsets="latest"
+    )
+    assert result.entries == 50_000
+    assert scene.counts(scene.changelog) == history
+    assert {row.timestamp for row in scene.read(scene.changelog)} == {1_000}
+    assert scene.committed() == 500
+
+    sent = scene.produce(events(range(49_000, 51_000)))
+    with Run(scene) as run:
+        run.wait_committed(500 + sent)
+    expected = history + Counter(key for key, _ in events(range(49_000, 51_000)))
+    assert scene.counts(scene.changelog) == expected
+    assert scene.counts() == {key: expected[key] for key, _ in events(range(49_000, 51_000))}
+    # Without the disk, and a second bootstrap of what has run by now is refused.
+    error = refused(scene, "counts", parquet(scene, history), **COLUMNS)
+    assert "--replace" in error.hint
+
+
+def refused(
+    scene: Scene, store: str, history: Any, *, topology: Topology = count, **options: Any
+) -> BootstrapError:
+    with pytest.raises(BootstrapError) as caught:
+        application(scene, topology).bootstrap(store, history, **options)
+    return caught.value
+
+
+def test_what_is_replaced_is_gone_though_a_disk_still_has_it(scene: Scene) -> None:
+    sent = scene.produce(events(range(40)))
+    with Run(scene) as run:
+        run.wait_committed(sent)
+    history = {b"k1": 7, b"new": 3}
+    application(scene).bootstrap("counts", parquet(scene, history), **COLUMNS, replace=True)
+    sent += scene.produce([(b"k1", b""), (b"k2", b""), (b"new", b"")])
+    with Run(scene) as run:
+        run.wait_committed(sent)
+    last = {row.key: row.value for row in scene.read(scene.changelog)}
+    held = {key: int.from_bytes(value, "big") for key, value in last.items() if value is not None}
+    assert held == {b"k1": 8, b"k2": 1, b"new": 4}
+
+
+def test_an_old_topic_is_history_and_its_last_record_counts(scene: Scene) -> None:
+    old = f"{scene.id}-old"
+    scene.create_topics(old)
+
+    def number(value: int) -> bytes:
+        return value.to_bytes(8, "big")
+
+    scene.produce([(f"k{n}".encode(), number(n + 1)) for n in range(300)], old)
+    scene.produce([(b"k0", number(9)), (b"k1", None)], old)
+    application(scene).bootstrap("counts", f"topic:{old}")
+    sent = scene.produce(events(range(3)))
+    with Run(scene) as run:
+        run.wait_committed(sent)
+    assert scene.counts() == {b"k0": 10, b"k1": 1, b"k2": 4}
+
+
+def test_windows_have_their_start_in_a_column(scene: Scene) -> None:
+    def windowed(app: ps.Application, source: str, results: str) -> None:
+        windows = ps.tumbling(timedelta(hours=1), grace=timedelta(0))
+        stream = app.stream(source, key=bytes, value=bytes)
+        stream.group_by_key().windowed_by(windows).count("counts").to_stream().to(results)
+
+    sent = scene.produce([(b"a", b"")])
+    [row] = scene.read(scene.source)
+    start = row.timestamp // 3_600_000 * 3_600_000
+    path = scene.directory / "windows.parquet"
+    columns = {"key": pa.array([b"a"]), "value": [41], "start": [start], "at": [row.timestamp]}
+    pq.write_table(pa.table(columns), path)
+    history = f"parquet:{path}"
+    assert "--window-start" in refused(scene, "counts", history, topology=windowed).hint
+    application(scene, windowed).bootstrap(
+        "counts", history, timestamp="at", window_start="start", offsets="earliest"
+    )
+    with Run(scene, windowed) as run:
+        run.wait_committed(sent)
+    assert list(scene.counts().values()) == [42]
+
+
+def command(scene: Scene, *words: str, crash_at: str = "") -> subprocess.CompletedProcess[str]:
+    program = scene.directory / "program.py"
+    text = PROGRAM.format(
+        id=scene.application_id,
+        servers=scene.bootstrap,
+        state=str(scene.state_dir),
+        source=scene.source,
+        results=scene.results,
+    )
+    program.write_text(text)
+    crash = scene.directory / "crash"
+    crash.mkdir(exist_ok=True)
+    if crash_at:
+        write_whole(crash / crash_at, "1")
+    return subprocess.run(
+        [sys.executable, "-m", "penstock.cli", "bootstrap", str(program), *words, "--json"],
+        env={**os.environ, "PENSTOCK_CRASH_DIR": str(crash)},
+        capture_output=True,
+        text=True,
+        timeout=150,
+        check=False,
+    )
+
+
+def test_a_bootstrap_that_died_is_never_taken_for_whole(scene: Scene) -> None:
+    history = {f"k{n}".encode(): 5 for n in range(1000)}
+    words = ["--store", "counts", "--from", parquet(scene, history)]
+    words += ["--key", "patient", "--value", "visits", "--timestamp", "at"]
+    # The driver dies; then, on the second try, a worker: Spark runs its part again.
+    died = command(scene, *words, crash_at="bootstrap.before_finish")
+    assert died.returncode == -9
+    error = start_fails(scene)
+    assert isinstance(error, BootstrapUnfinishedError)
+    assert "penstock bootstrap" in error.hint
+    again = command(scene, *words, crash_at="bootstrap.after_chunk")
+    assert again.returncode == 0, again.stderr
+    assert not (scene.directory / "crash" / "bootstrap.after_chunk").exists()
+    answer = json.loads(again.stdout)
+    assert answer["ok"]
+    assert answer["data"]["entries"] == 1000
+    sent = scene.produce(events(range(10)))
+    with Run(scene) as run:
+        run.wait_committed(sent)
+        with pytest.raises(AnotherDriverError):
+            application(scene).bootstrap("counts", parquet(scene, history), **COLUMNS)
+    assert scene.counts() == {key: 6 for key, _ in events(range(10))}
+
+
+@pytest.mark.parametrize(
+    ("change", "text"),
+    [
+        (lambda o: o.update(key="patients"), "no column 'patients'"),
+        (lambda o: o.update(value="patient", key="visits"), "is of type bigint"),
+        (lambda o: o.update(offsets={("topic", 0): 1}), "no input"),
+        (lambda o: o.update(offsets="9999-01-01T00:00:00Z", timestamp=None), "several rows"),
+    ],
+)
+def test_rows_that_do_not_fit_change_nothing(
+    scene: Scene, change: Callable[[dict[str, Any]], None], text: str
+) -> None:
+    options = dict(COLUMNS)
+    change(options)
+    assert text in str(refused(scene, "counts", parquet(scene, {b"a": 1}), **options))
+    sent = scene.produce([(b"a", b"")])
+    with Run(scene) as run:
+        run.wait_committed(sent)
+    assert scene.counts() == {b"a": 1}
+
+
+def test_two_stores_of_one_task_are_filled_to_one_position(scene: Scene) -> None:
+    def two(app: ps.Application, source: str, results: str) -> None:
+        grouped = app.stream(source, key=bytes, value=bytes).group_by_key()
+        grouped.count("counts").to_stream().to(results)
+        grouped.count("again")
+
+    scene.produce(events(range(30)))
+    history = parquet(scene, {b"a": 1})
+    app = application(scene, two)
+    result = app.bootstrap("counts", history, **COLUMNS, offsets="latest")
+    assert result.empty_stores == ("again",)
+    error = refused(scene, "again", history, topology=two, **COLUMNS, offsets="earliest")
+    assert "keep counts" in str(error)
+    again = app.bootstrap("again", history, **COLUMNS)
+    assert again.position == result.position

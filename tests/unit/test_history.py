@@ -1,0 +1,238 @@
+"""Filling a store from history: what is refused, where the stream goes on, what becomes of rows."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+import penstock as ps
+from penstock.changelog.commit_record import BootstrapRecord
+from penstock.changelog.reading import LogRange
+from penstock.config import Config
+from penstock.coordination.history import (
+    Columns,
+    Found,
+    check_columns,
+    check_free,
+    check_offsets,
+    check_others,
+    check_windows,
+    feeding,
+    fillable,
+    parse_offsets,
+    refuse_half_filled,
+)
+from penstock.errors import BootstrapError, BootstrapUnfinishedError
+from penstock.pipeline.history import ENTRIES, HistoryOrder, encode, latest_entries
+from penstock.serdes.windowed import session_key, window_key
+from penstock.topology import StoreSpec, Topology
+
+
+def topology() -> Topology:
+    app = ps.Application("clinic")
+    pulses = app.stream("pulses", key=str, value=int)
+    pulses.group_by_key().count("counts")
+    pulses.group_by_key().count("unlogged", logging=False)
+    pulses.group_by_key().count("recent", max_entries=5)
+    windows = ps.tumbling(timedelta(minutes=1), grace=timedelta(0))
+    pulses.group_by_key().windowed_by(windows).count("windows")
+    sessions = ps.session(timedelta(minutes=1), grace=timedelta(0))
+    pulses.group_by_key().windowed_by(sessions).count("sessions")
+    pulses.group_by(lambda key, value: str(value), key=str).count("values")
+    app.global_table("wards", "wards", key=str, value=str)
+    return app.build()
+
+
+def spec(name: str) -> StoreSpec:
+    return fillable(topology(), name)[1]
+
+
+@pytest.mark.parametrize(
+    ("store", "text"),
+    [
+        ("count", "Did you mean 'counts'"),
+        ("unlogged", "no changelog"),
+        ("recent", "forgets"),
+        ("wards", "global table"),
+    ],
+)
+def test_stores_that_cannot_be_filled_are_refused_by_name(store: str, text: str) -> None:
+    with pytest.raises(BootstrapError, match=text):
+        fillable(topology(), store)
+
+
+def test_windows_want_a_start_and_sessions_an_end_too() -> None:
+    start = Columns(window_start="start")
+    check_windows(spec("windows"), start)
+    check_windows(spec("sessions"), Columns(window_start="start", window_end="end"))
+    for store, columns in (("windows", Columns()), ("sessions", start), ("counts", start)):
+        with pytest.raises(BootstrapError, match=store):
+            check_windows(spec(store), columns)
+
+
+@pytest.mark.parametrize(
+    ("types", "text"),
+    [
+        ({"value": "bigint", "keys": "string"}, "Did you mean 'keys'"),
+        ({"key": "string", "value": "double"}, "wants tinyint or smallint or int or bigint"),
+        ({"key": "int", "value": "bigint"}, "'key' is of type int"),
+    ],
+)
+def test_columns_must_be_there_and_of_the_stores_types(types: dict[str, str], text: str) -> None:
+    with pytest.raises(BootstrapError, match=text):
+        check_columns(spec("counts"), Columns(), types)
+
+
+def test_bytes_are_always_taken() -> None:
+    check_columns(spec("counts"), Columns(), {"key": "binary", "value": "binary"})
+
+
+def test_what_feeds_a_store_through_a_repartition_topic_belongs_to_it() -> None:
+    sub, _ = fillable(topology(), "values")
+    assert len(feeding(topology(), sub, "clinic")) == 2
+    sub, _ = fillable(topology(), "counts")
+    assert len(feeding(topology(), sub, "clinic")) == 1
+
+
+def found(**changes: Any) -> Found:
+    facts: dict[str, Any] = {
+        "store": "counts",
+        "is_filled": False,
+        "is_unfinished": False,
+        "was_run": False,
+        "others": (),
+        "standing": {"pulses": {0: 5}},
+    }
+    return Found(**{**facts, **changes})
+
+
+def test_a_store_that_is_not_new_is_replaced_only_if_asked() -> None:
+    check_free(found(), replace=False)
+    check_free(found(is_filled=True, was_run=True), replace=True)
+    # What an unfinished one left is worth nothing.
+    check_free(found(is_filled=True, is_unfinished=True), replace=False)
+    for changes in ({"is_filled": True}, {"was_run": True}):
+        with pytest.raises(BootstrapError, match="not new"):
+            check_free(found(**changes), replace=False)
+
+
+def test_other_stores_of_the_tasks_keep_their_position() -> None:
+    check_others(found(others=("sums",)), {"pulses": {0: 5}})
+    check_others(found(), {"pulses": {0: 9}})
+    with pytest.raises(BootstrapError, match="sums"):
+        check_others(found(others=("sums",)), {"pulses": {0: 9}})
+
+
+def test_an_unfinished_one_stops_every_start_but_its_own() -> None:
+    refuse_half_filled(None)
+    refuse_half_filled(BootstrapRecord(store="counts", finished=True))
+    half = BootstrapRecord(store="counts", finished=False)
+    refuse_half_filled(half, store="counts")
+    for store in ("", "sums"):
+        with pytest.raises(BootstrapUnfinishedError, match="--store counts"):
+            refuse_half_filled(half, store=store)
+
+
+INPUTS = {("pulses", 0), ("pulses", 1)}
+LOGS = {each: LogRange(10, 20) for each in INPUTS}
+
+
+def test_offsets_are_of_all_inputs_and_inside_the_logs() -> None:
+    given = parse_offsets("pulses:0=10, pulses:1=20")
+    assert check_offsets(given, INPUTS, LOGS) == {"pulses": {0: 10, 1: 20}}
+    wrong = {
+        "No offset": "pulses:0=12",
+        "outside": "pulses:0=12,pulses:1=21",
+        "no input": "pulses:0=12,pulses:1=12,pulse:0=3",
+    }
+    for text, offsets in wrong.items():
+        with pytest.raises(BootstrapError, match=text):
+            check_offsets(parse_offsets(offsets), INPUTS, LOGS)
+    with pytest.raises(BootstrapError, match="no offset"):
+        parse_offsets("yesterday")
+
+
+def order(*, is_timed: bool = True) -> HistoryOrder:
+    return HistoryOrder(
+        config=Config(),
+        store=b"",
+        changelog="clinic-counts-changelog",
+        tasks=tuple(f"counts-{partition}" for partition in range(7)),
+        application_id="clinic",
+        now_ms=77,
+        is_timed=is_timed,
+    )
+
+
+def rows(**columns: list[Any]) -> pa.RecordBatch:
+    return pa.RecordBatch.from_pydict(columns)
+
+
+def test_rows_become_the_stores_bytes_where_kafka_would_put_them() -> None:
+    batch = encode(spec("counts"), order(), rows(key=["21"], value=[1], place=[0]))
+    assert batch.schema == ENTRIES
+    assert batch.to_pylist() == [
+        {
+            "partition": 3,  # Kafka's own murmur2 of "21" is -973932308.
+            "key": b"21",
+            "value": (1).to_bytes(8, "big"),
+            "timestamp": 77,
+            "place": 0,
+        }
+    ]
+
+
+def test_windows_lie_where_their_plain_key_does() -> None:
+    plain = encode(spec("counts"), order(), rows(key=["21"], value=[1], place=[0]))
+    windows = encode(
+        spec("windows"), order(), rows(key=["21"], value=[1], window_start=[60_000], place=[0])
+    )
+    sessions = encode(
+        spec("sessions"),
+        order(),
+        rows(key=["21"], value=[1], window_start=[5], window_end=[9], place=[0]),
+    )
+    assert windows.column("key").to_pylist() == [window_key(b"21", 60_000)]
+    assert sessions.column("key").to_pylist() == [session_key(b"21", 5, 9)]
+    assert windows.column("partition") == sessions.column("partition") == plain.column("partition")
+
+
+@pytest.mark.parametrize(
+    ("columns", "text"),
+    [
+        ({"key": [None, "a"], "value": [1, 1], "place": [0, 0]}, "no key"),
+        ({"key": ["a"], "value": [b"short"], "place": [0]}, "A value is no long"),
+        ({"key": ["a"], "value": [1], "timestamp": [-1], "place": [0]}, "before 1970"),
+    ],
+)
+def test_rows_that_have_no_entry_are_refused(columns: dict[str, list[Any]], text: str) -> None:
+    with pytest.raises(BootstrapError, match=text):
+        encode(spec("counts"), order(), rows(**columns))
+
+
+def entries(*pairs: tuple[bytes, int]) -> pa.RecordBatch:
+    columns = [[0] * len(pairs), [key for key, _ in pairs], [b"v"] * len(pairs), [1] * len(pairs)]
+    return pa.record_batch([*columns, [place for _, place in pairs]], schema=ENTRIES)
+
+
+OLD = -(2**63)
+
+
+def test_the_last_entry_of_a_key_counts_even_across_batches() -> None:
+    batches = [entries((b"a", OLD), (b"a", 1), (b"a", 2), (b"b", 1)), entries((b"b", 4), (b"c", 1))]
+    last = [
+        (row["key"], row["place"])
+        for batch in latest_entries(order(), iter(batches))
+        for row in batch.to_pylist()
+    ]
+    assert last == [(b"a", 2), (b"b", 4), (b"c", 1)]
+
+
+def test_without_times_a_key_has_one_row_besides_what_it_replaces() -> None:
+    untimed = order(is_timed=False)
+    list(latest_entries(untimed, iter([entries((b"a", OLD), (b"a", OLD), (b"a", 0))])))
+    with pytest.raises(BootstrapError, match="several rows"):
+        list(latest_entries(untimed, iter([entries((b"a", 0)), entries((b"a", 0))])))

@@ -1,0 +1,145 @@
+"""A task that lost a store reads its input again: whether it can, how far, what it writes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+import penstock as ps
+from penstock.changelog.commit_record import CommitRecord
+from penstock.coordination.ids import Epoch, TaskId
+from penstock.coordination.planning import PlanLimits, plan
+from penstock.coordination.recovery import Recovery
+from penstock.coordination.tasks import TaskBook
+from penstock.errors import BootstrapError, InputLostError, TopologyError
+from penstock.instance.protocol import CHANGE, OUTPUT, ROWS, CommitHeader, TakeOrder
+from penstock.instance.recovery import not_yet_written, recovery_fields, recovery_of
+
+TASK = TaskId(0, 0)
+BEGUN = Recovery(begun={"pulses": {0: 3}})
+
+
+def restarted(
+    recovery: Recovery, position: int, log: tuple[int, int], *, lost: str = "Store x is lost"
+) -> Recovery:
+    return recovery.restarted(
+        {"pulses": {0: position}}, {("pulses", 0): log}, task="0_0", lost=lost
+    )
+
+
+def test_it_goes_back_to_where_it_began_and_up_to_where_it_stood() -> None:
+    recovery = restarted(BEGUN, 9, (0, 20))
+    assert (recovery.begun, recovery.until) == ({"pulses": {0: 3}}, {"pulses": {0: 9}})
+    assert recovery.after({"pulses": {0: 8}}).until == {"pulses": {0: 9}}
+    assert recovery.after({"pulses": {0: 9}}).until == {}
+
+
+def test_one_that_was_cut_off_goes_on_to_the_same_end() -> None:
+    assert restarted(restarted(BEGUN, 9, (0, 20)), 5, (0, 20)).until == {"pulses": {0: 9}}
+
+
+def test_a_task_that_read_nothing_has_lost_nothing() -> None:
+    assert restarted(BEGUN, 3, (7, 20)).until == {}
+
+
+@pytest.mark.parametrize(
+    ("log", "missing"), [((5, 20), "3 to 4"), ((15, 20), "3 to 8"), ((0, 8), "8 to 8")]
+)
+def test_records_that_are_gone_are_named(log: tuple[int, int], missing: str) -> None:
+    with pytest.raises(InputLostError, match=f"Store x is lost.*records {missing} are gone"):
+        restarted(BEGUN, 9, log)
+
+
+def test_history_is_not_in_the_input() -> None:
+    with pytest.raises(InputLostError, match="history"):
+        restarted(Recovery(begun=BEGUN.begun, from_history=True), 9, (0, 20))
+
+
+def test_the_commit_record_carries_it() -> None:
+    position = {"pulses": {0: 5}}
+    assert recovery_of(None, position) == Recovery(begun=position)
+    recovery = restarted(BEGUN, 9, (0, 20))
+    record = CommitRecord(
+        n=1, epoch=(1, 1), position=position, previous={}, **recovery_fields(recovery)
+    )
+    assert recovery_of(CommitRecord.decode(record.encode()), position) == recovery
+    # Records of before say nothing of where the task began: at the log's first record.
+    old = CommitRecord(n=1, epoch=(1, 1), position=position, previous={})
+    assert recovery_of(old, position).begun == {"pulses": {0: 0}}
+
+
+def test_no_slice_goes_over_where_the_task_stood() -> None:
+    book = TaskBook([(TASK, "x-0")], generation=1)
+    book.own(TASK, "one")
+    until = {"pulses": {0: 9}}
+    book.serving(TASK, Epoch(1, 1), {"pulses": {0: 3}}, 4, {}, until=until)
+    limits = PlanLimits(records_max=100, bytes_max=2**30, jobs_max=2)
+    ends = {("pulses", 0): 20}
+    [batch] = plan(book.views(), ends, now=0.0, running_jobs=0, limits=limits)
+    assert (batch.slices[0].ranges[0].end, batch.slices[0].more) == (9, frozenset())
+    book.start(TASK)
+    book.finish(TASK, until, 5, due=0.0, bytes_per_record=1.0, metadata={})
+    [batch] = plan(book.views(), ends, now=0.0, running_jobs=0, limits=limits)
+    assert batch.slices[0].ranges[0].end == 20
+
+
+def rows(kind: int, *targets: int) -> pa.RecordBatch:
+    count = len(targets)
+    columns: list[Any] = [[kind] * count, list(targets), [0] * count, [b"k"] * count]
+    columns += [[b"v"] * count, [1] * count, [None] * count]
+    arrays = [pa.array(each, field.type) for each, field in zip(columns, ROWS, strict=True)]
+    return pa.record_batch(arrays, schema=ROWS)
+
+
+@pytest.mark.parametrize(("outputs", "left"), [("drop", []), ("repeat", [0, 0])])
+def test_outputs_are_dropped_or_repeated_but_never_to_repartition_topics(
+    outputs: Any, left: list[int]
+) -> None:
+    order = TakeOrder(
+        task="0_0",
+        name="x-0",
+        epoch=(1, 1),
+        first_taking=True,
+        inputs=[],
+        stores=[],
+        commits_partition=1,
+        recover_outputs=outputs,
+        repartitions=["app-words-repartition"],
+    )
+    header = CommitHeader(
+        task="0_0",
+        epoch=(1, 1),
+        n=1,
+        start={},
+        end={},
+        stores=[],
+        topics=["results", "app-words-repartition"],
+        rows=3,
+    )
+    written = not_yet_written(rows(OUTPUT, 0, 1, 0), header, order)
+    assert written.column("target").to_pylist() == left
+    assert not_yet_written(rows(CHANGE, 0, 1), header, order).num_rows == 2
+
+
+def test_a_repartition_topic_cannot_be_read_again() -> None:
+    app = ps.Application("clinic")
+    words = app.stream("lines", key=str, value=str).group_by(lambda key, value: value, key=str)
+    words.count("words", logging=False, recover_from="input")
+    with pytest.raises(TopologyError, match="words-repartition"):
+        app.build()
+
+
+def test_a_store_that_recovers_from_input_takes_no_history() -> None:
+    from penstock.coordination.history import fillable
+
+    app = ps.Application("clinic")
+    grouped = app.stream("lines", key=str, value=str).group_by_key()
+    grouped.count("lines-count", recover_from="input")
+    with pytest.raises(BootstrapError, match="recovers from its input"):
+        fillable(app.build(), "lines-count")
+    wrong: Any = "nowhere"
+    grouped.count("other", recover_from=wrong)
+    with pytest.raises(TopologyError, match="nowhere"):
+        app.build()
