@@ -14,10 +14,12 @@ ROW ?=
 # Seeds for make conformance: how many, and the first
 SEEDS ?= 500
 FROM ?= 0
+# Examples of each kind of store for make contract
+EXAMPLES ?= 500
 # Arguments for pytest: make test PYTEST='tests/unit -x'
 PYTEST ?=
 
-.PHONY: help demo test check bench conformance record lock clean java compiler database
+.PHONY: help demo test check bench conformance contract record lock clean java compiler database
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "make %-11s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -42,6 +44,9 @@ bench: compiler $(READY) ## Measure against Kafka Streams and Quix Streams: make
 conformance: compiler $(READY) ## Compare with Kafka Streams, seed by seed: make conformance [SEEDS=n] [FROM=k]
 	@$(VENV)/bin/penstock prepare --kafka-streams
 	@PYTHONPATH=. $(PYTHON) -m tests.conformance $(SEEDS) $(FROM)
+
+contract: $(READY) ## Try every kind of store against its model: make contract [EXAMPLES=n]
+	@PYTHONPATH=. $(PYTHON) -m tests.contract $(EXAMPLES)
 
 record: compiler $(READY) ## Record Kafka Streams' answers anew, for the tests that run without Java
 	@$(VENV)/bin/penstock prepare --kafka-streams

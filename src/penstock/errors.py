@@ -30,6 +30,8 @@
         StateDiskFullError             there is no room left
         StateForeignError              another application made it
       StoreDamagedError                a store on disk is damaged
+      CustomStoreError                 a store that you brought cannot be had, or failed
+      StoreContractError               a store does not keep what its contract promises
       ExternalStoreError               a database that keeps a store is not as needed
         ExternalStoreUnreachableError  it does not answer, or cannot do it now
       SnapshotError                    a snapshot cannot be written, or is not what it should be
@@ -212,6 +214,17 @@ class ExternalStoreError(PenstockError):
 
 class ExternalStoreUnreachableError(ExternalStoreError):
     """The database does not answer, or cannot do it now. The task is taken again until it can."""
+
+
+class CustomStoreError(PenstockError):
+    """A store that you brought cannot be had, or one of its methods raised.
+
+    While the task runs it is taken again, a few times; its changelog holds what was committed.
+    """
+
+
+class StoreContractError(PenstockError):
+    """A store does not keep what its contract promises; `check_store` says which promise."""
 
 
 class SnapshotError(PenstockError):

@@ -126,6 +126,8 @@ def test_what_a_database_does_not_do_is_refused_at_once() -> None:
     grouped = ps.Application("a").stream("in", key=str, value=int).group_by_key()
     with pytest.raises(TopologyError, match="no changelog to be set up"):
         grouped.count("counts", kept_in=KEEPER, logging={"segment.bytes": "1"})
+    with pytest.raises(TopologyError, match="both in PostgreSQL and opened by"):
+        grouped.count("counts", kept_in=KEEPER, supplier="stores:mine")
     with pytest.raises(TopologyError, match="forgets no key"):
         grouped.count("counts", kept_in=KEEPER, max_entries=3)
     with pytest.raises(TopologyError, match="cannot be the name of a table"):

@@ -1,4 +1,4 @@
-"""Key-value stores: the contract against a model, kills, and each way in which a disk can fail."""
+"""Key-value stores: kills, and each way in which a disk can fail; see tests/contract too."""
 
 from __future__ import annotations
 
@@ -8,15 +8,11 @@ import random
 import shutil
 import subprocess
 import sys
-import tempfile
 import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from hypothesis import HealthCheck, settings
-from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 from penstock.errors import (
     StateDirectoryError,
@@ -27,123 +23,12 @@ from penstock.errors import (
     TaskNotHereError,
 )
 from penstock.stores.contract import (
-    KeyValueStore,
-    StoreIdentity,
     split_stored_value,
     stored_value,
 )
 from penstock.stores.failures import store_error
 from penstock.stores.memory import MemoryStore
 from penstock.stores.rocksdb import CHUNK_RECORDS, RocksDBStore
-
-KEYS = st.binary(max_size=3)
-CHANGES = st.lists(st.tuples(KEYS, st.none() | st.binary(max_size=4)), max_size=30)
-IDENTITY = StoreIdentity(
-    application_id="clinic",
-    task="0_3",
-    store="counts",
-    changelog_topic="clinic-counts-changelog",
-    changelog_topic_id="id",
-)
-
-
-class StoreAgainstModel(RuleBasedStateMachine):
-    """Every answer of a store equals a dictionary's."""
-
-    store: KeyValueStore
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.model: dict[bytes, bytes] = {}
-        self.offset: int | None = None
-        self.identity: StoreIdentity | None = None
-        self.caught_up_at: int | None = None
-
-    @rule(changes=CHANGES, moves=st.booleans())
-    def apply(self, changes: list[tuple[bytes, bytes | None]], moves: bool) -> None:
-        offset = (self.offset or 0) + len(changes) if moves else None
-        self.store.apply(iter(changes), offset=offset)
-        self.offset = self.offset if offset is None else offset
-        for key, value in changes:
-            if value is None:
-                self.model.pop(key, None)
-            else:
-                self.model[key] = value
-
-    @rule(keys=st.lists(KEYS, max_size=30))
-    def get_many(self, keys: list[bytes]) -> None:
-        assert self.store.get_many(keys) == [self.model.get(key) for key in keys]
-
-    @rule(lower=st.none() | KEYS, upper=st.none() | KEYS, limit=st.integers(0, 10))
-    def scan(self, lower: bytes | None, upper: bytes | None, limit: int) -> None:
-        inside = [
-            item
-            for item in sorted(self.model.items())
-            if (lower is None or item[0] >= lower) and (upper is None or item[0] < upper)
-        ]
-        assert self.store.range(lower, upper, limit=limit) == inside[:limit]
-
-    @rule(page_size=st.integers(1, 5))
-    def scan_all(self, page_size: int) -> None:
-        assert list(self.store.all(page_size=page_size)) == sorted(self.model.items())
-
-    @rule()
-    def identify(self) -> None:
-        self.store.set_identity(IDENTITY)
-        self.identity = IDENTITY
-
-    @rule(now=st.integers(0, 2**60))
-    def catch_up(self, now: int) -> None:
-        self.store.set_caught_up_at(now)
-        self.caught_up_at = now
-
-    @rule()
-    def flush(self) -> None:
-        self.store.flush()
-
-    @invariant()
-    def own_records_agree(self) -> None:
-        assert self.store.offset() == self.offset
-        assert self.store.identity() == self.identity
-        assert self.store.caught_up_at() == self.caught_up_at
-        assert self.store.approximate_num_entries() >= 0
-
-    def teardown(self) -> None:
-        self.store.close()
-
-
-class MemoryAgainstModel(StoreAgainstModel):
-    @initialize()
-    def open(self) -> None:
-        self.store = MemoryStore("counts")
-
-
-class RocksDBAgainstModel(StoreAgainstModel):
-    @initialize()
-    def open(self) -> None:
-        self.directory = Path(tempfile.mkdtemp(prefix="penstock-store-"))
-        self.store = RocksDBStore("counts", self.directory / "counts")
-
-    @rule()
-    def reopen(self) -> None:
-        self.store.close()
-        self.store = RocksDBStore("counts", self.directory / "counts")
-
-    def teardown(self) -> None:
-        super().teardown()
-        shutil.rmtree(self.directory)
-
-
-QUICK = settings(
-    max_examples=20,
-    stateful_step_count=20,
-    deadline=None,
-    suppress_health_check=[HealthCheck.too_slow],
-)
-TestMemoryAgainstModel = MemoryAgainstModel.TestCase
-TestMemoryAgainstModel.settings = QUICK
-TestRocksDBAgainstModel = RocksDBAgainstModel.TestCase
-TestRocksDBAgainstModel.settings = QUICK
 
 
 @pytest.mark.parametrize("size", [0, 1, CHUNK_RECORDS - 1, CHUNK_RECORDS, 2 * CHUNK_RECORDS + 1])

@@ -18,6 +18,8 @@ from penstock.pipeline.jobs import pickle_sub_topology
 from penstock.pipeline.orders import Address, BatchOrder, Outcome, SliceOrder
 from penstock.pipeline.worker import in_order, run_batch
 from penstock.processors import Limits, Records, SliceResult
+from penstock.processors.depth_first.record import Shared
+from penstock.processors.depth_first.steps import Step
 from penstock.processors.outputs import Changes, Outputs
 from penstock.serdes.windowed import window_key
 from penstock.stores.memory import MemoryStore
@@ -242,3 +244,14 @@ def test_a_slice_that_was_done_before_is_told_as_such(
     found = outcomes(ordered, batch([("a", 0, 0)], with_topic=False))
     assert (found["0_0"].status, found["0_0"].n) == ("committed", 1)
     assert found["0_0"].metadata == {"said": "before"}
+
+
+def test_a_processor_whose_read_is_stopped_is_not_taken_for_one_that_failed(
+    location: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    step = Step("processor", Shared({}, now_ms=0))
+    read = staticmethod(lambda state: step.call(state.fetch_times, "windows", 0, 9))
+    monkeypatch.setattr(Run, "look", read)
+    ordered = order(location, {"a": 3}, partitions=1, n=0)
+    found = outcomes(ordered, batch([("a", 0, 0)], with_topic=False))
+    assert found["0_0"].status == "committed"

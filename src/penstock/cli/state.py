@@ -33,7 +33,7 @@ from penstock.instance.inspection import (
 )
 from penstock.instance.verification import Verification, verify
 from penstock.stores.comparison import Difference, compare
-from penstock.stores.contract import WindowedStore
+from penstock.stores.contract import WindowStore
 from penstock.stores.whole_topic import LAYOUT
 from penstock.topology import StoreSpec
 
@@ -175,7 +175,7 @@ def export(
     with held(copies):
         newest = _newest(copies)
         with opened(newest[0]) as first:
-            windowed = isinstance(first.store, WindowedStore)
+            windowed = isinstance(first.store, WindowStore)
         spec = subject.specs.get(store)
         rows = _rows(subject, newest, None, strict=True)
         written = write_parquet(file, rows, spec=spec, windowed=windowed)
@@ -310,7 +310,7 @@ def _rows(
 def _entries(found: OpenStore, key: bytes | None) -> Iterator[tuple[bytes, bytes]]:
     if key is None:
         yield from found.store.all()
-    elif isinstance(found.store, WindowedStore):
+    elif isinstance(found.store, WindowStore):
         yield from found.store.fetch(key, 0, _TIME_MAX)
     else:
         [value] = found.store.get_many([key])

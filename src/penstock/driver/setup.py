@@ -24,7 +24,7 @@ from penstock.driver.internal_topics import (
 from penstock.driver.last_run import LastRun, read_last_run, refuse_change
 from penstock.errors import PartitionCountError, TopicMissingError
 from penstock.instance.protocol import DatabaseOrder, GlobalOrder, InputOrder, StoreOrder, TakeOrder
-from penstock.processors import closed_keys
+from penstock.processors import closed_keys, shape_class
 from penstock.topology import StoreSpec, Topology, naming
 from penstock.topology.manifest import TopologyManifest, manifest_of
 from penstock.topology.patterns import matching, patterns_of, with_topics
@@ -115,6 +115,7 @@ class Prepared:
             segment_ms=0 if spec.kind == "key_value" else spec.segment_ms,
             time_index=spec.time_index,
             recovers=spec.recover_from == "input" or changelog in self.layout.recovered_changelogs,
+            supplier=spec.supplier,
             database=_database(spec),
             expires="delete" in policies(settings.get("cleanup.policy", "")),
             tombstones_ms=int(settings.get("delete.retention.ms", TOMBSTONES_MS)),
@@ -141,9 +142,12 @@ def look(
 ) -> Outlook:
     """Check what the last run left and the topics that users made; change nothing.
 
-    Raises `TopologyChangedError`, `TopicMissingError`, `PartitionCountError`,
+    Raises `TopologyError`, `TopologyChangedError`, `TopicMissingError`, `PartitionCountError`,
     `BrokerUnreachableError`.
     """
+    for store in topology.stores:
+        if store.shape is not None:
+            shape_class(store.name, store.shape)
     check_broker(config)
     patterns = patterns_of(topology)
     matched = matching(patterns, admin.names(), application_id) if patterns else frozenset()

@@ -18,6 +18,7 @@ from penstock.examples import (
     recent,
     tombstone,
     topic_configs,
+    visit_sketch,
     word_count,
 )
 from penstock.examples.data import InputRecord
@@ -90,6 +91,7 @@ EXAMPLES = {
         Example(program=tombstone, test_data=data.patient_events),
         Example(program=word_count, test_data=data.lines),
         Example(program=leaderboard, test_data=data.scores),
+        Example(program=visit_sketch, test_data=data.visits),
     )
 }
 

@@ -107,6 +107,14 @@ def scores() -> Iterator[InputRecord]:
         yield InputRecord("scores", player, score, number * 100)
 
 
+def visits() -> Iterator[InputRecord]:
+    """Visits of pages, some of which are visited far more often than others, twenty a second."""
+    chance = random.Random(19)
+    for number in count():
+        page = f"/page/{int(chance.paretovariate(0.8))}"
+        yield InputRecord("page-visits", page, chance.choice(_PLAYERS), number * 50)
+
+
 _Sent = tuple[float, InputRecord]
 """When a record is sent, and the record."""
 

@@ -15,7 +15,7 @@ from penstock.stores.contract import (
     KeyValueStore,
     TimeIndexedStore,
     VersionedStore,
-    WindowedStore,
+    WindowStore,
     pages,
 )
 
@@ -50,7 +50,7 @@ def _entries(store: KeyValueStore, question: Question, row: tuple[object, ...]) 
             assert lower is None or isinstance(lower, bytes)
             assert upper is None or isinstance(upper, bytes)
             return pages(store, PAGE_ENTRIES, lower=lower, upper=upper)
-        case "fetch", (bytes(key), int(first), int(last)) if isinstance(store, WindowedStore):
+        case "fetch", (bytes(key), int(first), int(last)) if isinstance(store, WindowStore):
             return store.fetch(key, first, last)
         case "fetch", (bytes(key), int(first), int(last)) if isinstance(store, VersionedStore):
             return store.versions(key, first, last)

@@ -6,7 +6,7 @@ from collections.abc import Collection, Mapping
 
 from penstock.changelog.commit_record import ChangelogEnd, CommitRecord, InputTopic
 from penstock.changelog.offset_metadata import UNKNOWN_TIME, OffsetMetadata
-from penstock.errors import PartitionCountError, TopicMismatchError
+from penstock.errors import FencedError, PartitionCountError, TopicMismatchError
 from penstock.instance.clients import GroupOffsets, SharedClients
 from penstock.instance.protocol import CommitHeader, Positions, TakeOrder
 from penstock.processors import STREAM_TIME
@@ -98,6 +98,26 @@ def later(times: Times, read: Positions) -> Times:
         for partition, time in partitions.items():
             result[topic, partition] = max(time, result.get((topic, partition), UNKNOWN_TIME))
     return result
+
+
+def changelog_ends(
+    logs: Mapping[str, str], partition: int, clients: SharedClients
+) -> dict[str, int]:
+    """The offset of the last record in each store's changelog.
+
+    To be read after the changes are acknowledged and before the transaction ends: nobody else can
+    have written by then, unless this transaction fails.
+    """
+    return {store: clients.high_watermark(log, partition) - 1 for store, log in logs.items()}
+
+
+def check_owner(order: TakeOrder, record: CommitRecord) -> None:
+    """Make sure that no newer owner has committed."""
+    if tuple(record.epoch) > tuple(order.epoch):
+        raise FencedError(
+            "A newer owner has committed to this task",
+            where={"task": order.task, "epoch": order.epoch, "newer": tuple(record.epoch)},
+        )
 
 
 def check_inputs(order: TakeOrder, record: CommitRecord) -> None:

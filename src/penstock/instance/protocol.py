@@ -90,6 +90,8 @@ class StoreOrder(Message, frozen=True):
     time_index: TimeIndex | None = None
     recovers: bool = False
     """Whether the task reads its input again when this store is lost."""
+    supplier: str = ""
+    """What opens a store that the user brought, as `module:name`; empty for one of ours."""
     expires: bool = False
     """Whether the changelog forgets what is old, so that it may begin anywhere."""
     tombstones_ms: int = TOMBSTONES_MS
@@ -115,6 +117,8 @@ class StoreOrder(Message, frozen=True):
             words.append(f"segment_ms={self.segment_ms}")
         if self.time_index is not None:
             words.append(f"index={self.time_index}")
+        if self.supplier:
+            words.append(f"supplier={self.supplier}")
         return " ".join(words)
 
     @classmethod
@@ -132,6 +136,7 @@ class StoreOrder(Message, frozen=True):
             "retention_ms": retention_ms,
             "segment_ms": int(facts.get("segment_ms", 0)),
             "time_index": facts.get("index"),
+            "supplier": facts.get("supplier", ""),
         }
         return converted(fields, cls)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import logging
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import timedelta
@@ -22,6 +23,7 @@ from penstock.changelog.snapshots import Manifest, SnapshotSource, copy_snapshot
 from penstock.coordination.ids import TaskId
 from penstock.errors import (
     ChangelogError,
+    CustomStoreError,
     PenstockError,
     SnapshotError,
     StoreDamagedError,
@@ -38,7 +40,9 @@ from penstock.stores.contract import (
     CheckpointStore,
     KeyValueStore,
     StoreIdentity,
+    WindowStore,
 )
+from penstock.stores.custom import CustomStore, open_custom
 from penstock.stores.directory import StateDirectory, TaskDirectory
 from penstock.stores.indexed import TimeIndexedKeyValueStore
 from penstock.stores.memory import MemoryStore
@@ -46,6 +50,8 @@ from penstock.stores.rocksdb import RocksDBStore
 from penstock.stores.rocksdb_engine import RocksDBEngine
 from penstock.stores.segments import SegmentedStore
 from penstock.stores.versioned import VersionsStore
+
+_log = logging.getLogger("penstock.instance")
 
 
 class TaskStores:
@@ -72,6 +78,8 @@ class TaskStores:
         self._now_ms = now_ms
         self._directory: TaskDirectory | None = None
         self._stores: dict[str, KeyValueStore] = {}
+        self._uncopied: set[str] = set()
+        """Users' stores of which no copy can be made."""
         self.restores = Restores()
         self._ends: dict[str, int] = {}
         self._starts: dict[str, int] = {}
@@ -207,8 +215,12 @@ class TaskStores:
 
     @property
     def snapshot_stores(self) -> list[str]:
-        """The stores of which snapshots are made: logged ones, on disk."""
-        return [name for name, each in self._orders.items() if each.logged and each.persistent]
+        """The stores of which snapshots are made: logged ones, on disk, that can be copied."""
+        return [
+            name
+            for name, each in self._orders.items()
+            if each.logged and each.persistent and name not in self._uncopied
+        ]
 
     @contextlib.contextmanager
     def checkpoint(
@@ -259,11 +271,15 @@ class TaskStores:
         stores, self._stores = self._stores, {}
         try:
             self._flush_to(directory, stores)
+        except CustomStoreError as error:
+            _log.warning("%s", error)
         finally:
             for store in stores.values():
                 # A store that cannot be flushed is closed all the same; its changelog has the rest.
-                with contextlib.suppress(PenstockError):
+                try:
                     store.close()
+                except PenstockError as error:
+                    _log.warning("%s", error)
             directory.unlock()
 
     def _flush_to(
@@ -405,10 +421,24 @@ class TaskStores:
 
     def _make_store(self, order: StoreOrder) -> KeyValueStore:
         assert self._directory is not None
+        path = self._directory.store_path(order.name)
+        if order.supplier:
+            return shaped(self._open_custom(order, path), order)
         if not order.persistent:
             return shaped(MemoryStore(order.name), order)
-        path = self._directory.store_path(order.name)
         return shaped(RocksDBStore(order.name, path, engine=self._engine), order)
+
+    def _open_custom(self, order: StoreOrder, path: Path) -> CustomStore:
+        store = open_custom(
+            order.supplier,
+            order.name,
+            path,
+            task=self._task,
+            finds_by_time=order.time_index is not None,
+        )
+        if not store.offers_checkpoints:
+            self._uncopied.add(order.name)
+        return store
 
     def _identity(self, order: StoreOrder) -> StoreIdentity:
         return StoreIdentity(
@@ -427,6 +457,8 @@ def shaped(inner: ByteStore, order: StoreOrder) -> KeyValueStore:
         return inner if order.time_index is None else TimeIndexedKeyValueStore(inner)
     if order.kind == "versioned":
         return VersionsStore(inner, retention_ms=order.retention_ms, segment_ms=order.segment_ms)
+    if isinstance(inner, WindowStore):
+        return inner  # A user's, which arranges windows by itself.
     return SegmentedStore(
         inner,
         kind=order.kind,

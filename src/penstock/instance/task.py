@@ -7,12 +7,11 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-import numpy as np
 import pyarrow as pa
 from msgspec import structs
 
@@ -26,6 +25,7 @@ from penstock.coordination.ids import TaskId
 from penstock.coordination.kept import go_on
 from penstock.coordination.recovery import Recovery, passes
 from penstock.errors import (
+    CustomStoreError,
     ExternalStoreError,
     FencedError,
     InstanceError,
@@ -35,11 +35,14 @@ from penstock.errors import (
     TaskNotHereError,
 )
 from penstock.instance.answers import answers
+from penstock.instance.changes import collect_changes, logged_rows
 from penstock.instance.clients import SharedClients
 from penstock.instance.external import ExternalStores
 from penstock.instance.handover import (
     Times,
+    changelog_ends,
     check_inputs,
+    check_owner,
     input_logs,
     later,
     next_record,
@@ -48,7 +51,6 @@ from penstock.instance.handover import (
     resets,
 )
 from penstock.instance.protocol import (
-    CHANGE,
     CommitHeader,
     Positions,
     ReadHeader,
@@ -67,6 +69,9 @@ from penstock.stores.directory import StateDirectory
 from penstock.stores.rocksdb_engine import RocksDBEngine
 
 _log = logging.getLogger("penstock.instance")
+
+_STORE_FAILURES_MAX = 3
+"""How often in a row a store that the user brought may fail before its task does."""
 
 
 def no_global_tables(stop: Callable[[], bool]) -> None:
@@ -126,6 +131,7 @@ class OpenTask:
         self._state: TaskState = "taking"
         self._fault: PenstockError | None = None
         self._notes: list[str] = []
+        self._store_failures = 0
         # One commit at a time. Reads go on beside it until the store is written, and are refused
         # afterwards by their number.
         self._lock = threading.Lock()
@@ -175,11 +181,8 @@ class OpenTask:
         topic, partition = commits_name(environment.application_id), order.commits_partition
         data = read_last(environment.clients.logs, topic, partition, stop=self._stopping.is_set)
         record = None if data is None else CommitRecord.decode(data)
-        if record is not None and tuple(record.epoch) > tuple(order.epoch):
-            raise FencedError(
-                "A newer owner has committed to this task",
-                where={"task": order.task, "epoch": order.epoch, "newer": tuple(record.epoch)},
-            )
+        if record is not None:
+            check_owner(order, record)
         kept = self._external.open(record)
         for each in (record, kept):
             if each is not None:
@@ -252,9 +255,9 @@ class OpenTask:
             with self._lock:
                 yield self._rebuild(header.store, error)
             return
-        except ExternalStoreError as error:
+        except (CustomStoreError, ExternalStoreError) as error:
             with self._lock:
-                yield self._give_up(error)
+                yield self._store_failed(error)
             return
         except TaskNotHereError as error:
             yield Reply(status="lost", reason=str(error))
@@ -299,22 +302,16 @@ class OpenTask:
         #    group's offsets.
         try:
             changes, record = self._write(writer, header, batches)
-            # Read after the changes are acknowledged and before the transaction ends: nobody else
-            # can have written by then, unless this transaction fails.
-            high_watermark = self._environment.clients.high_watermark
-            ends = {
-                store: high_watermark(self._stores.changelog(store), self._partition) - 1
-                for store in changes
-                if self._stores.order(store).logged
-            }
+            logs = {name: log for name in changes if (log := self._stores.changelog(name))}
+            ends = changelog_ends(logs, self._partition, self._environment.clients)
             times = later(self._standing.times, header.times)
             writer.commit(header.end, offsets_metadata(self.order.closes, record, times))
         except WriteAbortedError as error:
             return self._aborted(writer, str(error))
         except (WriteUnknownError, FencedError) as error:
             return self._lost(error)
-        except ExternalStoreError as error:
-            return self._give_up(error)
+        except (CustomStoreError, ExternalStoreError) as error:
+            return self._store_failed(error)
         except pa.ArrowException as error:
             # The stream broke: its worker is gone, and nothing of its slice may become visible.
             return self._aborted(writer, f"The worker went away: {error}")
@@ -332,6 +329,8 @@ class OpenTask:
                 self._stores.mark(store, record.n)
         except StoreDamagedError as error:
             return self._rebuild(store, error)
+        except CustomStoreError as error:
+            return self._store_failed(error)
         except PenstockError as error:
             self._fail(error)
             return Reply(status="lost", reason=str(error))
@@ -344,6 +343,7 @@ class OpenTask:
             recovery=self._standing.recovery.after(record.position),
         )
         self._applying = False
+        self._store_failures = 0
         crash_point("commit.after_store_before_reply")
         # d. The answer.
         return structs.replace(_done(self._standing), status="ok")
@@ -357,7 +357,7 @@ class OpenTask:
         writer.begin()
         crash_point("commit.before_changelog_send")
         for batch in batches:
-            logged = _logged(batch, changelogs)
+            logged = logged_rows(batch, changelogs)
             if self._standing.recovery.until:
                 logged = not_yet_written(logged, header, self.order)
             if self._external.has_outbox:
@@ -366,7 +366,7 @@ class OpenTask:
                 writer.send(
                     logged, changelogs=changelogs, topics=header.topics, own=self._partition
                 )
-            _collect_changes(batch, header.stores, self._stores.versioned, changes)
+            collect_changes(batch, header.stores, self._stores.versioned, changes)
         ends = self._stores.ends()
         recovery = recovery_fields(self._standing.recovery.after(header.end))
         record = next_record(self.order, header, self._standing.position, ends)
@@ -411,16 +411,21 @@ class OpenTask:
             return Reply(status="lost", reason=str(failure))
         return self._lost(error)
 
-    # Giving up.
+    def _store_failed(self, error: CustomStoreError | ExternalStoreError) -> Reply:
+        """A store that the user brought raised: open it afresh, a few times in a row.
 
-    def _give_up(self, error: ExternalStoreError) -> Reply:
-        """The database failed: the driver has the task taken again, when that may help."""
-        if self._state == "running":
-            assert self._writer is not None
-            self._writer.discard()
-            self._writer = None
+        One that a database keeps is left to the driver, which has the task taken again in a while.
+        """
+        if self._state != "running":
+            return Reply(status="lost", reason=f"the task is {self._state}")
+        self._store_failures += 1
+        if isinstance(error, ExternalStoreError) or self._store_failures >= _STORE_FAILURES_MAX:
             self._fail(error)
-        return Reply(status="lost", reason=str(error))
+            return Reply(status="lost", reason=str(error))
+        self._notes.append(f"{error.summary}: the task is taken again")
+        return self._lost(error)
+
+    # Giving up.
 
     def _close_stores(self) -> None:
         self._external.close()
@@ -430,7 +435,10 @@ class OpenTask:
         """Make the stores durable, and export how far they are."""
         with self._lock:
             if self._state == "running":
-                self._stores.flush()
+                try:
+                    self._stores.flush()
+                except CustomStoreError as error:
+                    self._store_failed(error)
 
     @property
     def is_running(self) -> bool:
@@ -545,39 +553,3 @@ def _done(standing: _Standing) -> Reply:
     return Reply(
         status="done", n=standing.n, position=standing.position, metadata=standing.metadata
     )
-
-
-def _logged(batch: pa.RecordBatch, changelogs: list[str]) -> pa.RecordBatch:
-    """The batch without changes of stores that have no changelog."""
-    if all(changelogs) or not batch.num_rows or batch.column("kind")[0].as_py() != CHANGE:
-        return batch
-    logged = np.array([bool(name) for name in changelogs])
-    return batch.filter(pa.array(logged[batch.column("target").to_numpy()]))
-
-
-def _collect_changes(
-    batch: pa.RecordBatch,
-    stores: list[str],
-    versioned: Collection[str],
-    into: dict[str, list[Change]],
-) -> None:
-    """The batch's changes as the stores hold them; in versioned ones the time is in the key."""
-    kinds, targets, _, keys, values, times, _ = batch.columns
-    if not batch.num_rows or kinds[0].as_py() != CHANGE:
-        return
-    prefixes = times.to_numpy().astype(">i8").tobytes()
-    stored = [
-        None if value is None else prefixes[8 * i : 8 * i + 8] + value
-        for i, value in enumerate(values.to_pylist())
-    ]
-    changes = list(zip(keys.to_pylist(), stored, strict=True))
-    numbers = targets.to_numpy()
-    for number in set(numbers.tolist()):
-        rows = (numbers == number).nonzero()[0].tolist()
-        kept = changes if len(rows) == len(changes) else [changes[row] for row in rows]
-        if stores[number] in versioned:
-            kept = [
-                (key + prefixes[8 * row : 8 * row + 8], value)
-                for row, (key, value) in zip(rows, kept, strict=True)
-            ]
-        into.setdefault(stores[number], []).extend(kept)

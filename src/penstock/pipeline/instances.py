@@ -44,7 +44,13 @@ def start_instance(
             command,
             stdin=stdin,
             stdout=stdout,
-            env={**os.environ, TOKEN_VARIABLE: options.token},
+            # What this process can import, its program's neighbours too, an instance can import:
+            # suppliers of stores that users bring.
+            env={
+                **os.environ,
+                TOKEN_VARIABLE: options.token,
+                "PYTHONPATH": os.pathsep.join(filter(None, sys.path)),
+            },
             pass_fds=passed,
             # Neither Ctrl-C in a terminal nor Spark, which kills a worker with its whole process
             # group, is to end it: it is told to stop, or ends by its lease.

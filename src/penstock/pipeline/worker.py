@@ -21,6 +21,8 @@ from penstock.errors import (
     BufferFullError,
     DeserializationError,
     InstanceUnreachableError,
+    PenstockError,
+    TopologyError,
     UserFunctionError,
 )
 from penstock.instance import protocol
@@ -48,8 +50,11 @@ TICK_OFFSET = -1
 _clients = ClientCache()
 
 
-class _StoppedError(Exception):
-    """The slice cannot go on here; the reply says why."""
+class _StoppedError(PenstockError):
+    """The slice cannot go on here; the reply says why.
+
+    One of ours, so that a processor whose read brings it is not taken for the one that failed.
+    """
 
     def __init__(self, reply: Reply) -> None:
         super().__init__(reply.status)
@@ -310,7 +315,7 @@ class _SliceWork:
         except InstanceUnreachableError as error:
             _clients.drop(_location(self._slice.address))
             self._skip(str(error))
-        except (UserFunctionError, DeserializationError, BufferFullError) as error:
+        except (UserFunctionError, DeserializationError, BufferFullError, TopologyError) as error:
             self._ended = Outcome(
                 task=self._slice.task, status="failed", fault=protocol.fault_of(error)
             )

@@ -8,7 +8,7 @@ it. `start_slice` chooses.
 
 from penstock.processors.changelog_headers import changelog_headers
 from penstock.processors.choice import Run, handles_errors, runs_in_columns, start_slice
-from penstock.processors.depth_first import RecordRun, closed_keys
+from penstock.processors.depth_first import RecordRun, closed_keys, shape_class
 from penstock.processors.leading import Leading, leading_expressions
 from penstock.processors.needs import ColumnNeeds, needed_columns
 from penstock.processors.partitioner import partitions_of
@@ -47,5 +47,6 @@ __all__ = [
     "needed_columns",
     "partitions_of",
     "runs_in_columns",
+    "shape_class",
     "start_slice",
 ]

@@ -1,4 +1,4 @@
-"""What every key-value store promises, whatever keeps its bytes.
+"""What every store promises, whatever keeps its bytes.
 
 A store holds *stored values*: 8 bytes of big-endian timestamp (milliseconds), then the value. It
 also holds the offset of the last changelog record that it contains, and whose it is. A store may
@@ -40,8 +40,8 @@ class StoreIdentity(msgspec.Struct, frozen=True, kw_only=True):
     """How the entries lie in the store; one that lies otherwise is rebuilt."""
 
 
-class KeyValueStore(Protocol):
-    """One partition of a named store.
+class StateStore(Protocol):
+    """One partition of a named store: whose it is, and how much of its changelog it holds.
 
     One thread writes; any thread may read. After `close` every call raises `TaskNotHereError`.
     """
@@ -49,10 +49,6 @@ class KeyValueStore(Protocol):
     @property
     def name(self) -> str:
         """The store's name in the topology."""
-        ...
-
-    def get_many(self, keys: Sequence[bytes]) -> list[bytes | None]:
-        """The stored value of each key, in the same order; None where there is none."""
         ...
 
     def apply(self, changes: Iterable[Change], *, offset: int | None) -> None:
@@ -82,6 +78,22 @@ class KeyValueStore(Protocol):
         """Record that the store holds all of its changelog now."""
         ...
 
+    def flush(self) -> None:
+        """Make what was applied survive a crash of this process and of the machine."""
+        ...
+
+    def close(self) -> None:
+        """Flush and release the store; closing twice does nothing."""
+        ...
+
+
+class KeyValueStore(StateStore, Protocol):
+    """A store of keys and values, ordered by the keys' bytes."""
+
+    def get_many(self, keys: Sequence[bytes]) -> list[bytes | None]:
+        """The stored value of each key, in the same order; None where there is none."""
+        ...
+
     def range(
         self, lower: bytes | None = None, upper: bytes | None = None, *, limit: int
     ) -> list[tuple[bytes, bytes]]:
@@ -96,12 +108,12 @@ class KeyValueStore(Protocol):
         """About how many keys there are."""
         ...
 
-    def flush(self) -> None:
-        """Make what was applied survive a crash of this process and of the machine."""
-        ...
 
-    def close(self) -> None:
-        """Flush and release the store; closing twice does nothing."""
+class StoreSupplier(Protocol):
+    """Opens the store of a name in a directory that is its own, or makes it there."""
+
+    def __call__(self, name: str, directory: Path) -> KeyValueStore:
+        """The open store; what it held before is there again, and the offset is not ahead of it."""
         ...
 
 
@@ -114,21 +126,33 @@ class CheckpointStore(Protocol):
         ...
 
 
-class ByteStore(KeyValueStore, CheckpointStore, Protocol):
-    """A store in which other stores arrange their entries."""
+@runtime_checkable
+class RangeDeletingStore(Protocol):
+    """A store that can forget a stretch of keys at once."""
 
     def delete_range(self, lower: bytes, upper: bytes) -> None:
         """Delete the entries with lower <= key < upper, at the price of one."""
         ...
 
 
+class ByteStore(KeyValueStore, CheckpointStore, RangeDeletingStore, Protocol):
+    """A store in which other stores arrange their entries."""
+
+
 @runtime_checkable
-class WindowedStore(KeyValueStore, Protocol):
-    """A store of windows or sessions; each has a time: a window's start, a session's end."""
+class WindowStore(KeyValueStore, Protocol):
+    """A store of windows by the keys that they have in the changelog; a window's time is its start.
+
+    Entries older than the retention are no longer found.
+    """
 
     def fetch(self, key: bytes, first: int, last: int) -> Iterator[Entry]:
         """The entries of exactly that key with a time in first..last, by time."""
         ...
+
+
+class SessionStore(WindowStore, Protocol):
+    """A store of sessions: as one of windows, and a session's time is its end."""
 
 
 @runtime_checkable

@@ -45,6 +45,7 @@ class Aggregation:
     merger: Callable[[Any, Any, Any], Any] | None = None
     retention: timedelta | None = None
     max_entries: int | None = None
+    supplier: str | None = None
     kept_in: PostgreSQL | None = None
 
 
@@ -104,6 +105,7 @@ class Grouping:
                 recover_from=spec.recover_from,
                 caching=spec.caching and spec.max_entries is None,
                 max_entries=spec.max_entries,
+                supplier=spec.supplier or "",
                 kept_in=spec.kept_in,
             ),
         )
@@ -201,6 +203,7 @@ def window_store(
         retention_ms=_retention(store, windows, spec.retention),
         time_index=_time_index(windows) if emit == "close" else None,
         window_ms=window_size(windows),
+        supplier=spec.supplier or "",
     )
 
 

@@ -98,6 +98,7 @@ class StreamsBuilder:
         caching: bool = True,
         logging: Logging = True,
         recover_from: RecoverFrom = "changelog",
+        supplier: str | None = None,
         kept_in: PostgreSQL | None = None,
         name: str | None = None,
     ) -> KTable[K, V]:
@@ -105,7 +106,8 @@ class StreamsBuilder:
 
         A record without a value deletes its key; one without a key is dropped. In place of the
         store's name may stand a `versioned_store(...)`: then records may come in any order, and a
-        stream that joins the table meets the value of each record's own time.
+        stream that joins the table meets the value of each record's own time. `supplier`
+        names what opens a store of yours, as for `key_value_store`.
 
         >>> builder = StreamsBuilder()
         >>> patients = builder.table("patients", "patient-names", key=str, value=str)
@@ -128,6 +130,7 @@ class StreamsBuilder:
             changelog_config=changelog_config(logging, held),
             recover_from=recover_from,
             caching=caching,
+            supplier=supplier or "",
             kept_in=kept_in,
         )
         spec = held_in(store, spec)
@@ -189,6 +192,8 @@ class StreamsBuilder:
             caching=False,
             max_entries=store.max_entries,
             persistent=store.persistent,
+            supplier=store.supplier or "",
+            shape=store.shape,
             retention_ms=_milliseconds(store.retention),
             segment_interval_ms=_milliseconds(store.segment_interval),
             window_ms=_milliseconds(store.window),
@@ -215,10 +220,11 @@ class StreamsBuilder:
         """
         draft = self._draft
         check_name(topic, "topic")
-        if store.kind != "key_value" or store.max_entries is not None or store.kept_in is not None:
+        special = store.max_entries is not None or store.supplier or store.shape or store.kept_in
+        if store.kind != "key_value" or special:
             raise TopologyError(
                 f"The global store {store.name!r} is not a plain key-value store",
-                hint="Make it with key_value_store(...)",
+                hint="Make it with key_value_store(...), and without supplier= and kept_in=",
             )
         source, step = self._table_steps(name)
         draft.add_source(

@@ -20,6 +20,7 @@ class StoreOptions(TypedDict, total=False):
     caching: bool
     logging: Logging
     recover_from: RecoverFrom
+    supplier: str | None
     max_entries: int | None
     kept_in: PostgreSQL | None
 
@@ -30,6 +31,7 @@ class WindowOptions(TypedDict, total=False):
     caching: bool
     logging: Logging
     recover_from: RecoverFrom
+    supplier: str | None
     retention: timedelta | None
 
 

@@ -65,9 +65,12 @@ class CogroupedKStream(Generic[K, V2]):
         caching: bool = True,
         logging: Logging = True,
         recover_from: RecoverFrom = "changelog",
+        supplier: str | None = None,
     ) -> KTable[K, V2]:
         """Fold the records of all streams by key into the store `name`."""
-        spec = _specification(self.parts, initializer, name, value, caching, logging)
+        spec = _specification(
+            self.parts, initializer, name, value, caching, logging, supplier=supplier
+        )
 
         def store(held: str, key: Serde[Any]) -> StoreSpec:
             serde = needed(spec.value, "value", f"The store {held!r}")
@@ -79,6 +82,7 @@ class CogroupedKStream(Generic[K, V2]):
                 logging=is_logged(logging),
                 changelog_config=changelog_config(logging, held),
                 recover_from=recover_from,
+                supplier=supplier or "",
             )
             return kept_in(name, plain)
 
@@ -112,11 +116,19 @@ class WindowedCogroupedKStream(Generic[K, V2]):
         caching: bool = True,
         logging: Logging = True,
         recover_from: RecoverFrom = "changelog",
+        supplier: str | None = None,
     ) -> KTable[Windowed[K], V2]:
         """Fold the records of all streams by key and window into the store `name`."""
         check_merger(self.windows, merger)
         spec = _specification(
-            self.parts, initializer, name, value, caching, logging, retention=retention
+            self.parts,
+            initializer,
+            name,
+            value,
+            caching,
+            logging,
+            retention=retention,
+            supplier=supplier,
         )
         spec = replace(spec, recover_from=recover_from)
         windows = self.windows
@@ -152,6 +164,7 @@ def _specification(
     logging: Logging,
     *,
     retention: timedelta | None = None,
+    supplier: str | None = None,
 ) -> Aggregation:
     return Aggregation(
         kind="aggregate",
@@ -162,6 +175,7 @@ def _specification(
         logging=logging,
         initializer=initializer,
         retention=retention,
+        supplier=supplier,
     )
 
 

@@ -80,6 +80,11 @@ def check_kept(spec: StoreSpec, *, logging: Logging) -> None:
             f"The store {spec.name!r} is a {spec.kind} store, which PostgreSQL does not keep",
             hint="Leave kept_in= out, or use a key-value store",
         )
+    if spec.supplier:
+        raise TopologyError(
+            f"The store {spec.name!r} cannot be both in PostgreSQL and opened by {spec.supplier!r}",
+            hint="Leave kept_in= or supplier= out",
+        )
     if not isinstance(logging, bool):
         raise TopologyError(
             f"The store {spec.name!r} is kept in PostgreSQL and has no changelog to be set up",

@@ -45,6 +45,7 @@ class KGroupedStream(Generic[K, V]):
         caching: bool = True,
         logging: Logging = True,
         recover_from: RecoverFrom = "changelog",
+        supplier: str | None = None,
         max_entries: int | None = None,
         kept_in: PostgreSQL | None = None,
     ) -> KTable[K, int]:
@@ -53,7 +54,8 @@ class KGroupedStream(Generic[K, V]):
         Records without a key or a value are not counted. With `max_entries` the store forgets the
         key that was not used for longest when there is one too many, and has no cache. In place of
         a name may stand a `versioned_store(...)`. With `recover_from="input"` the task of a store
-        that is lost reads its input again. With `kept_in` a database keeps the store.
+        that is lost reads its input again. `supplier` names what opens a store of yours, as for
+        `key_value_store`; with `kept_in` a database keeps the store.
         """
         return self._aggregate(
             Aggregation(
@@ -64,6 +66,7 @@ class KGroupedStream(Generic[K, V]):
                 caching=caching,
                 logging=logging,
                 recover_from=recover_from,
+                supplier=supplier,
                 max_entries=max_entries,
                 kept_in=kept_in,
             )
@@ -77,6 +80,7 @@ class KGroupedStream(Generic[K, V]):
         caching: bool = True,
         logging: Logging = True,
         recover_from: RecoverFrom = "changelog",
+        supplier: str | None = None,
         max_entries: int | None = None,
         kept_in: PostgreSQL | None = None,
     ) -> KTable[K, V]:
@@ -93,6 +97,7 @@ class KGroupedStream(Generic[K, V]):
                 caching=caching,
                 logging=logging,
                 recover_from=recover_from,
+                supplier=supplier,
                 max_entries=max_entries,
                 kept_in=kept_in,
                 aggregator=reducer,
@@ -109,6 +114,7 @@ class KGroupedStream(Generic[K, V]):
         caching: bool = True,
         logging: Logging = True,
         recover_from: RecoverFrom = "changelog",
+        supplier: str | None = None,
         max_entries: int | None = None,
         kept_in: PostgreSQL | None = None,
     ) -> KTable[K, V2]:
@@ -125,6 +131,7 @@ class KGroupedStream(Generic[K, V]):
                 caching=caching,
                 logging=logging,
                 recover_from=recover_from,
+                supplier=supplier,
                 max_entries=max_entries,
                 kept_in=kept_in,
                 initializer=initializer,
@@ -202,6 +209,7 @@ class KGroupedTable(Generic[K, V]):
         *,
         caching: bool = True,
         logging: Logging = True,
+        supplier: str | None = None,
         kept_in: PostgreSQL | None = None,
     ) -> KTable[K, int]:
         """Count the rows of each group, in the store `name`."""
@@ -213,6 +221,7 @@ class KGroupedTable(Generic[K, V]):
                 store=name,
                 caching=caching,
                 logging=logging,
+                supplier=supplier,
                 kept_in=kept_in,
             )
         )
@@ -225,6 +234,7 @@ class KGroupedTable(Generic[K, V]):
         *,
         caching: bool = True,
         logging: Logging = True,
+        supplier: str | None = None,
         kept_in: PostgreSQL | None = None,
     ) -> KTable[K, V]:
         """Combine the rows of each group: `adder(aggregate, new)`, `subtractor(aggregate, old)`."""
@@ -236,6 +246,7 @@ class KGroupedTable(Generic[K, V]):
                 store=name,
                 caching=caching,
                 logging=logging,
+                supplier=supplier,
                 kept_in=kept_in,
                 aggregator=adder,
                 subtractor=subtractor,
@@ -252,6 +263,7 @@ class KGroupedTable(Generic[K, V]):
         value: type[V2] | Serde[V2] | None = None,
         caching: bool = True,
         logging: Logging = True,
+        supplier: str | None = None,
         kept_in: PostgreSQL | None = None,
     ) -> KTable[K, V2]:
         """Fold the rows of each group; `subtractor(key, old, aggregate)` takes out an old row."""
@@ -263,6 +275,7 @@ class KGroupedTable(Generic[K, V]):
                 store=name,
                 caching=caching,
                 logging=logging,
+                supplier=supplier,
                 kept_in=kept_in,
                 initializer=initializer,
                 aggregator=adder,

@@ -60,6 +60,7 @@ def kept_in(store: Store | None, spec: StoreSpec) -> StoreSpec:
         kind="versioned",
         caching=False,
         persistent=store.persistent,
+        supplier=store.supplier or spec.supplier,
         logging=logged,
         changelog_config=config,
         recover_from="input" if store.recover_from == "input" else spec.recover_from,

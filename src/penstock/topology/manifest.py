@@ -169,7 +169,7 @@ def _store(store: StoreSpec, application_id: str) -> StoreFacts:
         name=store.name,
         kind=store.kind,
         key=serde_name(store.key_serde),
-        value=serde_name(store.value_serde),
+        value=store.shape.format if store.shape else serde_name(store.value_serde),
         # The entries of a join of streams lie at their own times, whatever its window is.
         window_ms=None if store.duplicates else store.window_ms,
         retention_ms=store.retention_ms,

@@ -11,7 +11,7 @@ from penstock.config import TimestampRule
 from penstock.serdes import BytesSerde, Serde
 from penstock.topology.changelogs import RecoverFrom
 from penstock.topology.external import PostgreSQL
-from penstock.topology.processor import Processor, ValueTransformer
+from penstock.topology.processor import Processor, Shape, ValueTransformer
 from penstock.topology.suppression import BufferLimits
 from penstock.topology.windows import JoinWindows, Windows
 
@@ -469,6 +469,10 @@ class StoreSpec:
     is_global: bool = False
     """Whether every instance holds all of it, filled from its topic."""
     time_index: TimeIndex | None = None
+    supplier: str = ""
+    """What opens a store that the user brought, as `module:name`; empty for one of ours."""
+    shape: Shape | None = None
+    """What a processor is given instead of the plain store."""
     kept_in: PostgreSQL | None = None
     """The database that keeps it, instead of an instance's disk and a changelog."""
 

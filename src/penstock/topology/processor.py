@@ -265,6 +265,52 @@ class VersionedStore(Protocol[K_contra, V_contra]):
         """Set that a key was nothing from a time on; returns what it was."""
 
 
+class SliceStore(Protocol):
+    """A store of bytes during one slice, as a store with a shape of its own sees it.
+
+    What is put is found at once, and goes to the changelog under exactly these keys and values.
+    """
+
+    @property
+    def name(self) -> str:
+        """The store's name in the topology."""
+
+    def get_many(self, keys: Sequence[bytes]) -> list[bytes | None]:
+        """The value of each key, in the same order; those not read before cost one call."""
+
+    def put(self, key: bytes, value: bytes, timestamp: int | None = None) -> None:
+        """Set a key; without a timestamp it is that of the record that is being processed."""
+
+    def delete(self, key: bytes, timestamp: int | None = None) -> None:
+        """Delete a key."""
+
+    def range(
+        self, lower: bytes | None = None, upper: bytes | None = None
+    ) -> Iterator[tuple[bytes, bytes]]:
+        """The entries with lower <= key < upper, by key."""
+
+
+@dataclass(frozen=True)
+class Shape:
+    """A class of the user's that makes its own of a store of bytes: `made_of(store, **options)`."""
+
+    made_of: str | Callable[..., Any]
+    """The class, or where it is, as `module:name`."""
+    options: Mapping[str, Any]
+
+    @property
+    def format(self) -> str:
+        """What must stay, for the changelog to keep its meaning: the class's name.
+
+        >>> Shape("mypackage:CountMinSketch", {}).format
+        'CountMinSketch'
+        """
+        if isinstance(self.made_of, str):
+            return self.made_of.rpartition(":")[2]
+        name: str = getattr(self.made_of, "__qualname__", type(self.made_of).__qualname__)
+        return name
+
+
 @dataclass(frozen=True)
 class StoreBuilder:
     """A store to be added with `add_state_store`; see `key_value_store` and its kin."""
@@ -280,6 +326,8 @@ class StoreBuilder:
     segment_interval: timedelta | None = None
     window: timedelta | None = None
     max_entries: int | None = None
+    supplier: str | None = None
+    shape: Shape | None = None
     kept_in: PostgreSQL | None = None
 
 
@@ -310,9 +358,13 @@ def key_value_store(
     persistent: bool = True,
     logging: Logging = True,
     recover_from: RecoverFrom = "changelog",
+    supplier: str | None = None,
     kept_in: PostgreSQL | None = None,
 ) -> StoreBuilder:
     """A key-value store for processors; with `kept_in` a database keeps it.
+
+    `supplier` names, as `module:name`, what opens a store of yours on every instance:
+    `supplier(name, directory)` gives a `penstock.stores.KeyValueStore`.
 
     >>> key_value_store("seen", key=str, value=int).kind
     'key_value'
@@ -324,7 +376,37 @@ def key_value_store(
         persistent=persistent,
         logging=logging,
         recover_from=recover_from,
+        supplier=supplier,
         kept_in=kept_in,
+    )
+
+
+def custom_store(
+    name: str,
+    made_of: str | Callable[..., Any],
+    *,
+    persistent: bool = True,
+    logging: Logging = True,
+    supplier: str | None = None,
+    **options: Any,
+) -> StoreBuilder:
+    """A store with a shape of its own: processors are given `made_of(store, **options)`.
+
+    `made_of` is a class, or where it is as `module:name`. It is called for each slice with a
+    `SliceStore` of bytes, and decides by itself under which keys it keeps what: that is also its
+    changelog's format. Its method `flush()`, if it has one, is called at the slice's end.
+
+    >>> custom_store("visits", "mypackage:CountMinSketch", depth=4).shape.options
+    {'depth': 4}
+    """
+    return StoreBuilder(
+        name,
+        bytes,
+        bytes,
+        persistent=persistent,
+        logging=logging,
+        supplier=supplier,
+        shape=Shape(made_of, options),
     )
 
 
@@ -338,6 +420,7 @@ def window_store(
     persistent: bool = True,
     logging: Logging = True,
     recover_from: RecoverFrom = "changelog",
+    supplier: str | None = None,
 ) -> StoreBuilder:
     """A window store for processors; entries older than `retention` expire."""
     return StoreBuilder(
@@ -348,6 +431,7 @@ def window_store(
         persistent=persistent,
         logging=logging,
         recover_from=recover_from,
+        supplier=supplier,
         retention=retention,
         window=window,
     )
@@ -362,6 +446,7 @@ def session_store(
     persistent: bool = True,
     logging: Logging = True,
     recover_from: RecoverFrom = "changelog",
+    supplier: str | None = None,
 ) -> StoreBuilder:
     """A session store for processors; sessions that ended longer ago than `retention` expire."""
     return StoreBuilder(
@@ -372,6 +457,7 @@ def session_store(
         persistent=persistent,
         logging=logging,
         recover_from=recover_from,
+        supplier=supplier,
         retention=retention,
     )
 
@@ -386,6 +472,7 @@ def versioned_store(
     persistent: bool = True,
     logging: Logging = True,
     recover_from: RecoverFrom = "changelog",
+    supplier: str | None = None,
 ) -> StoreBuilder:
     """A store that knows what each key was in the last `history_retention` of stream time.
 
@@ -414,6 +501,7 @@ def versioned_store(
         persistent=persistent,
         logging=logging,
         recover_from=recover_from,
+        supplier=supplier,
         retention=history_retention,
         segment_interval=segment_interval or _segment_interval(history_retention),
     )

@@ -204,6 +204,7 @@ class KStream(Generic[K, V]):
         caching: bool = True,
         logging: Logging = True,
         recover_from: RecoverFrom = "changelog",
+        supplier: str | None = None,
         name: str | None = None,
     ) -> KTable[K, V]:
         """The latest value of each key, in a store; a record without a value deletes its key.
@@ -232,6 +233,7 @@ class KStream(Generic[K, V]):
             changelog_config=changelog_config(logging, held),
             recover_from=recover_from,
             caching=caching,
+            supplier=supplier or "",
         )
         store_spec = kept_in(store, store_spec)
         return latest_values(draft, step, store_spec, after=source, named=store is not None)

@@ -61,6 +61,7 @@ class WindowedKStream(Generic[K, V]):
         caching: bool = True,
         logging: Logging = True,
         recover_from: RecoverFrom = "changelog",
+        supplier: str | None = None,
     ) -> KTable[Windowed[K], int]:
         """Count the records of each key and window in the store `name`."""
         return self._aggregate(
@@ -72,6 +73,7 @@ class WindowedKStream(Generic[K, V]):
                 caching=caching,
                 logging=logging,
                 recover_from=recover_from,
+                supplier=supplier,
                 retention=retention,
             )
         )
@@ -85,6 +87,7 @@ class WindowedKStream(Generic[K, V]):
         caching: bool = True,
         logging: Logging = True,
         recover_from: RecoverFrom = "changelog",
+        supplier: str | None = None,
     ) -> KTable[Windowed[K], V]:
         """Combine the values of each key and window by `reducer(aggregate, value)`."""
         return self._aggregate(
@@ -96,6 +99,7 @@ class WindowedKStream(Generic[K, V]):
                 caching=caching,
                 logging=logging,
                 recover_from=recover_from,
+                supplier=supplier,
                 retention=retention,
                 aggregator=reducer,
             )
@@ -113,6 +117,7 @@ class WindowedKStream(Generic[K, V]):
         caching: bool = True,
         logging: Logging = True,
         recover_from: RecoverFrom = "changelog",
+        supplier: str | None = None,
     ) -> KTable[Windowed[K], V2]:
         """Fold the values of each key and window by `aggregator(key, value, aggregate)`.
 
@@ -128,6 +133,7 @@ class WindowedKStream(Generic[K, V]):
                 caching=caching,
                 logging=logging,
                 recover_from=recover_from,
+                supplier=supplier,
                 retention=retention,
                 initializer=initializer,
                 aggregator=aggregator,

@@ -5,6 +5,7 @@ are faster there, with the same results.
 """
 
 from penstock.processors.depth_first.run import RecordRun
+from penstock.processors.depth_first.shaped import shape_class
 from penstock.processors.depth_first.windows import closed_keys
 
-__all__ = ["RecordRun", "closed_keys"]
+__all__ = ["RecordRun", "closed_keys", "shape_class"]

@@ -37,6 +37,7 @@ from penstock.processors.depth_first.process import (
     UserWindowStore,
 )
 from penstock.processors.depth_first.record import Record, Shared
+from penstock.processors.depth_first.shaped import Shapes
 from penstock.processors.depth_first.state import (
     KeyValueState,
     Row,
@@ -190,6 +191,7 @@ class Builder:
         self.steps: dict[str, Step] = {}
         self.states: dict[str, KeyValueState | TimedState | VersionedState] = {}
         self.waiting: list[Waiting] = []
+        self.shapes = Shapes(shared, reader, rows, self.states)
         self.finishers: list[Callable[[], None]] = []
         self.flushers: list[Callable[[], None]] = []
 
@@ -209,27 +211,13 @@ class Builder:
         step = self.steps[name]
         is_sink = isinstance(self._sub.by_name[name], SinkNode)
         handler = self._limits.on_production_error if is_sink else self._limits.on_processing_error
-        return step.process if handler == "fail" else self._guarded(step.process, handler)
+        return step.process if handler == "fail" else _guarded(self._shared, step.process, handler)
 
     def punctuate(self, punctuator: Punctuator, now: int) -> None:
         """Run a punctuator; where a record may fail, it may."""
         handler = self._limits.on_processing_error
         call = punctuator.punctuate
-        (call if handler == "fail" else self._guarded(call, handler))(now)
-
-    def _guarded(self, call: Callable[[_T], None], handler: Handler) -> Callable[[_T], None]:
-        """A step that drops what it fails on; its siblings get the record all the same."""
-        shared = self._shared
-
-        def process(given: _T) -> None:
-            try:
-                call(given)
-            except UserFunctionError as error:
-                shared.dropped["failed"] += 1
-                if handler == "dead_letter" and shared.dead_letters is not None:
-                    shared.dead_letters.send(shared.context, letter_of(error))
-
-        return process
+        (call if handler == "fail" else _guarded(self._shared, call, handler))(now)
 
     def _step(self, node: Node) -> Step:
         made = self._stateless(node) or self._table(node) or self._join(node)
@@ -365,6 +353,8 @@ class Builder:
 
     def _user_store(self, name: str, handed: HandedOut | None) -> object:
         spec = self._sub.store(name)
+        if spec.shape is not None:
+            return self.shapes.store(spec)
         if spec.kind == "key_value":
             return UserKeyValueStore(self._shared, spec, self._key_value(name), handed)
         if spec.kind == "versioned":
@@ -557,6 +547,20 @@ class Builder:
             )
         assert isinstance(state, TimedState)
         return state
+
+
+def _guarded(shared: Shared, call: Callable[[_T], None], handler: Handler) -> Callable[[_T], None]:
+    """A step that drops what it fails on; its siblings get the record all the same."""
+
+    def process(given: _T) -> None:
+        try:
+            call(given)
+        except UserFunctionError as error:
+            shared.dropped["failed"] += 1
+            if handler == "dead_letter" and shared.dead_letters is not None:
+                shared.dead_letters.send(shared.context, letter_of(error))
+
+    return process
 
 
 def _map(shared: Shared, node: MapNode) -> Step:

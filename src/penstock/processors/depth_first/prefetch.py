@@ -11,6 +11,7 @@ from penstock.processors.batch import Batch
 from penstock.processors.depth_first.building import Builder
 from penstock.processors.depth_first.foreign_keys import subscription_range
 from penstock.processors.depth_first.process import Process
+from penstock.processors.depth_first.shaped import ShapedState
 from penstock.processors.depth_first.state import FAR, KeyValueState, TimedState
 from penstock.processors.depth_first.versioned import VersionedState
 from penstock.processors.depth_first.windows import WindowStep
@@ -138,7 +139,8 @@ def _read_for(builder: Builder, node: Node, keys: list[bytes], times: list[int])
         case AggregateNode() | MaterializableNode() | ReadingNode():
             for store in node.stores:
                 held = builder.states.get(store)
-                if isinstance(held, KeyValueState):
+                # Under which keys a store of the user's own shape looks, only it knows.
+                if isinstance(held, KeyValueState) and not isinstance(held, ShapedState):
                     held.prefetch(keys)
                 elif isinstance(held, VersionedState):
                     held.prefetch(zip(keys, times, strict=True))

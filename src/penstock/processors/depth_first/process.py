@@ -162,6 +162,8 @@ class Process(Step):
                 held = self._stores.get(store)
                 if isinstance(held, UserKeyValueStore | UserVersionedStore):
                     wanted.setdefault(store, []).extend(map(held.key_bytes, keys))
+                elif held is not None and hasattr(held, "bytes_to_read"):
+                    wanted.setdefault(store, []).extend(held.bytes_to_read(keys))
         return wanted
 
     def finish(self) -> None:

@@ -151,6 +151,8 @@ class RecordRun:
             flush()
         for finish in self._builder.finishers:
             finish()
+        # Last: a processor may still write as it is closed.
+        self._builder.shapes.flush()
         return SliceResult(
             changes=_changes(self._rows, [store.name for store in self._sub.stores]),
             outputs=_outputs(self._outputs, self._limits.partition_counts),

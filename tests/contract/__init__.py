@@ -1,0 +1,1 @@
+"""The contract of stores, tried by machines that think of what nobody would."""
