@@ -5,10 +5,14 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
 from penstock.local.broker import EmbeddedKafka, KafkaOptions
+
+if TYPE_CHECKING:
+    from tests.postgres_server import PostgresServer
 
 # Java's optimising compiler takes half of two cores in the first minute, and tests end before it
 # pays.
@@ -21,3 +25,17 @@ def kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     directory: Path = tmp_path_factory.mktemp("kafka")
     with EmbeddedKafka(KafkaOptions(directory=directory)) as broker:
         yield broker.bootstrap_servers
+
+
+@pytest.fixture(scope="module")
+def postgres() -> Iterator[PostgresServer]:
+    """A server for the tests of a module, which start it again if they stop it."""
+    # It needs psycopg, which most tests do not.
+    from tests.postgres_server import PostgresServer, programs
+
+    found = programs()
+    if found is None:
+        pytest.skip("PostgreSQL is not installed; on Debian: apt-get install postgresql")
+    server = PostgresServer(found)
+    yield server
+    server.close()

@@ -41,6 +41,7 @@ from penstock.topology import (
     Topology,
 )
 from penstock.topology.changelogs import Logging, RecoverFrom
+from penstock.topology.external import PostgreSQL, check_external
 from penstock.topology.naming import check_name
 
 if TYPE_CHECKING:
@@ -104,6 +105,7 @@ class Application:
         caching: bool = True,
         logging: Logging = True,
         recover_from: RecoverFrom = "changelog",
+        kept_in: PostgreSQL | None = None,
         name: str | None = None,
     ) -> KTable[K, V]:
         """A topic as a table: the latest value of each key, kept in a store.
@@ -118,6 +120,7 @@ class Application:
             caching=caching,
             logging=logging,
             recover_from=recover_from,
+            kept_in=kept_in,
             name=name,
         )
 
@@ -154,7 +157,9 @@ class Application:
 
     def build(self) -> Topology:
         """The topology as it will run. Raises `TopologyError` where it cannot."""
-        return self.builder.build().with_times(self.config.default_timestamp_extractor)
+        topology = self.builder.build().with_times(self.config.default_timestamp_extractor)
+        check_external(topology, exactly_once=self.config.exactly_once)
+        return topology
 
     def describe(self) -> str:
         """Kafka Streams' text for the topology."""

@@ -32,6 +32,8 @@
       StoreDamagedError                a store on disk is damaged
       CustomStoreError                 a store that you brought cannot be had, or failed
       StoreContractError               a store does not keep what its contract promises
+      ExternalStoreError               a database that keeps a store is not as needed
+        ExternalStoreUnreachableError  it does not answer, or cannot do it now
       SnapshotError                    a snapshot cannot be written, or is not what it should be
       InstanceError                    an instance cannot do what was asked
         InstanceUnreachableError       it does not answer
@@ -204,6 +206,14 @@ class StateForeignError(StateDirectoryError):
 
 class StoreDamagedError(PenstockError):
     """A store on disk cannot be read; its changelog can rebuild it."""
+
+
+class ExternalStoreError(PenstockError):
+    """A database that keeps a store is not as the task needs it. Yours to mend."""
+
+
+class ExternalStoreUnreachableError(ExternalStoreError):
+    """The database does not answer, or cannot do it now. The task is taken again until it can."""
 
 
 class CustomStoreError(PenstockError):

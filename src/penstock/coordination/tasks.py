@@ -43,6 +43,8 @@ class Entry:
     alone: bool = False
     taken_before: bool = False
     notes_told: int = 0
+    failed_takes: int = 0
+    """How often in a row its owner could not take it, as far as it matters."""
 
 
 class TaskBook:
@@ -86,6 +88,7 @@ class TaskBook:
             entry.metadata = metadata
             entry.until = until or {}
             entry.taken_before = True
+            entry.failed_takes = 0
 
     def start(self, task: TaskId) -> Entry:
         """A job begins to work on the task."""

@@ -48,6 +48,8 @@ _log = logging.getLogger("penstock.driver")
 _IDLE_SECONDS = 0.02
 _STATUS_SECONDS = 0.02
 _RETRY_SECONDS = 0.5
+_RETRY_DOUBLINGS = 4
+"""How often the time between two tries to have a task taken doubles: up to 8 seconds."""
 _FAILED_JOBS_MAX = 5
 """So many jobs may fail one after the other before the application gives up and says why."""
 
@@ -189,9 +191,8 @@ class Driver:
 
     def _status_of(self, owner: str) -> list[TaskStatus]:
         try:
-            reply = self._parts.coordinator.call(
-                owner, "status", StatusReply(tasks=[]), StatusReply
-            )
+            question = StatusReply(tasks=[])
+            reply = self._parts.coordinator.call(owner, "status", question, StatusReply)
         except InstanceUnreachableError:
             self._parts.coordinator.doubt(owner)
             return []
@@ -240,7 +241,8 @@ class Driver:
             raise error
         if time.monotonic() >= entry.due:
             self._notice(f"Task {entry.task} is taken again: {error}")
-            entry.due = time.monotonic() + _RETRY_SECONDS
+            entry.due = time.monotonic() + _RETRY_SECONDS * 2**entry.failed_takes
+            entry.failed_takes = min(entry.failed_takes + 1, _RETRY_DOUBLINGS)
             entry.notes_told = 0
             self._give(entry.task, entry.owner)
 

@@ -31,6 +31,7 @@ from penstock.pipeline.group import leave_group
 from penstock.pipeline.jobs import Jobs, pickle_programs
 from penstock.pipeline.session import Session, open_session
 from penstock.topology import Topology
+from penstock.topology.external import kept_sentence
 
 _log = logging.getLogger("penstock.driver")
 
@@ -78,6 +79,9 @@ def _open_driver(order: OpeningOrder, stack: contextlib.ExitStack) -> Driver:
     if prepared.notice:
         _log.warning("%s", prepared.notice)
         order.listener(Notice(text=prepared.notice))
+    for store in order.topology.stores:
+        if store.kept_in is not None:
+            _log.info("%s", kept_sentence(store.name, store.kept_in))
     lease = DriverLease(application_id, config, logs)
     lease.check_free()
     _go_on(order)

@@ -23,7 +23,7 @@ from penstock.driver.internal_topics import (
 )
 from penstock.driver.last_run import LastRun, read_last_run, refuse_change
 from penstock.errors import PartitionCountError, TopicMissingError
-from penstock.instance.protocol import GlobalOrder, InputOrder, StoreOrder, TakeOrder
+from penstock.instance.protocol import DatabaseOrder, GlobalOrder, InputOrder, StoreOrder, TakeOrder
 from penstock.processors import closed_keys, shape_class
 from penstock.topology import StoreSpec, Topology, naming
 from penstock.topology.manifest import TopologyManifest, manifest_of
@@ -123,6 +123,7 @@ class Prepared:
             time_index=spec.time_index,
             recovers=spec.recover_from == "input" or changelog in self.layout.recovered_changelogs,
             supplier=spec.supplier,
+            database=_database(spec),
             expires="delete" in policies(settings.get("cleanup.policy", "")),
             tombstones_ms=int(settings.get("delete.retention.ms", TOMBSTONES_MS)),
             allow_truncated=self.config.allow_truncated_changelog,
@@ -211,6 +212,17 @@ def plan_internal(
         read = sorted(each for each in inputs if each[0] not in internal)
         refuse_empty_start(plan.create, logs.committed(read))
     return plan
+
+
+def _database(spec: StoreSpec) -> DatabaseOrder | None:
+    kept_in = spec.kept_in
+    if kept_in is None:
+        return None
+    return DatabaseOrder(
+        dsn_variable=kept_in.dsn_variable,
+        table=list(kept_in.names(spec.name)),
+        outbox=kept_in.outbox,
+    )
 
 
 def prepare(

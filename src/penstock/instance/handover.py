@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 
-from penstock.changelog.commit_record import CommitRecord
+from penstock.changelog.commit_record import ChangelogEnd, CommitRecord, InputTopic
 from penstock.changelog.offset_metadata import UNKNOWN_TIME, OffsetMetadata
-from penstock.errors import PartitionCountError, TopicMismatchError
+from penstock.errors import FencedError, PartitionCountError, TopicMismatchError
 from penstock.instance.clients import GroupOffsets, SharedClients
 from penstock.instance.protocol import CommitHeader, Positions, TakeOrder
 from penstock.processors import STREAM_TIME
@@ -51,10 +51,10 @@ def operators_metadata(closes: Closes, group: GroupOffsets) -> dict[str, str]:
 
 
 def offsets_metadata(
-    closes: Closes, header: CommitHeader, times: Times
-) -> dict[tuple[str, int], OffsetMetadata]:
+    closes: Closes, record: CommitRecord, times: Times
+) -> dict[tuple[str, int], str]:
     """What is written beside the group's offsets, as Kafka Streams would."""
-    said = header.metadata
+    said = record.metadata
     closed = {
         store: max(int(said.get(name, UNKNOWN_TIME)) for name in names)
         for store, names in closes.items()
@@ -63,10 +63,32 @@ def offsets_metadata(
     return {
         (topic, partition): OffsetMetadata(
             time=times.get((topic, partition), UNKNOWN_TIME), kept=kept
-        )
-        for topic, partitions in header.end.items()
+        ).encode()
+        for topic, partitions in record.position.items()
         for partition in partitions
     }
+
+
+def next_record(
+    order: TakeOrder,
+    header: CommitHeader,
+    previous: Positions,
+    changelogs: dict[str, ChangelogEnd],
+) -> CommitRecord:
+    """Where the task stands after a commit."""
+    inputs = {
+        each.topic: InputTopic(id=each.topic_id, partitions=each.partitions)
+        for each in order.inputs
+    }
+    return CommitRecord(
+        n=header.n,
+        epoch=order.epoch,
+        position=header.end,
+        previous=previous,
+        inputs=inputs,
+        changelogs=changelogs,
+        metadata=header.metadata,
+    )
 
 
 def later(times: Times, read: Positions) -> Times:
@@ -76,6 +98,26 @@ def later(times: Times, read: Positions) -> Times:
         for partition, time in partitions.items():
             result[topic, partition] = max(time, result.get((topic, partition), UNKNOWN_TIME))
     return result
+
+
+def changelog_ends(
+    logs: Mapping[str, str], partition: int, clients: SharedClients
+) -> dict[str, int]:
+    """The offset of the last record in each store's changelog.
+
+    To be read after the changes are acknowledged and before the transaction ends: nobody else can
+    have written by then, unless this transaction fails.
+    """
+    return {store: clients.high_watermark(log, partition) - 1 for store, log in logs.items()}
+
+
+def check_owner(order: TakeOrder, record: CommitRecord) -> None:
+    """Make sure that no newer owner has committed."""
+    if tuple(record.epoch) > tuple(order.epoch):
+        raise FencedError(
+            "A newer owner has committed to this task",
+            where={"task": order.task, "epoch": order.epoch, "newer": tuple(record.epoch)},
+        )
 
 
 def check_inputs(order: TakeOrder, record: CommitRecord) -> None:

@@ -182,7 +182,10 @@ class PeerCopies:
         # Before the copy is made: it may hold more than it says, never less.
         offset = task.stores.get(wanted.store).offset()
         with task.stores.copy(wanted.store, "peer") as path:
-            yield manifest_of(task.stores.identity(wanted.store), offset, path), path
+            yield (
+                manifest_of(task.stores.identity(task.stores.order(wanted.store)), offset, path),
+                path,
+            )
 
     @contextlib.contextmanager
     def _at_rest(self, wanted: StoreIdentity) -> Iterator[tuple[Manifest, Path]]:

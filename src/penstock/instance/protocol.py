@@ -70,6 +70,14 @@ class Fault(Message, frozen=True):
     hint: str = ""
 
 
+class DatabaseOrder(Message, frozen=True):
+    """Where a database keeps a store; the connection string is in the instance's environment."""
+
+    dsn_variable: str
+    table: list[str]
+    outbox: bool = False
+
+
 class StoreOrder(Message, frozen=True):
     """A store of a task, its kind, and the changelog that can rebuild it."""
 
@@ -92,6 +100,7 @@ class StoreOrder(Message, frozen=True):
     """How long the changelog keeps a deletion."""
     allow_truncated: bool = False
     """Whether a changelog that lost its start may be all there is."""
+    database: DatabaseOrder | None = None
 
     @property
     def logged(self) -> bool:

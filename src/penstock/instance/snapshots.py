@@ -71,4 +71,7 @@ def checkpoint(
         return
     with stores.copy(name, "snapshot") as path:
         files = read_files(path, last.files if last else ())
-        yield Manifest(identity=stores.identity(name), offset=offset, files=files), path
+        yield (
+            Manifest(identity=stores.identity(stores.order(name)), offset=offset, files=files),
+            path,
+        )

@@ -77,7 +77,7 @@ class TaskStores:
     ) -> None:
         self._task = order.task
         self._partition = TaskId.parse(order.task).partition
-        self._orders = {store.name: store for store in order.stores}
+        self._orders = {each.name: each for each in order.stores if each.database is None}
         self._state_directory = directory
         self._clients = clients
         self._engine = engine
@@ -87,6 +87,7 @@ class TaskStores:
         self._directory: TaskDirectory | None = None
         self._stores: dict[str, KeyValueStore] = {}
         self._uncopied: set[str] = set()
+        self._wiped: set[str] = set()
         """Users' stores of which no copy can be made."""
         self.restores = Restores()
         self._ends: dict[str, int] = {}
@@ -181,17 +182,13 @@ class TaskStores:
             raise TaskNotHereError("The task has no such store open", where=where)
         return store
 
-    def identity(self, name: str) -> StoreIdentity:
-        """Whose the store of that name is."""
-        return self._identity(self._orders[name])
-
     def order(self, name: str) -> StoreOrder:
         """What was ordered of that store."""
         return self._orders[name]
 
     def changelog(self, name: str) -> str:
-        """The topic of a store's changelog."""
-        return self._orders[name].changelog
+        """The topic of a store's changelog; empty if it has none."""
+        return self._orders[name].changelog if name in self._orders else ""
 
     @property
     def versioned(self) -> set[str]:
@@ -253,6 +250,8 @@ class TaskStores:
         with contextlib.suppress(PenstockError):
             self._stores.pop(name).close()
         self._directory.wipe_store(name)
+        # A copy may be damaged as this one was: next time the changelog is all that counts.
+        self._wiped.add(name)
 
     def flush(self) -> None:
         """Make what was applied durable, and export how far that is. Only while the task runs."""
@@ -314,7 +313,7 @@ class TaskStores:
         except StoreDamagedError as error:
             notes.append(f"{error.summary}: {self.remedy(order.name)}")
             store = self._reopen_empty(order)
-        if store.offset() is None and order.persistent:
+        if store.offset() is None and order.persistent and order.name not in self._wiped:
             notes += self._start_from_snapshot(order, log.end)
             store = self._stores[order.name]
         fills = (
@@ -390,8 +389,8 @@ class TaskStores:
         failures: list[str] = []
         for source in self._snapshots:
             try:
-                with source.open(self._name, self._identity(order)) as snapshot:
-                    if snapshot is None or not snapshot.fits(self._identity(order), until):
+                with source.open(self._name, self.identity(order)) as snapshot:
+                    if snapshot is None or not snapshot.fits(self.identity(order), until):
                         continue
                     self._replace_by(snapshot, order)
             except (SnapshotError, StoreDamagedError) as error:
@@ -415,7 +414,7 @@ class TaskStores:
         store = self._make_store(order)
         crash_point("open.after_db_open")
         self._stores[order.name] = store
-        check_identity(store, self._identity(order))
+        check_identity(store, self.identity(order))
         crash_point("open.after_identity_check")
         return store
 
@@ -427,7 +426,7 @@ class TaskStores:
                 damaged.close()
         self._directory.wipe_store(order.name)
         store = self._make_store(order)
-        check_identity(store, self._identity(order))
+        check_identity(store, self.identity(order))
         self._stores[order.name] = store
         return store
 
@@ -453,7 +452,8 @@ class TaskStores:
             self._uncopied.add(order.name)
         return store
 
-    def _identity(self, order: StoreOrder) -> StoreIdentity:
+    def identity(self, order: StoreOrder) -> StoreIdentity:
+        """Whose the store of that order is."""
         return StoreIdentity(
             application_id=self._state_directory.application_id,
             task=self._task,

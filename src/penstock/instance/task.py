@@ -7,42 +7,48 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
-import numpy as np
 import pyarrow as pa
 from msgspec import structs
 
-from penstock.changelog.commit_record import ChangelogEnd, CommitRecord, InputTopic
+from penstock.changelog.commit_record import CommitRecord
 from penstock.changelog.reading import read_last
 from penstock.changelog.snapshots import SnapshotSource
 from penstock.changelog.topics import commits_name
 from penstock.config import Config
 from penstock.coordination.commits import judge, settle
 from penstock.coordination.ids import TaskId
+from penstock.coordination.kept import go_on
 from penstock.coordination.recovery import Recovery, passes
 from penstock.errors import (
     CustomStoreError,
+    ExternalStoreError,
     FencedError,
     InstanceError,
+    KafkaError,
     PenstockError,
     StoreDamagedError,
     TaskNotHereError,
 )
 from penstock.instance.answers import answers
+from penstock.instance.changes import collect_changes, logged_rows
 from penstock.instance.clients import SharedClients
+from penstock.instance.external import ExternalStores
 from penstock.instance.handover import (
     Times,
+    changelog_ends,
     check_inputs,
+    check_owner,
     input_logs,
     later,
+    next_record,
     offsets_metadata,
     operators_metadata,
     resets,
 )
 from penstock.instance.protocol import (
-    CHANGE,
     CommitHeader,
     Positions,
     ReadHeader,
@@ -104,6 +110,8 @@ class _Standing:
     group_is_stale: bool = False
     metadata: dict[str, str] = field(default_factory=dict)
     times: Times = field(default_factory=dict)
+    is_owed: bool = False
+    """Whether a database has the last commit, and Kafka lacks its record."""
     recovery: Recovery = field(default_factory=Recovery)
 
 
@@ -121,6 +129,8 @@ class OpenTask:
             engine=environment.engine,
             snapshots=environment.sources(order),
         )
+        timeout = environment.config.session_timeout.total_seconds() / 2
+        self._external = ExternalStores(order, environment.application_id, timeout_seconds=timeout)
         self._writer: Writer | None = None
         self._standing = _Standing()
         self._state: TaskState = "taking"
@@ -152,10 +162,12 @@ class OpenTask:
         self._state = "taking"
         self._applying = False
         # 1. Fence the old owner and wait for its pending markers.
-        self._writer = self._new_writer()
+        self._writer = _new_writer(self.order, self._environment)
         self._writer.open()
         # 2. Where the task stands, and where its changelogs end.
         self._standing = self._find_standing()
+        if self._standing.is_owed:
+            _send_owed(self._writer, self._external, self._standing, self.order, self._environment)
         # 3. Apply the changelogs to there.
         self._state = "restoring"
         self._stores.open(self._standing.record)
@@ -174,13 +186,12 @@ class OpenTask:
         topic, partition = commits_name(environment.application_id), order.commits_partition
         data = read_last(environment.clients.logs, topic, partition, stop=self._stopping.is_set)
         record = None if data is None else CommitRecord.decode(data)
-        if record is not None and tuple(record.epoch) > tuple(order.epoch):
-            raise FencedError(
-                "A newer owner has committed to this task",
-                where={"task": order.task, "epoch": order.epoch, "newer": tuple(record.epoch)},
-            )
         if record is not None:
-            check_inputs(order, record)
+            check_owner(order, record)
+        kept = self._external.open(record)
+        for each in (record, kept):
+            if each is not None:
+                check_inputs(order, each)
         inputs = [(each.topic, each.partition) for each in order.inputs]
         group = environment.clients.group_offsets(inputs)
         standing = settle(
@@ -198,6 +209,9 @@ class OpenTask:
                 f"The consumer group was moved by someone else: task {order.task} goes on at "
                 f"{standing.position} instead of {record.position}"
             )
+        if kept is not None:
+            standing = go_on(standing, kept.position)
+            record = structs.replace(kept, position=standing.position)
         # Whoever moved the group went back or forth in time too: what the operators had seen by
         # the last commit says nothing of the records that come now.
         known = record is not None and not standing.moved_by_group
@@ -211,6 +225,7 @@ class OpenTask:
             else operators_metadata(self.order.closes, group),
             times={input_: each.time for input_, each in group.metadata.items()},
             recovery=recovery_of(record, standing.position),
+            is_owed=kept is not None,
         )
 
     def _read_again(self) -> None:
@@ -239,13 +254,13 @@ class OpenTask:
             yield reply
             return
         try:
-            store = self._stores.get(header.store)
+            store = self._external.get(header.store) or self._stores.get(header.store)
             yield from answers(store, header.question, questions)
         except StoreDamagedError as error:
             with self._lock:
                 yield self._rebuild(header.store, error)
             return
-        except CustomStoreError as error:
+        except (CustomStoreError, ExternalStoreError) as error:
             with self._lock:
                 yield self._store_failed(error)
             return
@@ -292,19 +307,15 @@ class OpenTask:
         #    group's offsets.
         try:
             changes, record = self._write(writer, header, batches)
-            ends = {
-                store: self._changelog_end(store)
-                for store in changes
-                if self._stores.order(store).logged
-            }
+            logs = {name: log for name in changes if (log := self._stores.changelog(name))}
+            ends = changelog_ends(logs, self._partition, self._environment.clients)
             times = later(self._standing.times, header.times)
-            beside = offsets_metadata(self.order.closes, header, times)
-            writer.commit(header.end, {where: each.encode() for where, each in beside.items()})
+            writer.commit(header.end, offsets_metadata(self.order.closes, record, times))
         except WriteAbortedError as error:
             return self._aborted(writer, str(error))
         except (WriteUnknownError, FencedError) as error:
             return self._lost(error)
-        except CustomStoreError as error:
+        except (CustomStoreError, ExternalStoreError) as error:
             return self._store_failed(error)
         except pa.ArrowException as error:
             # The stream broke: its worker is gone, and nothing of its slice may become visible.
@@ -347,34 +358,33 @@ class OpenTask:
     ) -> tuple[dict[str, list[Change]], CommitRecord]:
         changelogs = [self._stores.changelog(name) for name in header.stores]
         changes: dict[str, list[Change]] = {}
+        outputs: list[pa.RecordBatch] = []
         writer.begin()
         crash_point("commit.before_changelog_send")
         for batch in batches:
-            logged = _logged(batch, changelogs)
+            logged = logged_rows(batch, changelogs)
             if self._standing.recovery.until:
                 logged = not_yet_written(logged, header, self.order)
-            if logged.num_rows:
+            if self._external.has_outbox:
+                outputs += [logged] if logged.num_rows else []
+            elif logged.num_rows:
                 writer.send(
                     logged, changelogs=changelogs, topics=header.topics, own=self._partition
                 )
-            _collect_changes(batch, header.stores, self._stores.versioned, changes)
-        record = _next_record(self.order, self._standing, self._stores.ends(), header)
-        commits = commits_name(self._environment.application_id)
-        key = self.order.name.encode()
-        writer.send_record(commits, self.order.commits_partition, key, record.encode())
-        writer.flush()
+            collect_changes(batch, header.stores, self._stores.versioned, changes)
+        ends = self._stores.ends()
+        recovery = recovery_fields(self._standing.recovery.after(header.end))
+        record = next_record(self.order, header, self._standing.position, ends)
+        record = structs.replace(record, **recovery)
+        if self._external.in_use:
+            self._applying = True
+            self._external.commit(writer, record, changes, outputs=outputs, topics=header.topics)
+        _send_record(writer, record, self.order, self._environment)
         return changes, record
 
-    def _changelog_end(self, store: str) -> int:
-        """The offset of the last record in a store's changelog.
-
-        Read after the changes are acknowledged and before the transaction ends: nobody else can
-        have written by then, unless this transaction fails.
-        """
-        order = self._stores.order(store)
-        return self._environment.clients.high_watermark(order.changelog, self._partition) - 1
-
     def _aborted(self, writer: Writer, reason: str) -> Reply:
+        if self._external.in_use:
+            return self._lost(WriteUnknownError(reason))  # The database may have it already.
         try:
             writer.abort()
         except (WriteUnknownError, FencedError) as error:
@@ -386,7 +396,7 @@ class OpenTask:
         assert self._writer is not None
         self._writer.discard()
         self._writer = None
-        self._stores.close()
+        self._close_stores()
         if isinstance(error, FencedError):
             self._fail(error)
         else:
@@ -406,18 +416,25 @@ class OpenTask:
             return Reply(status="lost", reason=str(failure))
         return self._lost(error)
 
-    def _store_failed(self, error: CustomStoreError) -> Reply:
-        """A store that the user brought raised: open it afresh, a few times in a row."""
+    def _store_failed(self, error: CustomStoreError | ExternalStoreError) -> Reply:
+        """A store that the user brought raised: open it afresh, a few times in a row.
+
+        One that a database keeps is left to the driver, which has the task taken again in a while.
+        """
         if self._state != "running":
             return Reply(status="lost", reason=f"the task is {self._state}")
         self._store_failures += 1
-        if self._store_failures >= _STORE_FAILURES_MAX:
+        if isinstance(error, ExternalStoreError) or self._store_failures >= _STORE_FAILURES_MAX:
             self._fail(error)
             return Reply(status="lost", reason=str(error))
         self._notes.append(f"{error.summary}: the task is taken again")
         return self._lost(error)
 
     # Giving up.
+
+    def _close_stores(self) -> None:
+        self._external.close()
+        self._stores.close()
 
     def flush(self) -> None:
         """Make the stores durable, and export how far they are."""
@@ -452,7 +469,7 @@ class OpenTask:
             if self._writer is not None:
                 self._writer.discard()
                 self._writer = None
-            self._stores.close()
+            self._close_stores()
 
     def tell(self, notes: list[str]) -> None:
         """Have something told with the task's next status."""
@@ -491,73 +508,47 @@ class OpenTask:
     def _fail(self, error: PenstockError) -> None:
         self._fault = error
         self._state = "failed"
-        self._stores.close()
-
-    def _new_writer(self) -> Writer:
-        environment = self._environment
-        return Writer(
-            environment.config,
-            transactional_id=f"{environment.application_id}-{self.order.name}",
-            group=environment.clients.group,
-        )
+        self._close_stores()
 
 
-def _next_record(
-    order: TakeOrder, standing: _Standing, ends: dict[str, ChangelogEnd], header: CommitHeader
-) -> CommitRecord:
-    inputs = {
-        each.topic: InputTopic(id=each.topic_id, partitions=each.partitions)
-        for each in order.inputs
-    }
-    return CommitRecord(
-        n=header.n,
-        epoch=order.epoch,
-        position=header.end,
-        previous=standing.position,
-        inputs=inputs,
-        changelogs=ends,
-        metadata=header.metadata,
-        **recovery_fields(standing.recovery.after(header.end)),
+def _new_writer(order: TakeOrder, environment: TaskEnvironment) -> Writer:
+    return Writer(
+        environment.config,
+        transactional_id=f"{environment.application_id}-{order.name}",
+        group=environment.clients.group,
     )
+
+
+def _send_record(
+    writer: Writer, record: CommitRecord, order: TakeOrder, environment: TaskEnvironment
+) -> None:
+    commits = commits_name(environment.application_id)
+    writer.send_record(commits, order.commits_partition, order.name.encode(), record.encode())
+    writer.flush()
+
+
+def _send_owed(
+    writer: Writer,
+    external: ExternalStores,
+    standing: _Standing,
+    order: TakeOrder,
+    environment: TaskEnvironment,
+) -> None:
+    """The last owner ended between the database and Kafka: write there what it did not."""
+    assert standing.record is not None
+    try:
+        writer.begin()
+        external.send_waiting(writer, standing.n)
+        _send_record(writer, standing.record, order, environment)
+        beside = offsets_metadata(order.closes, standing.record, standing.times)
+        writer.commit(standing.position, beside)
+    except (WriteAbortedError, WriteUnknownError) as error:
+        raise KafkaError(f"The last commit cannot be finished: {error}") from error
+    # Under at-least-once the driver writes the group.
+    standing.group_is_stale = not environment.config.exactly_once
 
 
 def _done(standing: _Standing) -> Reply:
     return Reply(
         status="done", n=standing.n, position=standing.position, metadata=standing.metadata
     )
-
-
-def _logged(batch: pa.RecordBatch, changelogs: list[str]) -> pa.RecordBatch:
-    """The batch without changes of stores that have no changelog."""
-    if all(changelogs) or not batch.num_rows or batch.column("kind")[0].as_py() != CHANGE:
-        return batch
-    logged = np.array([bool(name) for name in changelogs])
-    return batch.filter(pa.array(logged[batch.column("target").to_numpy()]))
-
-
-def _collect_changes(
-    batch: pa.RecordBatch,
-    stores: list[str],
-    versioned: Collection[str],
-    into: dict[str, list[Change]],
-) -> None:
-    """The batch's changes as the stores hold them; in versioned ones the time is in the key."""
-    kinds, targets, _, keys, values, times, _ = batch.columns
-    if not batch.num_rows or kinds[0].as_py() != CHANGE:
-        return
-    prefixes = times.to_numpy().astype(">i8").tobytes()
-    stored = [
-        None if value is None else prefixes[8 * i : 8 * i + 8] + value
-        for i, value in enumerate(values.to_pylist())
-    ]
-    changes = list(zip(keys.to_pylist(), stored, strict=True))
-    numbers = targets.to_numpy()
-    for number in set(numbers.tolist()):
-        rows = (numbers == number).nonzero()[0].tolist()
-        kept = changes if len(rows) == len(changes) else [changes[row] for row in rows]
-        if stores[number] in versioned:
-            kept = [
-                (key + prefixes[8 * row : 8 * row + 8], value)
-                for row, (key, value) in zip(rows, kept, strict=True)
-            ]
-        into.setdefault(stores[number], []).extend(kept)

@@ -130,7 +130,10 @@ class Writer:
     def flush(self) -> None:
         """Wait until everything that was sent is acknowledged."""
         crash_point("commit.after_send_before_ack")
-        remaining = self._producer.flush(self._timeout)
+        try:
+            remaining = self._producer.flush(self._timeout)
+        except (KafkaException, SystemError) as error:
+            raise self._told_again(error) from error
         if remaining or self._failed:
             reason = self._failed[0] if self._failed else "no acknowledgement in time"
             raise self._unknown(f"{remaining or len(self._failed)} records not written: {reason}")
@@ -173,6 +176,19 @@ class Writer:
     def _on_delivery(self, error: NativeError | None, message: Any) -> None:
         if error is not None:
             self._failed.append(f"{error.str()} ({message.topic()}-{message.partition()})")
+
+    def _told_again(self, error: Exception) -> PenstockError:
+        """What a failed flush means.
+
+        The client raises a fatal error while it calls back, where Python may lose it; after one,
+        every call of a transaction says it again.
+        """
+        try:
+            self.abort()
+        except WriteUnknownError as told:
+            if isinstance(told.__cause__, KafkaException):
+                return self._error(told.__cause__)
+        return self._unknown(f"{type(error).__name__}: {error}")
 
     def _error(self, error: KafkaException) -> PenstockError:
         """What a failed call means for the task, decided by librdkafka's own flags."""

@@ -43,6 +43,13 @@ POINTS = (
 )
 """The points that exist so far; a test checks that each is named in the code exactly once."""
 
+EXTERNAL_POINTS = (
+    "external.before_database",
+    "external.in_transaction",
+    "external.after_database",
+)
+"""Points that only a task comes by whose state is kept in a database."""
+
 
 HOLD = "hold"
 DEATHS = "deaths"

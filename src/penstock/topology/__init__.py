@@ -5,6 +5,7 @@ from penstock.topology.builder import (
 )
 from penstock.topology.cogrouped import CogroupedKStream, WindowedCogroupedKStream
 from penstock.topology.column_functions import ColumnFunction
+from penstock.topology.external import PostgreSQL
 from penstock.topology.functions import BatchFunction, Expression, batch, expr
 from penstock.topology.graph import (
     SubTopology,
@@ -131,6 +132,7 @@ __all__ = [
     "MergeNode",
     "Node",
     "PeekNode",
+    "PostgreSQL",
     "ProcessNode",
     "Processor",
     "ProcessorContext",

@@ -11,6 +11,7 @@ from penstock.errors import TopologyError
 from penstock.serdes import ChangeSerde, Serde, SessionWindowedSerde, WindowedSerde
 from penstock.topology.changelogs import Logging, RecoverFrom, changelog_config, is_logged
 from penstock.topology.draft import SerdeOrMissing, needed
+from penstock.topology.external import PostgreSQL, check_kept
 from penstock.topology.flow import Flow, chosen_serde, returned_type
 from penstock.topology.holding import Store, history_of, kept_in, name_of
 from penstock.topology.nodes import (
@@ -45,6 +46,7 @@ class Aggregation:
     retention: timedelta | None = None
     max_entries: int | None = None
     supplier: str | None = None
+    kept_in: PostgreSQL | None = None
 
 
 class Grouping:
@@ -98,14 +100,16 @@ class Grouping:
                 name=store,
                 key_serde=key,
                 value_serde=needed(spec.value, "value", where),
-                logging=is_logged(spec.logging),
+                logging=is_logged(spec.logging) and spec.kept_in is None,
                 changelog_config=changelog_config(spec.logging, store),
                 recover_from=spec.recover_from,
                 caching=spec.caching and spec.max_entries is None,
                 max_entries=spec.max_entries,
                 supplier=spec.supplier or "",
+                kept_in=spec.kept_in,
             ),
         )
+        check_kept(held, logging=spec.logging)
         draft.add_store(held)
         source = self.source(store)
         node: AggregateNode

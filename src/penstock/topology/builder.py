@@ -12,9 +12,11 @@ from penstock.errors import TopologyError
 from penstock.serdes import Serde, serde_of
 from penstock.topology.changelogs import Logging, RecoverFrom, changelog_config, is_logged
 from penstock.topology.draft import Draft, Names
+from penstock.topology.external import PostgreSQL, check_kept
 from penstock.topology.flow import Flow
 from penstock.topology.graph import Topology
-from penstock.topology.holding import Store, kept_in, name_of, plain_name
+from penstock.topology.holding import Store, name_of, plain_name
+from penstock.topology.holding import kept_in as held_in
 from penstock.topology.naming import check_name, pattern_name
 from penstock.topology.nodes import AggregateNode, ProcessNode, SourceNode, StoreSpec
 from penstock.topology.processor import Processor, StoreBuilder
@@ -97,6 +99,7 @@ class StreamsBuilder:
         logging: Logging = True,
         recover_from: RecoverFrom = "changelog",
         supplier: str | None = None,
+        kept_in: PostgreSQL | None = None,
         name: str | None = None,
     ) -> KTable[K, V]:
         """A topic as a table: the latest value of each key, in a store.
@@ -123,14 +126,17 @@ class StreamsBuilder:
             name=held,
             key_serde=key_serde,
             value_serde=value_serde,
-            logging=is_logged(logging),
+            logging=is_logged(logging) and kept_in is None,
             changelog_config=changelog_config(logging, held),
             recover_from=recover_from,
             caching=caching,
             supplier=supplier or "",
+            kept_in=kept_in,
         )
-        spec = kept_in(store, spec)
-        return latest_values(draft, step, spec, after=source, named=store is not None)
+        spec = held_in(store, spec)
+        check_kept(spec, logging=logging)
+        named = store is not None or kept_in is not None
+        return latest_values(draft, step, spec, after=source, named=named)
 
     def global_table(
         self,
@@ -175,25 +181,26 @@ class StreamsBuilder:
                 f"The types of keys and values of the store {store.name!r} are not said",
                 hint="Say key=str, value=int (or others) where it is made",
             )
-        self._draft.add_store(
-            StoreSpec(
-                name=check_name(store.name, "store"),
-                key_serde=serde_of(store.key),
-                value_serde=serde_of(store.value),
-                kind=store.kind,
-                logging=is_logged(store.logging),
-                changelog_config=changelog_config(store.logging, store.name),
-                recover_from=store.recover_from,
-                caching=False,
-                max_entries=store.max_entries,
-                persistent=store.persistent,
-                supplier=store.supplier or "",
-                shape=store.shape,
-                retention_ms=_milliseconds(store.retention),
-                segment_interval_ms=_milliseconds(store.segment_interval),
-                window_ms=_milliseconds(store.window),
-            )
+        spec = StoreSpec(
+            name=check_name(store.name, "store"),
+            key_serde=serde_of(store.key),
+            value_serde=serde_of(store.value),
+            kind=store.kind,
+            logging=is_logged(store.logging) and store.kept_in is None,
+            changelog_config=changelog_config(store.logging, store.name),
+            recover_from=store.recover_from,
+            caching=False,
+            max_entries=store.max_entries,
+            persistent=store.persistent,
+            supplier=store.supplier or "",
+            shape=store.shape,
+            retention_ms=_milliseconds(store.retention),
+            segment_interval_ms=_milliseconds(store.segment_interval),
+            window_ms=_milliseconds(store.window),
+            kept_in=store.kept_in,
         )
+        check_kept(spec, logging=store.logging)
+        self._draft.add_store(spec)
 
     def add_global_store(
         self,
@@ -213,11 +220,11 @@ class StreamsBuilder:
         """
         draft = self._draft
         check_name(topic, "topic")
-        special = store.max_entries is not None or store.supplier or store.shape
+        special = store.max_entries is not None or store.supplier or store.shape or store.kept_in
         if store.kind != "key_value" or special:
             raise TopologyError(
                 f"The global store {store.name!r} is not a plain key-value store",
-                hint="Make it with key_value_store(...), and without supplier=",
+                hint="Make it with key_value_store(...), and without supplier= and kept_in=",
             )
         source, step = self._table_steps(name)
         draft.add_source(

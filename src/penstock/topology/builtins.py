@@ -9,6 +9,7 @@ from typing import Any, Literal, TypedDict
 import msgspec
 
 from penstock.topology.changelogs import Logging, RecoverFrom
+from penstock.topology.external import PostgreSQL
 
 BuiltinName = Literal["sum", "min", "max"]
 
@@ -21,6 +22,7 @@ class StoreOptions(TypedDict, total=False):
     recover_from: RecoverFrom
     supplier: str | None
     max_entries: int | None
+    kept_in: PostgreSQL | None
 
 
 class WindowOptions(TypedDict, total=False):

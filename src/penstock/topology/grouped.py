@@ -18,6 +18,7 @@ from penstock.topology.builtins import (
 )
 from penstock.topology.changelogs import Logging, RecoverFrom
 from penstock.topology.cogrouped import CogroupedKStream
+from penstock.topology.external import PostgreSQL
 from penstock.topology.flow import Flow
 from penstock.topology.holding import Store
 from penstock.topology.windowed import WindowedKStream
@@ -46,14 +47,15 @@ class KGroupedStream(Generic[K, V]):
         recover_from: RecoverFrom = "changelog",
         supplier: str | None = None,
         max_entries: int | None = None,
+        kept_in: PostgreSQL | None = None,
     ) -> KTable[K, int]:
         """Count the records of each key in the store `name`.
 
         Records without a key or a value are not counted. With `max_entries` the store forgets the
         key that was not used for longest when there is one too many, and has no cache. In place of
         a name may stand a `versioned_store(...)`. With `recover_from="input"` the task of a store
-        that is lost reads its input again. `supplier` names what opens a
-        store of yours, as for `key_value_store`.
+        that is lost reads its input again. `supplier` names what opens a store of yours, as for
+        `key_value_store`; with `kept_in` a database keeps the store.
         """
         return self._aggregate(
             Aggregation(
@@ -66,6 +68,7 @@ class KGroupedStream(Generic[K, V]):
                 recover_from=recover_from,
                 supplier=supplier,
                 max_entries=max_entries,
+                kept_in=kept_in,
             )
         )
 
@@ -79,6 +82,7 @@ class KGroupedStream(Generic[K, V]):
         recover_from: RecoverFrom = "changelog",
         supplier: str | None = None,
         max_entries: int | None = None,
+        kept_in: PostgreSQL | None = None,
     ) -> KTable[K, V]:
         """Combine each key's values by `reducer(aggregate, value)`; the first value starts.
 
@@ -95,6 +99,7 @@ class KGroupedStream(Generic[K, V]):
                 recover_from=recover_from,
                 supplier=supplier,
                 max_entries=max_entries,
+                kept_in=kept_in,
                 aggregator=reducer,
             )
         )
@@ -111,6 +116,7 @@ class KGroupedStream(Generic[K, V]):
         recover_from: RecoverFrom = "changelog",
         supplier: str | None = None,
         max_entries: int | None = None,
+        kept_in: PostgreSQL | None = None,
     ) -> KTable[K, V2]:
         """Fold each key's values by `aggregator(key, value, aggregate)`, from `initializer()`.
 
@@ -127,6 +133,7 @@ class KGroupedStream(Generic[K, V]):
                 recover_from=recover_from,
                 supplier=supplier,
                 max_entries=max_entries,
+                kept_in=kept_in,
                 initializer=initializer,
                 aggregator=aggregator,
             )
@@ -203,6 +210,7 @@ class KGroupedTable(Generic[K, V]):
         caching: bool = True,
         logging: Logging = True,
         supplier: str | None = None,
+        kept_in: PostgreSQL | None = None,
     ) -> KTable[K, int]:
         """Count the rows of each group, in the store `name`."""
         return self._aggregate(
@@ -214,6 +222,7 @@ class KGroupedTable(Generic[K, V]):
                 caching=caching,
                 logging=logging,
                 supplier=supplier,
+                kept_in=kept_in,
             )
         )
 
@@ -226,6 +235,7 @@ class KGroupedTable(Generic[K, V]):
         caching: bool = True,
         logging: Logging = True,
         supplier: str | None = None,
+        kept_in: PostgreSQL | None = None,
     ) -> KTable[K, V]:
         """Combine the rows of each group: `adder(aggregate, new)`, `subtractor(aggregate, old)`."""
         return self._aggregate(
@@ -237,6 +247,7 @@ class KGroupedTable(Generic[K, V]):
                 caching=caching,
                 logging=logging,
                 supplier=supplier,
+                kept_in=kept_in,
                 aggregator=adder,
                 subtractor=subtractor,
             )
@@ -253,6 +264,7 @@ class KGroupedTable(Generic[K, V]):
         caching: bool = True,
         logging: Logging = True,
         supplier: str | None = None,
+        kept_in: PostgreSQL | None = None,
     ) -> KTable[K, V2]:
         """Fold the rows of each group; `subtractor(key, old, aggregate)` takes out an old row."""
         return self._aggregate(
@@ -264,6 +276,7 @@ class KGroupedTable(Generic[K, V]):
                 caching=caching,
                 logging=logging,
                 supplier=supplier,
+                kept_in=kept_in,
                 initializer=initializer,
                 aggregator=adder,
                 subtractor=subtractor,

@@ -10,6 +10,7 @@ from typing import Any, Literal
 from penstock.config import TimestampRule
 from penstock.serdes import BytesSerde, Serde
 from penstock.topology.changelogs import RecoverFrom
+from penstock.topology.external import PostgreSQL
 from penstock.topology.processor import Processor, Shape, ValueTransformer
 from penstock.topology.suppression import BufferLimits
 from penstock.topology.windows import JoinWindows, Windows
@@ -472,6 +473,8 @@ class StoreSpec:
     """What opens a store that the user brought, as `module:name`; empty for one of ours."""
     shape: Shape | None = None
     """What a processor is given instead of the plain store."""
+    kept_in: PostgreSQL | None = None
+    """The database that keeps it, instead of an instance's disk and a changelog."""
 
     @property
     def recency(self) -> StoreSpec | None:

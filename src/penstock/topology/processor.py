@@ -18,6 +18,7 @@ from typing import Any, Generic, Literal, NamedTuple, Protocol, TypeVar
 
 from penstock.errors import TopologyError
 from penstock.topology.changelogs import Logging, RecoverFrom
+from penstock.topology.external import PostgreSQL
 
 K = TypeVar("K")
 V = TypeVar("V")
@@ -327,6 +328,7 @@ class StoreBuilder:
     max_entries: int | None = None
     supplier: str | None = None
     shape: Shape | None = None
+    kept_in: PostgreSQL | None = None
 
 
 def lru_store(
@@ -357,8 +359,9 @@ def key_value_store(
     logging: Logging = True,
     recover_from: RecoverFrom = "changelog",
     supplier: str | None = None,
+    kept_in: PostgreSQL | None = None,
 ) -> StoreBuilder:
-    """A key-value store for processors.
+    """A key-value store for processors; with `kept_in` a database keeps it.
 
     `supplier` names, as `module:name`, what opens a store of yours on every instance:
     `supplier(name, directory)` gives a `penstock.stores.KeyValueStore`.
@@ -374,6 +377,7 @@ def key_value_store(
         logging=logging,
         recover_from=recover_from,
         supplier=supplier,
+        kept_in=kept_in,
     )
 
 
