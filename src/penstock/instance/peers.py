@@ -1,7 +1,7 @@
 """Copies of stores from one instance to another, over the network, instead of a replay.
 
 What is asked and answered goes over Flight, with the run's token. The files come over a plain
-socket, for a key that the answer bears: Flight costs four times as much of the processor.
+socket, for a key that the answer bears: Flight costs a multiple of the processor's time.
 """
 
 from __future__ import annotations

@@ -337,6 +337,8 @@ class TaskStores:
                         tombstone_retention=timedelta(milliseconds=order.tombstones_ms),
                     )
                     if result.outcome is RestoreOutcome.COMPLETE:
+                        if fills:
+                            self._reopen(order)
                         told.end()
                 if result.outcome is not RestoreOutcome.TRUNCATED:
                     break
@@ -353,8 +355,6 @@ class TaskStores:
                 store = self._reopen_empty(order)
         finally:
             consumer.close()
-        if fills:
-            self._reopen(order)
         return notes
 
     def _reopen(self, order: StoreOrder, *, filling: bool = False) -> KeyValueStore:
