@@ -13,31 +13,11 @@ import pyarrow.parquet as pq
 from penstock.cli.entries import Row, json_text
 from penstock.errors import ConfigError
 from penstock.serdes import Serde
-from penstock.serdes.scalars import (
-    BoolSerde,
-    BytesSerde,
-    DoubleSerde,
-    FloatSerde,
-    IntegerSerde,
-    LongSerde,
-    ShortSerde,
-    StringSerde,
-)
+from penstock.serdes.columns import PLAIN_TYPES
 from penstock.topology import StoreSpec
 
 _ROWS_AT_ONCE = 20_000
 _TIME = pa.timestamp("ms", tz="UTC")
-_COLUMNS: dict[type[Serde[Any]], pa.DataType] = {
-    BytesSerde: pa.binary(),
-    StringSerde: pa.string(),
-    LongSerde: pa.int64(),
-    IntegerSerde: pa.int32(),
-    ShortSerde: pa.int16(),
-    DoubleSerde: pa.float64(),
-    FloatSerde: pa.float32(),
-    BoolSerde: pa.bool_(),
-}
-"""The columns of what these serdes read; others are written as JSON."""
 
 
 def write_parquet(
@@ -78,7 +58,7 @@ def _schema(spec: StoreSpec | None, *, windowed: bool) -> pa.Schema:
 
 
 def _column(serde: Serde[Any] | None) -> pa.DataType:
-    return pa.binary() if serde is None else _COLUMNS.get(type(serde), pa.string())
+    return pa.binary() if serde is None else PLAIN_TYPES.get(type(serde), pa.string())
 
 
 def _table(rows: list[Row], schema: pa.Schema) -> pa.Table:

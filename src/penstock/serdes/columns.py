@@ -32,7 +32,7 @@ from penstock.serdes.scalars import (
 from penstock.serdes.windowed import SessionWindowedSerde, Windowed, WindowedSerde
 
 _MICROSECONDS = pa.timestamp("us", tz="UTC")
-_PLAIN_TYPES: dict[type[Serde[Any]], pa.DataType] = {
+PLAIN_TYPES: dict[type[Serde[Any]], pa.DataType] = {
     BytesSerde: pa.binary(),
     StringSerde: pa.string(),
     LongSerde: pa.int64(),
@@ -42,6 +42,7 @@ _PLAIN_TYPES: dict[type[Serde[Any]], pa.DataType] = {
     FloatSerde: pa.float32(),
     BoolSerde: pa.bool_(),
 }
+"""The columns of serdes whose values Arrow has as they are."""
 
 
 class ColumnForm(ABC):
@@ -84,7 +85,7 @@ class _Plain(ColumnForm):
 
 
 _PLAIN: dict[type[Serde[Any]], ColumnForm] = {
-    serde: _Plain(kind) for serde, kind in _PLAIN_TYPES.items()
+    serde: _Plain(kind) for serde, kind in PLAIN_TYPES.items()
 }
 
 
