@@ -87,8 +87,8 @@ class TaskStores:
         self._directory: TaskDirectory | None = None
         self._stores: dict[str, KeyValueStore] = {}
         self._uncopied: set[str] = set()
-        self._wiped: set[str] = set()
         """Users' stores of which no copy can be made."""
+        self._wiped: set[str] = set()
         self.restores = Restores()
         self._ends: dict[str, int] = {}
         self._starts: dict[str, int] = {}
@@ -313,12 +313,12 @@ class TaskStores:
         except StoreDamagedError as error:
             notes.append(f"{error.summary}: {self.remedy(order.name)}")
             store = self._reopen_empty(order)
-        if store.offset() is None and order.persistent and order.name not in self._wiped:
+        empty = store.offset() is None and log.end > log.start
+        if empty and order.persistent and order.name not in self._wiped:
             notes += self._start_from_snapshot(order, log.end)
             store = self._stores[order.name]
-        fills = (
-            store.offset() is None and _can_be_filled(order) and log.end - log.start > FILLED_MIN
-        )
+        large = log.end - log.start > FILLED_MIN
+        fills = large and store.offset() is None and _can_be_filled(order)
         if fills:
             store = self._reopen(order, filling=True)
         consumer = self._clients.logs.consumer()
