@@ -26,7 +26,7 @@ GUARANTEE: Guarantee = "exactly_once"
 SYSTEMS = ("penstock", "kafka_streams")
 TARGETS = {"kafka_streams": 5.0}
 RECORDS_PER_SECOND = 1_000
-WARMUP_SECONDS = 10
+WARMUP_SECONDS = 60
 FIRST_OUTPUT_SECONDS = 240.0
 LAST_OUTPUT_SECONDS = 30.0
 

@@ -6,6 +6,7 @@ import dataclasses
 import io
 import json
 import sys
+import threading
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -13,7 +14,7 @@ from typing import Any
 
 import pyarrow as pa
 from pyspark import cloudpickle
-from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import Column, DataFrame, DataFrameReader, SparkSession
 from pyspark.sql.functions import expr
 
 from penstock.config import Config
@@ -51,6 +52,8 @@ class Jobs:
         self._config = config
         self._options = source_options(config, application_id)
         self._cancelled: set[str] = set()
+        self._threads = threading.local()
+        self._columns: dict[tuple[bool, bool, tuple[str, ...]], list[Column]] = {}
 
     def warm_up(self, topic: str, partition: int) -> None:
         """Run what a batch runs, once, over a small log: a first job loads classes, compiles and
@@ -154,17 +157,37 @@ class Jobs:
         needs: ColumnNeeds,
         topics: Sequence[str] = (),
     ) -> DataFrame:
-        reader = self._spark.read.format("kafka").options(**self._options, **offsets)
-        reader = reader.option("assign", json.dumps(assigned))
-        present = "CASE WHEN value IS NULL THEN NULL ELSE X'' END AS value"
-        value = "value" if needs.value else present
-        columns = ["partition", "offset", "unix_millis(timestamp) AS timestamp", "key", value]
-        if needs.headers:
-            columns.append("headers")
-        if len(topics) > 1:
-            cases = " ".join(f"WHEN '{name}' THEN {i}" for i, name in enumerate(topics))
-            columns.append(f"CASE topic {cases} END AS topic")
-        return reader.load().selectExpr(*columns)
+        reader = self._reader().options(**offsets, assign=json.dumps(assigned))
+        # A source that may have headers builds a larger program for each read of a partition.
+        frame = reader.option("includeHeaders", needs.headers).load()
+        return frame.select(self._selected(needs, topics))
+
+    def _reader(self) -> DataFrameReader:
+        """The calling thread's reader; each option is a call into the JVM, so most are set once."""
+        if not hasattr(self._threads, "reader"):
+            self._threads.reader = self._spark.read.format("kafka").options(**self._options)
+        reader: DataFrameReader = self._threads.reader
+        return reader
+
+    def _selected(self, needs: ColumnNeeds, topics: Sequence[str]) -> list[Column]:
+        """The columns that workers get, parsed once."""
+        names = tuple(topics) if len(topics) > 1 else ()
+        what = (needs.value, needs.headers, names)
+        if what not in self._columns:
+            self._columns[what] = [expr(text) for text in _selections(needs, names)]
+        return self._columns[what]
+
+
+def _selections(needs: ColumnNeeds, topics: Sequence[str]) -> list[str]:
+    present = "CASE WHEN value IS NULL THEN NULL ELSE X'' END AS value"
+    value = "value" if needs.value else present
+    columns = ["partition", "offset", "unix_millis(timestamp) AS timestamp", "key", value]
+    if needs.headers:
+        columns.append("headers")
+    if topics:
+        cases = " ".join(f"WHEN '{name}' THEN {i}" for i, name in enumerate(topics))
+        columns.append(f"CASE topic {cases} END AS topic")
+    return columns
 
 
 def _place_of_task(order: BatchOrder) -> Column:
@@ -218,13 +241,12 @@ def source_options(config: Config, application_id: str) -> dict[str, str]:
         "kafka.isolation.level": "read_committed",
         # Ranges hold what is there, so nobody needs to wait for more. The source asks where a log
         # ends behind its own prefetch, on one connection: with Kafka's 500 ms, each first read of a
-        # partition took half a second.
-        "kafka.fetch.max.wait.ms": "5",
+        # partition took half a second; with 5 ms, a small job over four partitions 30 ms.
+        "kafka.fetch.max.wait.ms": "1",
         "kafka.max.poll.records": "20000",
         "kafka.max.partition.fetch.bytes": str(8 * 1024 * 1024),
         "kafka.fetch.max.bytes": str(64 * 1024 * 1024),
         "failOnDataLoss": "true",
-        "includeHeaders": "true",
         **{f"kafka.{name}": value for name, value in java_properties(config.kafka).items()},
     }
 

@@ -15,6 +15,7 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 from pyspark import cloudpickle
+from pyspark.sql.types import BinaryType, StructField, StructType
 
 from penstock.coordination.ids import TaskId
 from penstock.errors import (
@@ -43,7 +44,7 @@ from penstock.topology import SubTopology
 from penstock.topology.graph import full_topic
 
 OUTCOME = pa.schema([("outcome", pa.binary())])
-SPARK_OUTCOME = "outcome binary"
+SPARK_OUTCOME = StructType([StructField("outcome", BinaryType())])
 TICK_OFFSET = -1
 """Of a row that is no record, and says that its task is to be run without any."""
 
