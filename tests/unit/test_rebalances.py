@@ -10,8 +10,7 @@ A, B, C = (TaskId(0, partition) for partition in range(3))
 
 def started() -> Rebalances:
     """Two instances that serve three tasks."""
-    rebalances = Rebalances([A, B, C])
-    rebalances.note("of the first start")
+    rebalances = Rebalances([A, B, C], why="of the first start")
     rebalances.move({A: "i1", B: "i2", C: "i1"}, number=1)
     for task in (A, B, C):
         rebalances.served(task)
@@ -19,9 +18,9 @@ def started() -> Rebalances:
 
 
 def test_the_first_start_is_over_when_every_task_is_served() -> None:
-    rebalances = Rebalances([A, B, C])
+    rebalances = Rebalances([A, B, C], why="of the first start")
+    rebalances.note("instance i1 joined")
     assert not rebalances.is_settled
-    rebalances.note("of the first start")
     first = rebalances.move({A: "i1", B: "i2", C: "i1"}, number=1)
     told = "Rebalance 1, because of the first start: 0_0, 0_2 to i1; 0_1 to i2"
     assert str(first) == told

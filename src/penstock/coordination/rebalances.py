@@ -47,17 +47,19 @@ class Rebalance:
 
 
 class Rebalances:
-    """Which tasks are between two owners; none has one at first."""
+    """Which tasks are between two owners; none has one at first, and `why` is why they get one."""
 
-    def __init__(self, tasks: Iterable[TaskId]) -> None:
+    def __init__(self, tasks: Iterable[TaskId], *, why: str) -> None:
         self._owners = dict.fromkeys(tasks, "")
         self._unowned = set(self._owners)
         self._moving: set[TaskId] = set()
-        self._why: list[str] = []
+        self._why = [why]
+        self._begun = False
 
     def note(self, why: str) -> None:
-        """Something happened that may be why the next rebalance does."""
-        self._why.append(why)
+        """Something happened that may be why the next rebalance does; not if it is the first."""
+        if self._begun:
+            self._why.append(why)
 
     def lose(self, tasks: Iterable[TaskId]) -> None:
         """These tasks have no owner now."""
@@ -78,6 +80,7 @@ class Rebalances:
                 self._why.clear()
             return None
         why, self._why = tuple(self._why), []
+        self._begun = True
         for each in moves:
             self._owners[each.task] = each.new
             self._unowned.discard(each.task)

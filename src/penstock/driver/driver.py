@@ -90,7 +90,7 @@ class Driver:
         while not should_stop():
             if self._parts.lease.lost is not None:
                 raise self._parts.lease.lost
-            self._owners.replace_lost()
+            self._owners.hear_members()
             self._owners.assign_tasks()
             # Before owners are asked: a rebalance that is over at once is told too.
             hear_settled(self._owners.are_settled and self._parts.warm_up.done())

@@ -158,7 +158,12 @@ def _start_instances(
         global_tables=list(prepared.global_tables),
     )
     programs = pickle_programs(order.topology.global_tables)
-    coordinator = Coordinator(settings, token=order.token, programs=programs)
+    coordinator = Coordinator(
+        settings,
+        token=order.token,
+        programs=programs,
+        group_instance_id=order.config.group_instance_id,
+    )
     stack.callback(coordinator.close, _CLOSE_SECONDS)
     if session is not None and not on_one_machine:
         start_on_executors(session, coordinator.location, order.token, programs)
@@ -199,10 +204,8 @@ def _wait_for_instances(order: OpeningOrder, coordinator: Coordinator) -> None:
     deadline = time.monotonic() + _REGISTER_SECONDS
     while not coordinator.names():
         _go_on(order)
-        for name, slot in coordinator.lost():
-            _log.warning("Instance %s ended before it registered", name)
-            if slot is not None:
-                coordinator.start_child(slot)
+        coordinator.changes()
+        coordinator.restart_children()
         if time.monotonic() > deadline:
             raise InstanceError(
                 "No instance has registered",

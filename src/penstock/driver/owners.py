@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping
 
 from penstock.coordination.assignment import assign
 from penstock.coordination.ids import Epoch, TaskId
+from penstock.coordination.members import Change
 from penstock.coordination.planning import Slice
 from penstock.coordination.rebalances import Rebalances
 from penstock.coordination.tasks import Entry, TaskBook
@@ -46,37 +47,38 @@ class TaskOwners:
         self._commit_nothing = commit_nothing
         self._status_due = 0.0
         self._restores = RestoreBook()
-        self._rebalances = Rebalances(book.entries)
-        self._rebalances.note("the inputs changed" if totals.rebalances else "of the first start")
+        why = "the inputs changed" if totals.rebalances else "of the first start"
+        self._rebalances = Rebalances(book.entries, why=why)
 
     @property
     def are_settled(self) -> bool:
         """Whether every task has an owner that serves it, or did since it got it."""
         return self._rebalances.is_settled
 
-    def replace_lost(self) -> None:
-        """Take note of instances that are gone, and start others in their place."""
-        for name, slot in self._parts.coordinator.lost():
-            lost = self._book.lose_owner(name)
-            self._rebalances.lose(lost)
-            self._rebalances.note(f"instance {name} was lost")
-            tasks = ", ".join(str(task) for task in lost) or "no tasks"
-            for whose in (name, *map(str, lost)):
-                self._tell_restores(self._restores.lose(whose))
-            give_notice(
-                self._listener, f"Instance {name} is lost, and with it {tasks}; others take over"
-            )
-            if slot is not None:
-                self._parts.coordinator.start_child(slot)
-            else:
-                self._parts.visit_executors()
+    def hear_members(self) -> None:
+        """Take note of instances that came or went, and start others in the place of the lost."""
+        changes = self._parts.coordinator.changes()
+        for change in changes:
+            match change.kind:
+                case "joined":
+                    self._rebalances.note(f"instance {change.name} joined")
+                case "returned":
+                    self._give_back(change.name)
+                case "left" | "lost":
+                    self._lose(change)
+        self._parts.coordinator.restart_children()
+        if any(change.kind in ("left", "lost") for change in changes):
+            self._parts.visit_executors()
 
     def assign_tasks(self) -> None:
         """Give tasks that have no owner to instances that are there."""
         owners = self._book.owners
         if len(owners) < len(self._book.entries):
-            names = self._parts.coordinator.names()
-            owners = assign(self._book.entries, names, owners)
+            away = self._parts.coordinator.away()
+            kept = {task: owner for task, owner in owners.items() if owner in away}
+            others = [task for task in self._book.entries if task not in kept]
+            names = set(self._parts.coordinator.names()) - away
+            owners = kept | assign(others, names, owners)
         rebalance = self._rebalances.move(owners, number=self._totals.rebalances + 1)
         if rebalance is None:
             return
@@ -85,6 +87,30 @@ class TaskOwners:
         self._listener(Rebalanced(rebalance=rebalance))
         for move in rebalance.moves:
             self._give(move.task, move.new)
+
+    def _lose(self, change: Change) -> None:
+        lost = self._book.lose_owner(change.name)
+        self._rebalances.lose(lost)
+        self._suspend_restores(change.name, lost)
+        tasks = _listed(lost)
+        if change.kind == "left":
+            self._rebalances.note(f"instance {change.name} left")
+            self._notice(f"Instance {change.name} has left; others take over {tasks}")
+        else:
+            self._rebalances.note(f"instance {change.name} was lost")
+            self._notice(f"Instance {change.name} is lost, and with it {tasks}; others take over")
+
+    def _give_back(self, name: str) -> None:
+        """A static member is here again, with a process that holds nothing yet: no rebalance."""
+        tasks = [task for task, owner in self._book.owners.items() if owner == name]
+        self._suspend_restores(name, tasks)
+        self._notice(f"Instance {name} is back in time, and keeps {_listed(tasks)}")
+        for task in tasks:
+            self._give(task, name)
+
+    def _suspend_restores(self, name: str, tasks: list[TaskId]) -> None:
+        for whose in (name, *map(str, tasks)):
+            self._tell_restores(self._restores.lose(whose))
 
     def _give(self, task: TaskId, owner: str) -> None:
         entry = self._book.own(task, owner)
@@ -109,7 +135,8 @@ class TaskOwners:
         if not awaited or now < self._status_due:
             return
         self._status_due = now + _STATUS_SECONDS
-        for owner in sorted({entry.owner for entry in awaited}):
+        asked = {entry.owner for entry in awaited} - self._parts.coordinator.away()
+        for owner in sorted(asked):
             for status in self._status_of(owner):
                 self._hear(owner, status)
 
@@ -195,3 +222,7 @@ class TaskOwners:
 
     def _notice(self, text: str) -> None:
         give_notice(self._listener, text)
+
+
+def _listed(tasks: list[TaskId]) -> str:
+    return ", ".join(map(str, tasks)) or "no tasks"
