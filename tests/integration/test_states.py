@@ -13,10 +13,11 @@ from pathlib import Path
 import psutil
 import pytest
 
-import penstock as ps
 from penstock import ApplicationState as State
 from penstock.coordination.rebalances import Rebalance
 from penstock.driver.events import Event, Rebalanced
+from penstock.errors import DeserializationError
+from tests.application_process import numbers
 from tests.harness import Scene
 from tests.in_process import Run, instances_here
 
@@ -129,14 +130,11 @@ def test_a_static_instance_that_is_killed_comes_back_without_a_rebalance(scene: 
 
 
 def test_an_error_is_heard_as_one(scene: Scene) -> None:
-    def failing(app: ps.Application, source: str, results: str) -> None:
-        stream = app.stream(source, key=str, value=int)
-        stream.group_by_key().count("counts").to_stream().to(results)
-
-    run = Run(scene, failing)
+    run = Run(scene, numbers)
     states: list[str] = []
     run.app.on_state_change(lambda old, new: states.append(new))
+    run.app.start()
     scene.produce(records(4))  # Their values are no numbers of eight bytes.
-    with pytest.raises(ps.PenstockError):
-        run.app.run()
+    with pytest.raises(DeserializationError):
+        run.wait_end()
     assert states == ["rebalancing", "running", "pending_error", "error"]
