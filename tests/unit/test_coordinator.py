@@ -12,7 +12,7 @@ import pytest
 from penstock.cli import main
 from penstock.config import Config
 from penstock.driver.coordinator import Coordinator
-from penstock.errors import MemberRefusedError
+from penstock.errors import InstanceUnreachableError, MemberRefusedError
 from penstock.instance import process
 from penstock.instance.client import Client
 from penstock.instance.process import TOKEN_VARIABLE, InstanceOptions, run_instance
@@ -22,6 +22,7 @@ from penstock.instance.protocol import (
     Registration,
     RegistrationReply,
     Settings,
+    StatusReply,
     error_of,
 )
 
@@ -70,6 +71,8 @@ def test_an_instance_that_says_goodbye_has_left(coordinator: Coordinator, client
     say(client, "leave", "a", 1)
     assert changes(coordinator) == [("joined", "a"), ("left", "a")]
     assert not say(client, "beat", "a", 1)
+    with pytest.raises(InstanceUnreachableError, match="no such instance"):
+        coordinator.call("a", "status", StatusReply(tasks=[]), StatusReply)
 
 
 def test_a_static_instance_that_says_goodbye_is_away_until_it_is_back(

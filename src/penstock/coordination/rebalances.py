@@ -91,10 +91,9 @@ class Rebalances:
         """The task's owner serves it."""
         self._moving.discard(task)
 
-    @property
-    def moving(self) -> frozenset[TaskId]:
-        """The tasks whose new owners do not serve them yet."""
-        return frozenset(self._moving)
+    def is_moving(self, task: TaskId) -> bool:
+        """Whether the task's new owner does not serve it yet."""
+        return task in self._moving
 
     @property
     def is_settled(self) -> bool:

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from penstock.coordination.members import Change, Member, Members, Verdict, refusal
-from penstock.errors import InstanceError, PenstockError
+from penstock.errors import InstanceError, InstanceUnreachableError, PenstockError
 from penstock.instance import protocol
 from penstock.instance.client import Client, ClientCache
 from penstock.instance.process import InstanceOptions
@@ -138,12 +138,15 @@ class Coordinator:
             for name, child in list(self._children.items()):
                 if child.process.poll() is not None:
                     _log.warning("Instance %s ended with %s", name, child.process.returncode)
-                    self._members.die(name)
+                    known = self._members.get(name)
+                    # One that ended before it registered was never the member of that name.
+                    if known is not None and known.pid == child.process.pid:
+                        self._members.die(name)
                     self._discard_child(name)
             for member in self._members.expire(time.monotonic()):
-                child = self._children.get(member.name)
                 # A static child that died may have a successor, which has not registered yet.
-                if child is not None and child.process.pid == member.pid:
+                successor = self._children.get(member.name)
+                if successor is None or successor.process.pid == member.pid:
                     self._discard_child(member.name)
             return self._members.take_changes()
 
@@ -178,7 +181,8 @@ class Coordinator:
     def _client(self, name: str) -> Client:
         member = self.member(name)
         if member is None:
-            raise InstanceError("There is no such instance", where={"instance": name})
+            # It said goodbye a moment ago, and whoever asks has not heard of it yet.
+            raise InstanceUnreachableError("There is no such instance", where={"instance": name})
         location = member.tcp_location or member.unix_location
         return self._clients.get(location, token=self.token, timeout_seconds=_CALL_SECONDS)
 

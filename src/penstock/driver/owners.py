@@ -141,17 +141,17 @@ class TaskOwners:
                 self._hear(owner, status)
 
     def _awaited(self) -> list[Entry]:
-        """The tasks that have an owner and are not known to be served by it.
-
-        One that moved while a job ran for it may have been committed by its old owner, and does not
-        look as if it were being taken.
-        """
-        moving = self._rebalances.moving
+        """The tasks that have an owner and are not known to be served by it."""
         return [
             entry
             for entry in self._book.entries.values()
-            if entry.owner and (entry.state == "taking" or entry.task in moving)
+            if entry.owner and self._is_awaited(entry)
         ]
+
+    def _is_awaited(self, entry: Entry) -> bool:
+        # One that moved while a job ran for it may have been committed by its old owner, and does
+        # not look as if it were being taken.
+        return entry.state == "taking" or self._rebalances.is_moving(entry.task)
 
     def _status_of(self, owner: str) -> list[TaskStatus]:
         try:
@@ -175,7 +175,7 @@ class TaskOwners:
         for note in status.notes[entry.notes_told :]:
             self._notice(note)
         entry.notes_told = len(status.notes)
-        awaited = entry in self._awaited()
+        awaited = self._is_awaited(entry)
         if status.state == "running":
             self._rebalances.served(entry.task)
         if status.state == "running" and entry.state == "taking":
