@@ -78,14 +78,14 @@ class Instances:
         deadline = time.monotonic() + WAIT_SECONDS
         while name not in self._coordinator.names():
             self._wait(deadline, f"instance {name} does not register")
-            self._coordinator.lost()
+            self._coordinator.changes()
         return name
 
     def stop(self, name: str) -> None:
         """Stop an instance, and wait until its stores are closed."""
         self._coordinator.call(name, "stop", Beat(instance=name), BeatReply)
         deadline = time.monotonic() + WAIT_SECONDS
-        while name not in [each for each, _ in self._coordinator.lost()]:
+        while not self._coordinator.has_ended(name):
             self._wait(deadline, f"instance {name} does not stop")
 
     def take(self, name: str, *, peers: Sequence[str] = ()) -> list[str]:

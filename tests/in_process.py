@@ -48,7 +48,7 @@ class Run:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        if self.app.state != "failed":
+        if self.app.state is not ps.ApplicationState.ERROR:
             self.app.stop()
 
     def wait_committed(self, total: int) -> Self:
@@ -60,7 +60,7 @@ class Run:
         """Wait until something is so; raise what ends the application before."""
         deadline = time.monotonic() + seconds
         while not condition():
-            if self.app.state == "failed":
+            if self.app.state is ps.ApplicationState.ERROR:
                 self.app.stop()
             assert time.monotonic() < deadline, f"Time is over before {what}: {self.notices}"
             time.sleep(0.02)
@@ -80,7 +80,7 @@ def start_fails(scene: Scene, topology: Topology = count, **options: Any) -> ps.
     try:
         run.app.start()
     except ps.PenstockError as error:
-        assert run.app.state == "failed"
+        assert run.app.state is ps.ApplicationState.ERROR
         return error
     run.app.stop()
     raise AssertionError("The application started")

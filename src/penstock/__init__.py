@@ -8,6 +8,7 @@ test checks it.
 
 from penstock.application import Application
 from penstock.config import Config
+from penstock.coordination.states import ApplicationState
 from penstock.driver.events import TopicPartition
 from penstock.driver.restore_listeners import RestoreListener
 from penstock.errors import PenstockError
@@ -68,6 +69,7 @@ from penstock.topology import (
 
 __all__ = [
     "Application",
+    "ApplicationState",
     "AvroSerde",
     "BranchedKStream",
     "CogroupedKStream",

@@ -15,18 +15,23 @@ from types import FrameType, TracebackType
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from penstock.config import Config, TimestampRule
+from penstock.coordination.states import (
+    ApplicationState,
+    check_transition,
+    end_of,
+    ending_of,
+)
 from penstock.driver.events import (
     BatchRestored,
-    DriverState,
     Event,
     Listener,
-    Notice,
     RestoreEnded,
     RestoreStarted,
     RestoreSuspended,
     StateChanged,
     TopicPartition,
     Totals,
+    give_notice,
 )
 from penstock.driver.restore_listeners import RestoreListener, RestoreListeners
 from penstock.errors import ConfigError
@@ -51,10 +56,12 @@ if TYPE_CHECKING:
 K = TypeVar("K")
 V = TypeVar("V")
 
+StateListener = Callable[[ApplicationState, ApplicationState], object]
 RestoreStart = Callable[[TopicPartition, str, int, int], object]
 RestoreBatch = Callable[[TopicPartition, str, int, int], object]
 RestoreEnd = Callable[[TopicPartition, str, int], object]
 
+_S = ApplicationState
 _log = logging.getLogger("penstock")
 
 
@@ -74,8 +81,9 @@ class Application:
         self.application_id = check_name(application_id, "application")
         self.config = Config.build(options, os.environ)
         self.builder = StreamsBuilder()
-        self.state: DriverState = "created"
+        self.state = _S.CREATED
         self.totals = Totals()
+        self._state_lock = threading.Lock()
         self._listeners: list[Listener] = []
         self._restore_listeners = RestoreListeners()
         self._stop = threading.Event()
@@ -174,14 +182,15 @@ class Application:
         return self.build().svg()
 
     def on_event(self, listener: Listener) -> Listener:
-        """Call this with every event: states, notices, batches."""
+        """Call this with every event: states, notices, rebalances, batches."""
         self._listeners.append(listener)
         return listener
 
-    def on_state_change(
-        self, listener: Callable[[DriverState, DriverState], object]
-    ) -> Callable[[DriverState, DriverState], object]:
-        """Call this with the old and the new state whenever the state changes."""
+    def on_state_change(self, listener: StateListener) -> StateListener:
+        """Call this with the old and the new state whenever the state changes.
+
+        The thread that drives the application calls it, and goes on when it comes back.
+        """
 
         def heard(event: Event) -> None:
             if isinstance(event, StateChanged):
@@ -218,15 +227,12 @@ class Application:
         self._restore_listeners.set(listener)
 
     def run(self) -> None:
-        """Run until Ctrl-C, SIGTERM or `stop()`; raises what ends it otherwise."""
-        self._stop.clear()
+        """Run until Ctrl-C, SIGTERM or `stop()`, once; raises what ends it otherwise."""
         with _signals_stop(self._stop):
             self._run()
 
     def start(self) -> None:
-        """Run in the background; returns once records are being processed."""
-        self._stop.clear()
-        self._running.clear()
+        """Run in the background, once; returns when every task is served."""
         self._thread = threading.Thread(target=self._run_in_background, name="penstock-driver")
         self._thread.start()
         while self._thread.is_alive() and not self._running.wait(0.05):
@@ -234,8 +240,10 @@ class Application:
         self._raise_error()
 
     def stop(self) -> None:
-        """Finish what is under way, commit it, and end."""
+        """Finish what is under way, commit it, and end; one that did not start never will."""
         self._stop.set()
+        if self._thread is None and self._change(_S.PENDING_SHUTDOWN, only_from=_S.CREATED):
+            self._change(_S.NOT_RUNNING)
         if self._thread is not None and self._thread is not threading.current_thread():
             self._thread.join()
             self._thread = None
@@ -308,16 +316,16 @@ class Application:
             raise error
 
     def _run(self) -> None:
-        if self.state not in ("created", "stopped"):
-            raise ConfigError(f"The application is {self.state}", hint="Make a new Application")
         topology = self.build()
-        self._change("starting")
+        if not self._change(_S.REBALANCING, only_from=_S.CREATED):
+            raise ConfigError(f"The application is {self.state}", hint="Make a new Application")
         try:
             self._drive(topology)
         except BaseException:
-            self._change("failed")
+            self._begin_to_end(failed=True)
             raise
-        self._change("stopped")
+        finally:
+            self._change(end_of(self.state))
 
     def _drive(self, topology: Topology) -> None:
         """Drive until it is to stop, and anew whenever other topics match a pattern."""
@@ -331,6 +339,7 @@ class Application:
                 application_id=self.application_id,
                 config=self.config,
                 topology=topology,
+                totals=self.totals,
                 listener=self._tell,
                 hear_restore=self._restore_listeners.tell,
                 token=secrets.token_hex(32),
@@ -339,28 +348,38 @@ class Application:
             try:
                 self._drive_once(partial(open_driver, order))
             except InputsChangedError as change:
-                _log.warning("%s", change)
-                self._tell(Notice(text=str(change)))
-                self._change("starting")
+                give_notice(self._tell, str(change))
+                self._hear_settled(False)
             else:
                 return
 
     def _drive_once(self, open_one: Callable[..., Driver | None]) -> None:
         """Open the driver's parts one after the other, loop, and close them in reverse."""
-        should_stop = self._stop.is_set
+        from penstock.driver.watch import InputsChangedError
+
         with contextlib.ExitStack() as stack:
             self._restore_listeners.open()
             stack.callback(self._restore_listeners.close)
-            driver = open_one(stack=stack)
-            if driver is None:
-                return
-            driver.totals = self.totals
-            self._change("restoring")
-            driver.run(lambda: should_stop() or driver.is_ready())
-            if not should_stop():
-                self._change("running")
-                driver.run(should_stop)
-            self._change("stopping")
+            try:
+                driver = open_one(stack=stack)
+                if driver is not None:
+                    driver.run(self._stop.is_set, hear_settled=self._hear_settled)
+            except InputsChangedError:
+                raise  # It goes on, with another driver.
+            except BaseException:
+                self._begin_to_end(failed=True)
+                raise
+            self._begin_to_end(failed=False)
+
+    def _hear_settled(self, is_settled: bool) -> None:
+        new = _S.RUNNING if is_settled else _S.REBALANCING
+        if new is not self.state:
+            self._change(new)
+
+    def _begin_to_end(self, *, failed: bool) -> None:
+        new = ending_of(self.state, failed=failed)
+        if new is not None:
+            self._change(new)
 
     def _tell(self, event: Event) -> None:
         for listener in self._listeners:
@@ -369,12 +388,21 @@ class Application:
             except Exception:  # noqa: BLE001 - a listener's mistake is not the application's
                 _log.exception("A listener raised; the application goes on")
 
-    def _change(self, new: DriverState) -> None:
-        old, self.state = self.state, new
-        if new == "running":
+    def _change(self, new: ApplicationState, *, only_from: ApplicationState | None = None) -> bool:
+        """Go to another state, and tell; False if `only_from` is not the state that it is in.
+
+        Raises `StateTransitionError`.
+        """
+        with self._state_lock:
+            old = self.state
+            if only_from is not None and old is not only_from:
+                return False
+            check_transition(old, new)
+            self.state = new
+        if new is _S.RUNNING:
             self._running.set()
-        if old != new:
-            self._tell(StateChanged(old=old, new=new))
+        self._tell(StateChanged(old=old, new=new))
+        return True
 
 
 @contextlib.contextmanager

@@ -16,6 +16,7 @@ from __future__ import annotations
 import dataclasses
 import importlib
 import os
+import re
 import typing
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -165,6 +166,13 @@ class Config:
     )
     heartbeat_interval: timedelta = _option(
         timedelta(seconds=3), "heartbeat.interval.ms", "How often instances and the driver beat."
+    )
+    group_instance_id: str = _option(
+        "",
+        "group.instance.id",
+        "Makes the instances that the application starts on its machine static members, `<id>` or "
+        "`<id>-instance-0` and so on: one that comes back within `session_timeout` keeps its "
+        "tasks. Others have `penstock instance --group-instance-id`.",
     )
     transaction_timeout: timedelta = _option(
         timedelta(seconds=10),
@@ -415,11 +423,27 @@ def _check(config: Config) -> None:
             hint="Set errors_dead_letter_queue_topic_name to a topic that exists",
         )
     _check_topic_settings(config.topic)
+    if config.group_instance_id:
+        check_group_instance_id(config.group_instance_id)
     if config.heartbeat_interval * 2 > config.session_timeout:
         raise ConfigError(
             "heartbeat_interval is more than half of session_timeout",
             hint="One lost beat would count as a lost instance; make it a third",
         )
+
+
+def check_group_instance_id(text: str) -> str:
+    """The id, if Kafka would take it. Raises `ConfigError`.
+
+    >>> check_group_instance_id("rack-1.host_7")
+    'rack-1.host_7'
+    """
+    if not re.fullmatch(r"[A-Za-z0-9._-]{1,249}", text) or text in (".", ".."):
+        raise ConfigError(
+            f"The group_instance_id is {text!r}",
+            hint="Use 1 to 249 letters, digits, dots, underscores and hyphens",
+        )
+    return text
 
 
 def _check_topic_settings(settings: Mapping[str, str]) -> None:

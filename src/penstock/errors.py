@@ -38,6 +38,8 @@
       InstanceError                    an instance cannot do what was asked
         InstanceUnreachableError       it does not answer
         TaskNotHereError               it does not hold that task under that epoch
+        MemberRefusedError             a live instance has its group_instance_id already
+      StateTransitionError             an application cannot go from one state to another
       LocalPartsError                  something this machine should have is missing
         JavaMissingError               no Java 17 or later
         JvmPartsUnavailableError       jars cannot be had
@@ -241,6 +243,14 @@ class InstanceUnreachableError(InstanceError):
 
 class TaskNotHereError(InstanceError):
     """The instance does not hold that task under that epoch. The task is planned again."""
+
+
+class MemberRefusedError(InstanceError):
+    """A live instance has the same `group_instance_id`; this one was not let in."""
+
+
+class StateTransitionError(PenstockError):
+    """An application cannot go from the state that it is in to the one that was asked for."""
 
 
 class LocalPartsError(PenstockError):

@@ -29,7 +29,7 @@ from confluent_kafka.admin import (
 import penstock as ps
 from penstock.changelog.commit_record import DriverRecord
 from penstock.driver import watch
-from penstock.driver.events import BatchEnded, Event, StateChanged
+from penstock.driver.events import BatchEnded, Event, Rebalanced
 from penstock.errors import (
     AnotherDriverError,
     BrokerUnreachableError,
@@ -534,7 +534,7 @@ def test_ctrl_c_at_any_moment_ends_in_order(scene: Scene) -> None:
     total = scene.produce(records(20_000))
     app = AppProcess(scene)
     try:
-        app.wait_for(lambda: "state starting" in app.text(), what="it was starting")
+        app.wait_for(lambda: "state rebalancing" in app.text(), what="it was starting")
         app.process.send_signal(signal.SIGINT)
         assert app.process.wait(120) == 0, app.text()
         assert "Traceback" not in app.text()
@@ -545,7 +545,7 @@ def test_ctrl_c_at_any_moment_ends_in_order(scene: Scene) -> None:
     done = scene.committed()
     assert 0 < done < total
     shutil.rmtree(scene.state_dir)
-    interrupt(scene, lambda event: isinstance(event, StateChanged) and event.new == "restoring")
+    interrupt(scene, lambda event: isinstance(event, Rebalanced))
     assert scene.committed() == done
     with Run(scene) as run:
         run.wait_committed(total)
@@ -565,7 +565,7 @@ def interrupt(scene: Scene, when: Callable[[Event], bool]) -> None:
     app.on_event(press)
     app.run()
     assert pressed
-    assert app.state == "stopped"
+    assert app.state is ps.ApplicationState.NOT_RUNNING
     assert instances_here() == []
 
 

@@ -119,7 +119,7 @@ def test_spark_submit_and_then_penstock_run(kafka: str, tmp_path: Path) -> None:
         timeout=120,
     )
     assert submitted.returncode == 0, submitted.stdout + submitted.stderr[-3000:]
-    assert submitted.stdout.splitlines()[-1] == "state stopped"
+    assert submitted.stdout.splitlines()[-1] == "state not_running"
     assert scene.committed() == total
 
     total += scene.produce(records(500))
@@ -139,5 +139,5 @@ def test_spark_submit_and_then_penstock_run(kafka: str, tmp_path: Path) -> None:
         run.wait()
     # Lines of several words tell how far the restore of a store is.
     states = [line for line in log.read_text().splitlines() if " " not in line]
-    assert states == ["starting", "restoring", "running", "stopping", "stopped"]
+    assert states == ["rebalancing", "running", "pending_shutdown", "not_running"]
     assert_exact(scene)

@@ -142,7 +142,7 @@ def test_other_tasks_go_on_while_one_restores(
         run.wait_for(lambda: committed(scene, free) == ends, what="the other task went on")
         assert held.exists()
         assert len(heard.ended) == 1
-        assert run.app.state == "restoring"
+        assert run.app.state is ps.ApplicationState.REBALANCING
     finally:
         held.unlink(missing_ok=True)
         starting.join()

@@ -10,7 +10,6 @@ from penstock.coordination.assignment import assign
 from penstock.coordination.commits import judge, settle
 from penstock.coordination.ids import Epoch, Range, TaskId
 from penstock.coordination.layout import check_copartitioned, commits_partitions, lay_out
-from penstock.coordination.members import Member, Members
 from penstock.coordination.planning import PlanLimits, TaskView, plan
 from penstock.coordination.tasks import TaskBook
 from penstock.errors import PartitionCountError
@@ -186,25 +185,6 @@ class TestTaskBook:
         assert entry.state == "running"
         book.doubt(task, due=0.0, alone=True)
         assert (entry.state, entry.epoch, entry.alone) == ("taking", Epoch(1, 2), True)
-
-
-class TestMembers:
-    def member(self, name: str, now: float) -> Member:
-        return Member(name=name, host="h", pid=1, unix_location="", tcp_location="", last_beat=now)
-
-    def test_silence_loses_a_member_and_doubt_loses_it_sooner(self) -> None:
-        members = Members(session_timeout_seconds=45, heartbeat_seconds=3)
-        members.join(self.member("a", 0))
-        members.join(self.member("b", 0))
-        assert members.beat("a", 40)
-        assert members.lost(44) == []
-        assert members.lost(46) == ["b"]
-        members.doubt("a", 41)
-        assert members.lost(44) == []
-        members.doubt("a", 47)
-        assert members.lost(47) == ["a", "b"]
-        members.leave("a")
-        assert not members.beat("a", 48)
 
 
 class TestLayout:

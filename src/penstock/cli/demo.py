@@ -15,6 +15,7 @@ from rich.live import Live
 from rich.table import Table
 
 from penstock.cli.example import SECONDS_WITHOUT_TERMINAL, run_on_own_kafka
+from penstock.coordination.states import ApplicationState
 from penstock.examples.catalogue import find_example
 from penstock.examples.data import InputRecord
 from penstock.examples.patient_monitoring import Alert
@@ -36,7 +37,8 @@ class _View:
     rates: dict[tuple[str, int], int] = field(default_factory=dict)
     alerts: dict[str, Alert] = field(default_factory=dict)
     latest: dict[str, int] = field(default_factory=dict)
-    state: str = "starting"
+    state: str = ApplicationState.CREATED
+    has_run: bool = False
     alert_count: int = 0
 
     def add_sent(self, record: InputRecord, timestamp: int) -> None:
@@ -80,7 +82,8 @@ def demo(
 
     def hear(state: str) -> None:
         view.state = state
-        if state == "running":
+        if state == ApplicationState.RUNNING and not view.has_run:
+            view.has_run = True
             report("Records flow: Kafka → Spark → RocksDB → changelog → Kafka")
 
     listeners = Listeners(on_state=hear, on_sent=view.add_sent, on_result=view.add_result)

@@ -10,6 +10,7 @@ from typing import Annotated
 import typer
 
 from penstock.cli.loading import load_application
+from penstock.config import check_group_instance_id
 from penstock.errors import ConfigError
 from penstock.instance.global_processing import programs_of
 from penstock.instance.process import TOKEN_VARIABLE, InstanceOptions, run_instance
@@ -18,6 +19,12 @@ from penstock.instance.process import TOKEN_VARIABLE, InstanceOptions, run_insta
 def instance(
     coordinator: Annotated[str, typer.Option(help="The driver's coordinator, HOST:PORT.")],
     name: Annotated[str, typer.Option(help="A name that stays; the host's unless given.")] = "",
+    group_instance_id: Annotated[
+        str,
+        typer.Option(
+            help="Its name, and it is static: back in time with the same, it keeps its tasks."
+        ),
+    ] = "",
     slot: Annotated[str, typer.Option(help="A directory for one of several on a host.")] = "",
     application: Annotated[
         str, typer.Option(help="app.py[:app], if processors of it keep global stores.")
@@ -28,12 +35,20 @@ def instance(
         raise ConfigError(
             f"{TOKEN_VARIABLE} is not set", hint="Set it to the run's token; the driver prints none"
         )
+    if group_instance_id and name:
+        raise ConfigError(
+            "A static instance goes by its group_instance_id",
+            hint="Leave --name or --group-instance-id out",
+        )
+    if group_instance_id:
+        name = check_group_instance_id(group_instance_id)
     location = coordinator if "://" in coordinator else f"grpc+tcp://{coordinator}"
     options = InstanceOptions(
         name=name or f"{socket.gethostname()}-{os.getpid()}",
         coordinator=location,
         token=token,
         slot=slot,
+        is_static=bool(group_instance_id),
     )
     tables = load_application(application).build().global_tables if application else ()
     sys.exit(run_instance(options, programs_of(tables)))

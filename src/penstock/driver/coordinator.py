@@ -12,8 +12,8 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
-from penstock.coordination.members import Member, Members
-from penstock.errors import InstanceError, PenstockError
+from penstock.coordination.members import Change, Member, Members, Verdict, refusal
+from penstock.errors import InstanceError, InstanceUnreachableError, PenstockError
 from penstock.instance import protocol
 from penstock.instance.client import Client, ClientCache
 from penstock.instance.process import InstanceOptions
@@ -26,6 +26,7 @@ from penstock.instance.protocol import (
     M,
     Message,
     Registration,
+    RegistrationReply,
     Reply,
     Settings,
 )
@@ -48,8 +49,16 @@ class _Child:
 class Coordinator:
     """Lets instances register and beat; starts them on one machine; tells who was lost."""
 
-    def __init__(self, settings: Settings, *, token: str, programs: bytes = b"") -> None:
+    def __init__(
+        self,
+        settings: Settings,
+        *,
+        token: str,
+        programs: bytes = b"",
+        group_instance_id: str = "",
+    ) -> None:
         self.token = token
+        self._group_instance_id = group_instance_id
         self._programs = programs
         self._settings = settings
         self._lock = threading.Lock()
@@ -58,6 +67,7 @@ class Coordinator:
             heartbeat_seconds=settings.heartbeat_interval.total_seconds(),
         )
         self._children: dict[str, _Child] = {}
+        self._ended_slots: list[str] = []
         self._started = 0
         self._failure: PenstockError | None = None
         self._clients = ClientCache()
@@ -73,11 +83,22 @@ class Coordinator:
         return location
 
     def start_child(self, slot: str) -> str:
-        """Start an instance on this machine; it registers when it is ready."""
+        """Start an instance on this machine; it registers when it is ready.
+
+        With a `group_instance_id` it is static: that and the slot are its name, and stay it.
+        """
         self._started += 1
+        is_static = bool(self._group_instance_id)
         name = f"{slot or 'instance'}.{self._started}"
+        if is_static:
+            name = "-".join(filter(None, (self._group_instance_id, slot)))
         options = InstanceOptions(
-            name=name, coordinator=self.location, token=self.token, slot=slot, watch_stdin=True
+            name=name,
+            coordinator=self.location,
+            token=self.token,
+            slot=slot,
+            watch_stdin=True,
+            is_static=is_static,
         )
         # The pipe is never written to: that it closes with this process is the message.
         process = start_instance(options, programs=self._programs, stdin=subprocess.PIPE)
@@ -85,9 +106,14 @@ class Coordinator:
         return name
 
     def names(self) -> list[str]:
-        """The instances that are there."""
+        """The instances that are there, and static ones that are away."""
         with self._lock:
             return self._members.names
+
+    def away(self) -> frozenset[str]:
+        """Static instances that do not answer, and whose tasks wait for them."""
+        with self._lock:
+            return self._members.away
 
     def member(self, name: str) -> Member | None:
         """The instance of that name."""
@@ -97,28 +123,43 @@ class Coordinator:
     def peers(self, name: str) -> list[str]:
         """Where the other instances listen."""
         with self._lock:
-            others = [self._members.get(each) for each in self._members.names if each != name]
+            there = set(self._members.names) - self._members.away - {name}
+            others = [self._members.get(each) for each in sorted(there)]
         return [each.tcp_location or each.unix_location for each in others if each is not None]
 
-    def lost(self) -> list[tuple[str, str | None]]:
-        """Instances that are gone, each once, with the slot to start again if it was a child.
+    def changes(self) -> list[Change]:
+        """What became of instances since the last call, in order.
 
         Raises what an instance reported when it could not start.
         """
         if self._failure is not None:
             raise self._failure
         with self._lock:
-            gone: list[tuple[str, str | None]] = []
             for name, child in list(self._children.items()):
                 if child.process.poll() is not None:
                     _log.warning("Instance %s ended with %s", name, child.process.returncode)
-                    del self._children[name]
-                    self._members.leave(name)
-                    gone.append((name, child.slot))
-            for name in self._members.lost(time.monotonic()):
-                self._members.leave(name)
-                gone.append((name, self._discard_child(name)))
-            return gone
+                    known = self._members.get(name)
+                    # One that ended before it registered was never the member of that name.
+                    if known is not None and known.pid == child.process.pid:
+                        self._members.die(name)
+                    self._discard_child(name)
+            for member in self._members.expire(time.monotonic()):
+                # A static child that died may have a successor, which has not registered yet.
+                successor = self._children.get(member.name)
+                if successor is None or successor.process.pid == member.pid:
+                    self._discard_child(member.name)
+            return self._members.take_changes()
+
+    def restart_children(self) -> None:
+        """Start instances in place of those children that have ended, or were lost."""
+        slots, self._ended_slots = self._ended_slots, []
+        for slot in slots:
+            self.start_child(slot)
+
+    def has_ended(self, name: str) -> bool:
+        """Whether the process of a child is no more."""
+        child = self._children.get(name)
+        return child is None or child.process.poll() is not None
 
     def doubt(self, name: str) -> None:
         """A call to an instance failed; if it missed beats too, it is lost."""
@@ -140,7 +181,8 @@ class Coordinator:
     def _client(self, name: str) -> Client:
         member = self.member(name)
         if member is None:
-            raise InstanceError("There is no such instance", where={"instance": name})
+            # It said goodbye a moment ago, and whoever asks has not heard of it yet.
+            raise InstanceUnreachableError("There is no such instance", where={"instance": name})
         location = member.tcp_location or member.unix_location
         return self._clients.get(location, token=self.token, timeout_seconds=_CALL_SECONDS)
 
@@ -150,14 +192,13 @@ class Coordinator:
             child.process.terminate()
         deadline = time.monotonic() + timeout_seconds
         for name, child in self._children.items():
-            self._members.leave(name)
             try:
                 child.process.wait(max(deadline - time.monotonic(), 0.1))
             except subprocess.TimeoutExpired:
                 _log.warning("Instance %s did not stop in time; killed", name)
                 child.process.kill()
                 child.process.wait()
-        for name in self.names():
+        for name in sorted(set(self.names()) - set(self._children) - self.away()):
             # Not our child, so there is no signal to send; one that cannot be told ends by its
             # lease.
             with contextlib.suppress(InstanceError):
@@ -165,13 +206,12 @@ class Coordinator:
         self._server.shutdown()
         self._directory.cleanup()
 
-    def _discard_child(self, name: str) -> str | None:
+    def _discard_child(self, name: str) -> None:
         child = self._children.pop(name, None)
-        if child is None:
-            return None
-        child.process.kill()
-        child.process.wait()
-        return child.slot
+        if child is not None:
+            child.process.kill()
+            child.process.wait()
+            self._ended_slots.append(child.slot)
 
     def _listen(self) -> Server:
         host = self._settings.listen_host
@@ -179,8 +219,10 @@ class Coordinator:
         location = f"grpc+tcp://{host}:0" if host else f"grpc+unix://{path}"
         actions = {
             "hello": self._on_hello,
+            "claim": self._on_claim,
             "register": self._on_register,
             "beat": self._on_beat,
+            "leave": self._on_leave,
             "failed": self._on_failed,
         }
         previous = os.umask(0o177)
@@ -193,26 +235,55 @@ class Coordinator:
         protocol.decode(body, Hello)
         return self._settings
 
-    def _on_register(self, body: bytes) -> Message:
-        who = protocol.decode(body, Registration)
-        member = Member(
-            name=who.instance,
-            host=who.host,
-            pid=who.pid,
-            unix_location=who.unix_location,
-            tcp_location=who.tcp_location,
-            last_beat=time.monotonic(),
-        )
+    def _on_claim(self, body: bytes) -> Message:
+        newcomer = _member(body)
         with self._lock:
-            self._members.join(member)
-        return BeatReply(known=True)
+            return self._reply(newcomer, self._members.claim(newcomer))
+
+    def _on_register(self, body: bytes) -> Message:
+        newcomer = _member(body)
+        with self._lock:
+            return self._reply(newcomer, self._members.join(newcomer))
+
+    def _reply(self, newcomer: Member, verdict: Verdict) -> RegistrationReply:
+        if verdict.status != "refused":
+            return RegistrationReply(status=verdict.status)
+        assert verdict.incumbent is not None
+        error = refusal(newcomer, verdict.incumbent)
+        _log.warning("%s", error)
+        child = self._children.get(newcomer.name)
+        if child is not None and child.process.pid == newcomer.pid:
+            # One that we started, and would start again and again.
+            self._failure = error
+        return RegistrationReply(status="refused", fault=protocol.fault_of(error))
 
     def _on_beat(self, body: bytes) -> Message:
         beat = protocol.decode(body, Beat)
         with self._lock:
-            return BeatReply(known=self._members.beat(beat.instance, time.monotonic()))
+            known = self._members.beat(beat.instance, beat.member_id, time.monotonic())
+        return BeatReply(known=known)
+
+    def _on_leave(self, body: bytes) -> Message:
+        beat = protocol.decode(body, Beat)
+        with self._lock:
+            self._members.leave(beat.instance, beat.member_id)
+        return BeatReply(known=False)
 
     def _on_failed(self, body: bytes) -> Message:
         failure = protocol.decode(body, Failure)
         self._failure = protocol.error_of(failure.fault)
         return BeatReply(known=False)
+
+
+def _member(body: bytes) -> Member:
+    who = protocol.decode(body, Registration)
+    return Member(
+        name=who.instance,
+        host=who.host,
+        pid=who.pid,
+        unix_location=who.unix_location,
+        tcp_location=who.tcp_location,
+        last_beat=time.monotonic(),
+        member_id=who.member_id,
+        is_static=who.is_static,
+    )

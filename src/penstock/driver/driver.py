@@ -9,47 +9,26 @@ from __future__ import annotations
 import logging
 import queue
 import time
-from collections.abc import Callable
-from concurrent.futures import Future, ThreadPoolExecutor
+from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
-from penstock.coordination.assignment import assign
-from penstock.coordination.ids import Epoch, TaskId, moved
+from penstock.coordination.ids import TaskId, moved
 from penstock.coordination.planning import Batch, PlanLimits, Slice, joining, plan
-from penstock.coordination.tasks import Entry, TaskBook
-from penstock.driver.coordinator import Coordinator
-from penstock.driver.events import (
-    BatchEnded,
-    Listener,
-    Notice,
-    RestoreEvent,
-    RestoreHearer,
-    Totals,
-)
-from penstock.driver.inputs import InputLogs
-from penstock.driver.lease import DriverLease
-from penstock.driver.restores import RestoreBook
-from penstock.driver.setup import Prepared
-from penstock.driver.watch import InputWatch
-from penstock.errors import (
-    FencedError,
-    InstanceError,
-    InstanceUnreachableError,
-    KafkaError,
-    PenstockError,
-)
-from penstock.instance.protocol import CommitHeader, StatusReply, TaskStatus, error_of
-from penstock.pipeline.jobs import JobLabel, Jobs, pickle_sub_topology
+from penstock.coordination.tasks import TaskBook
+from penstock.driver.events import BatchEnded, Listener, Totals, give_notice
+from penstock.driver.owners import TaskOwners
+from penstock.driver.parts import DriverParts
+from penstock.errors import InstanceError, KafkaError, PenstockError
+from penstock.instance.protocol import CommitHeader, error_of
+from penstock.pipeline.jobs import JobLabel, pickle_sub_topology
 from penstock.pipeline.orders import Address, BatchOrder, Outcome, SliceOrder
 from penstock.processors import Limits, needed_columns
 
 _log = logging.getLogger("penstock.driver")
 
 _IDLE_SECONDS = 0.02
-_STATUS_SECONDS = 0.02
 _RETRY_SECONDS = 0.5
-_RETRY_DOUBLINGS = 4
-"""How often the time between two tries to have a task taken doubles: up to 8 seconds."""
 _FAILED_JOBS_MAX = 5
 """So many jobs may fail one after the other before the application gives up and says why."""
 
@@ -62,31 +41,15 @@ class _JobEnded:
     error: BaseException | None
 
 
-@dataclass(frozen=True, kw_only=True)
-class DriverParts:
-    """What the loop works with; each is a shell around one part of the world."""
-
-    prepared: Prepared
-    lease: DriverLease
-    coordinator: Coordinator
-    jobs: Jobs
-    inputs: InputLogs
-    watch: InputWatch
-    cores: int
-    warm_up: Future[None]
-    """Spark's first job; tasks are taken meanwhile."""
-    hear_restore: RestoreHearer
-    visit_executors: Callable[[], object]
-    """Start instances on executors that have none; on one machine there are none to visit."""
-
-
 class Driver:
     """Runs batches until it is told to stop or cannot go on."""
 
-    def __init__(self, parts: DriverParts, commits: dict[str, int], listener: Listener) -> None:
+    def __init__(
+        self, parts: DriverParts, commits: Mapping[str, int], listener: Listener, totals: Totals
+    ) -> None:
         self._parts = parts
-        self._commits = commits
         self._listener = listener
+        self._totals = totals
         layouts = parts.prepared.layout.tasks
         generation = parts.lease.record.generation
         self._subs = {t.task.sub_topology: t.sub_topology for t in layouts}
@@ -107,144 +70,43 @@ class Driver:
         self._running: list[tuple[Batch, float]] = []
         self._batches = 0
         self._failed_in_a_row = 0
-        self._status_due = 0.0
         self._plan_due = 0.0
-        self._restores = RestoreBook()
-        self.totals = Totals()
+        self._owners = TaskOwners(
+            parts,
+            self._book,
+            commits,
+            listener=listener,
+            totals=totals,
+            commit_nothing=self._commit_nothing,
+        )
 
     # The loop.
 
-    def run(self, should_stop: Callable[[], bool]) -> None:
-        """Loop until `should_stop`; raises what ends the application."""
+    def run(self, should_stop: Callable[[], bool], *, hear_settled: Callable[[bool], None]) -> None:
+        """Loop until `should_stop`; raises what ends the application.
+
+        In each round `hear_settled` is told whether every task has an owner that serves it.
+        """
         while not should_stop():
             if self._parts.lease.lost is not None:
                 raise self._parts.lease.lost
-            self._replace_lost_instances()
-            self._assign()
-            self._ask_owners()
+            self._owners.hear_members()
+            self._owners.assign_tasks()
+            # Before owners are asked: a rebalance that is over at once is told too.
+            hear_settled(self._owners.are_settled and self._parts.warm_up.done())
+            self._owners.ask()
             self._start_jobs()
             self._take_in(self._wait())
-
-    def is_ready(self) -> bool:
-        """Whether every task is served by its owner, and Spark is warm."""
-        waiting = self._book.in_state("taking") or self._book.in_state("unowned")
-        return self._parts.warm_up.done() and not waiting
 
     def drain(self, timeout_seconds: float) -> None:
         """Let the running jobs end; cancel them when the time is over."""
         deadline = time.monotonic() + timeout_seconds
         while self._running and time.monotonic() < deadline:
             self._take_in(self._next_ended(0.1), stopping=True)
-        self._tell_restores(self._restores.lose_all())
+        self._owners.close()
         if self._running:
             self._parts.jobs.cancel(self._group)
         self._pool.shutdown(wait=True, cancel_futures=True)
-
-    # Instances and tasks.
-
-    def _replace_lost_instances(self) -> None:
-        for name, slot in self._parts.coordinator.lost():
-            lost = self._book.lose_owner(name)
-            tasks = ", ".join(str(task) for task in lost) or "no tasks"
-            for whose in (name, *map(str, lost)):
-                self._tell_restores(self._restores.lose(whose))
-            self._notice(f"Instance {name} is lost, and with it {tasks}; others take over")
-            if slot is not None:
-                self._parts.coordinator.start_child(slot)
-            else:
-                self._parts.visit_executors()
-
-    def _assign(self) -> None:
-        if all(entry.owner for entry in self._book.entries.values()):
-            return
-        names = self._parts.coordinator.names()
-        owners = assign(self._book.entries, names, self._book.owners)
-        for task, owner in owners.items():
-            if not self._book.entries[task].owner:
-                self._give(task, owner)
-
-    def _give(self, task: TaskId, owner: str) -> None:
-        entry = self._book.own(task, owner)
-        order = self._parts.prepared.take_order(
-            task,
-            epoch=entry.epoch,
-            first_taking=not entry.taken_before,
-            commits_partition=self._commits[entry.name],
-            peers=self._parts.coordinator.peers(owner),
-        )
-        try:
-            self._parts.coordinator.call(owner, "take", order, StatusReply)
-        except InstanceError as error:
-            _log.info("Task %s: %s", task, error)
-            self._parts.coordinator.doubt(owner)
-
-    def _ask_owners(self) -> None:
-        """Ask those who take tasks how far they are."""
-        now = time.monotonic()
-        taking = self._book.in_state("taking")
-        if not taking or now < self._status_due:
-            return
-        self._status_due = now + _STATUS_SECONDS
-        for owner in sorted({entry.owner for entry in taking}):
-            for status in self._status_of(owner):
-                self._hear(owner, status)
-
-    def _status_of(self, owner: str) -> list[TaskStatus]:
-        try:
-            question = StatusReply(tasks=[])
-            reply = self._parts.coordinator.call(owner, "status", question, StatusReply)
-        except InstanceUnreachableError:
-            self._parts.coordinator.doubt(owner)
-            return []
-        held = {status.task for status in reply.tasks}
-        for entry in self._book.in_state("taking"):
-            if entry.owner == owner and str(entry.task) not in held:
-                self._give(entry.task, owner)  # The order was lost on its way.
-        self._tell_restores(self._restores.hear(owner, None, reply.tables))
-        return reply.tasks
-
-    def _hear(self, owner: str, status: TaskStatus) -> None:
-        entry = self._book.entries[TaskId.parse(status.task)]
-        if entry.owner != owner or entry.epoch != tuple(status.epoch):
-            return
-        self._tell_restores(self._restores.hear(status.task, status.epoch, status.restores))
-        for note in status.notes[entry.notes_told :]:
-            self._notice(note)
-        entry.notes_told = len(status.notes)
-        if status.state == "running" and entry.state == "taking":
-            self._book.serving(
-                entry.task,
-                Epoch(*status.epoch),
-                status.position,
-                status.n,
-                status.metadata,
-                until=status.until,
-            )
-            if status.group_is_stale:
-                self._write_group_again(entry, status)
-        elif status.state == "failed" and entry.state == "taking":
-            self._take_again(entry, status)
-
-    def _write_group_again(self, entry: Entry, status: TaskStatus) -> None:
-        """Tools see the lag through the group; a task without new records would not write it."""
-        if self._parts.prepared.config.exactly_once:
-            self._commit_nothing(Slice(task=entry.task, ranges=()))
-        else:
-            self._parts.lease.write_group(status.position)
-
-    def _take_again(self, entry: Entry, status: TaskStatus) -> None:
-        """A task could not be taken: try again what may go away, raise the rest."""
-        assert status.fault is not None
-        error = error_of(status.fault)
-        may_go_away = type(error) in (KafkaError, FencedError) or "unreachable" in error.code
-        if not may_go_away:
-            raise error
-        if time.monotonic() >= entry.due:
-            self._notice(f"Task {entry.task} is taken again: {error}")
-            entry.due = time.monotonic() + _RETRY_SECONDS * 2**entry.failed_takes
-            entry.failed_takes = min(entry.failed_takes + 1, _RETRY_DOUBLINGS)
-            entry.notes_told = 0
-            self._give(entry.task, entry.owner)
 
     # Jobs.
 
@@ -408,11 +270,11 @@ class Driver:
         )
         if recovering and not self._book.entries[task].until:
             self._notice(f"Task {task} has read its input again, up to where it was")
-        self.totals.records += outcome.records
-        self.totals.changes += outcome.changes
-        self.totals.outputs += outcome.outputs
+        self._totals.records += outcome.records
+        self._totals.changes += outcome.changes
+        self._totals.outputs += outcome.outputs
         for reason, count in outcome.dropped.items():
-            self.totals.dropped[reason] = self.totals.dropped.get(reason, 0) + count
+            self._totals.dropped[reason] = self._totals.dropped.get(reason, 0) + count
         if not config.exactly_once:
             self._parts.lease.write_group(outcome.position)
 
@@ -461,7 +323,7 @@ class Driver:
             ) from ended.error
 
     def _report(self, ended: _JobEnded) -> None:
-        self.totals.batches += 1
+        self._totals.batches += 1
         self._listener(
             BatchEnded(
                 sub_topology=self._subs[ended.batch.sub_topology].name,
@@ -473,13 +335,8 @@ class Driver:
             )
         )
 
-    def _tell_restores(self, events: list[RestoreEvent]) -> None:
-        for event in events:
-            self._parts.hear_restore(event)
-
     def _notice(self, text: str) -> None:
-        _log.warning("%s", text)
-        self._listener(Notice(text=text))
+        give_notice(self._listener, text)
 
 
 def _wall_clock_ms() -> int:

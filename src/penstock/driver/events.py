@@ -2,21 +2,23 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Literal, NamedTuple
+from typing import NamedTuple
 
-DriverState = Literal[
-    "created", "starting", "restoring", "running", "stopping", "stopped", "failed"
-]
+from penstock.coordination.rebalances import Rebalance
+from penstock.coordination.states import ApplicationState
+
+_log = logging.getLogger("penstock.driver")
 
 
 @dataclass(frozen=True, kw_only=True)
 class StateChanged:
     """The application went from one state to another."""
 
-    old: DriverState
-    new: DriverState
+    old: ApplicationState
+    new: ApplicationState
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -24,6 +26,13 @@ class Notice:
     """Something that an operator should know, though the application goes on."""
 
     text: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Rebalanced:
+    """Tasks got other owners, which begin to take them."""
+
+    rebalance: Rebalance
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -95,9 +104,15 @@ class RestoreSuspended(RestoreEnded):
 
 
 RestoreEvent = RestoreStarted | BatchRestored | RestoreEnded
-Event = StateChanged | Notice | BatchEnded
+Event = StateChanged | Notice | Rebalanced | BatchEnded
 Listener = Callable[[Event], None]
 RestoreHearer = Callable[[RestoreEvent], None]
+
+
+def give_notice(listener: Listener, text: str) -> None:
+    """Tell an operator, in the log and through the application's listeners."""
+    _log.warning("%s", text)
+    listener(Notice(text=text))
 
 
 @dataclass
@@ -108,4 +123,5 @@ class Totals:
     changes: int = 0
     outputs: int = 0
     batches: int = 0
+    rebalances: int = 0
     dropped: dict[str, int] = field(default_factory=dict)

@@ -17,10 +17,11 @@ from penstock.changelog.topics import commits_name
 from penstock.config import Config
 from penstock.coordination.history import refuse_half_filled
 from penstock.driver.coordinator import Coordinator
-from penstock.driver.driver import Driver, DriverParts
-from penstock.driver.events import Listener, Notice, RestoreHearer
+from penstock.driver.driver import Driver
+from penstock.driver.events import Listener, RestoreHearer, Totals, give_notice
 from penstock.driver.inputs import InputLogs
 from penstock.driver.lease import DriverLease
+from penstock.driver.parts import DriverParts
 from penstock.driver.setup import Prepared, prepare
 from penstock.driver.watch import InputWatch
 from penstock.errors import AnotherDriverError, InstanceError
@@ -47,6 +48,7 @@ class OpeningOrder:
     application_id: str
     config: Config
     topology: Topology
+    totals: Totals
     listener: Listener
     hear_restore: RestoreHearer
     token: str
@@ -77,8 +79,7 @@ def _open_driver(order: OpeningOrder, stack: contextlib.ExitStack) -> Driver:
     admin = TopicAdmin(config, admin=logs.admin)
     prepared = prepare(order.topology, application_id, config, logs, admin)
     if prepared.notice:
-        _log.warning("%s", prepared.notice)
-        order.listener(Notice(text=prepared.notice))
+        give_notice(order.listener, prepared.notice)
     for store in order.topology.stores:
         if store.kept_in is not None:
             _log.info("%s", kept_sentence(store.name, store.kept_in))
@@ -117,7 +118,7 @@ def _open_driver(order: OpeningOrder, stack: contextlib.ExitStack) -> Driver:
         hear_restore=order.hear_restore,
         visit_executors=_visits(order, session, coordinator, stack),
     )
-    driver = Driver(parts, dict(commits), order.listener)
+    driver = Driver(parts, commits, order.listener, order.totals)
     stack.callback(driver.drain, _DRAIN_SECONDS)
     _wait_for_instances(order, coordinator)
     return driver
@@ -157,7 +158,12 @@ def _start_instances(
         global_tables=list(prepared.global_tables),
     )
     programs = pickle_programs(order.topology.global_tables)
-    coordinator = Coordinator(settings, token=order.token, programs=programs)
+    coordinator = Coordinator(
+        settings,
+        token=order.token,
+        programs=programs,
+        group_instance_id=order.config.group_instance_id,
+    )
     stack.callback(coordinator.close, _CLOSE_SECONDS)
     if session is not None and not on_one_machine:
         start_on_executors(session, coordinator.location, order.token, programs)
@@ -198,10 +204,8 @@ def _wait_for_instances(order: OpeningOrder, coordinator: Coordinator) -> None:
     deadline = time.monotonic() + _REGISTER_SECONDS
     while not coordinator.names():
         _go_on(order)
-        for name, slot in coordinator.lost():
-            _log.warning("Instance %s ended before it registered", name)
-            if slot is not None:
-                coordinator.start_child(slot)
+        coordinator.changes()
+        coordinator.restart_children()
         if time.monotonic() > deadline:
             raise InstanceError(
                 "No instance has registered",

@@ -12,6 +12,7 @@ from typing import Any
 
 from penstock.application import Application
 from penstock.config import Config
+from penstock.coordination.states import ApplicationState
 from penstock.driver.events import Event, StateChanged
 from penstock.errors import PenstockError
 from penstock.examples.catalogue import Example
@@ -89,9 +90,9 @@ class ExampleRun:
         def hear(event: Event) -> None:
             if isinstance(event, StateChanged):
                 self.listeners.on_state(event.new)
-                if event.new == "running":
+                if event.new is ApplicationState.RUNNING:
                     self._started.set()
-                if event.new in ("stopping", "stopped", "failed"):
+                elif event.new is not ApplicationState.REBALANCING:
                     self._sending_ends.set()
                     self._started.set()
 
@@ -114,6 +115,10 @@ class ExampleRun:
             thread.start()
         try:
             self._app.run()
+        except PenstockError:
+            # A thread that failed at once has stopped the application before it ran.
+            if self._failure is None:
+                raise
         finally:
             self._sending_ends.set()
             self._started.set()

@@ -16,15 +16,18 @@ import sys
 import tempfile
 import threading
 import time
-from dataclasses import dataclass, replace
+import uuid
+from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from pathlib import Path
+from typing import Literal
 
 from penstock.changelog.snapshots import SnapshotLocation
 from penstock.config import Config
 from penstock.errors import (
     InstanceError,
     InstanceUnreachableError,
+    MemberRefusedError,
     PenstockError,
     StateLockedError,
 )
@@ -42,6 +45,7 @@ from penstock.instance.protocol import (
     Failure,
     Hello,
     Registration,
+    RegistrationReply,
     Settings,
 )
 from penstock.instance.server import Server
@@ -85,6 +89,9 @@ class InstanceOptions:
     """A directory of its own below the state directory, for several instances on one host;
     `*` is the first that no other process holds."""
     watch_stdin: bool = False
+    is_static: bool = False
+    """The name is a `group_instance_id`: whoever has it next gets this one's tasks."""
+    member_id: str = field(default_factory=lambda: uuid.uuid4().hex)
 
 
 def run_instance(options: InstanceOptions, programs: Programs | None = None) -> int:
@@ -100,7 +107,14 @@ def run_instance(options: InstanceOptions, programs: Programs | None = None) -> 
     coordinator = Client(options.coordinator, token=options.token, timeout_seconds=10.0)
     settings = coordinator.call("hello", Hello(instance=options.name), Settings)
     try:
+        # Asked before the directory is opened: an instance that is refused must not wait for the
+        # lock of the one that is there.
+        if not _let_in(coordinator, "claim", _registration(options, []), settings, stop):
+            return 0
         return _serve(options, settings, coordinator, stop, programs)
+    except MemberRefusedError:
+        # Its own affair, and not the application's.
+        raise
     except PenstockError as error:
         failure = Failure(instance=options.name, fault=protocol.fault_of(error))
         coordinator.call("failed", failure, BeatReply)
@@ -143,7 +157,8 @@ def _serve(
             cleaner = Cleaner(directory, config.state_cleanup_delay, keep=holder.tasks)
             try:
                 registration = _registration(options, servers)
-                coordinator.call("register", registration, BeatReply)
+                if not _let_in(coordinator, "register", registration, settings, stop):
+                    return 0
                 return _beat(options, coordinator, lease, stop, holder, config.heartbeat_interval)
             finally:
                 cleaner.close()
@@ -208,13 +223,37 @@ def _listen(
         os.umask(previous)
 
 
+def _let_in(
+    coordinator: Client,
+    action: Literal["claim", "register"],
+    registration: Registration,
+    settings: Settings,
+    stop: threading.Event,
+) -> bool:
+    """Ask until the coordinator has decided; False if this process is to end before.
+
+    Raises `MemberRefusedError`. It takes two beats at most: by then the other one has beaten, or
+    has been silent for too long.
+    """
+    while True:
+        reply = coordinator.call(action, registration, RegistrationReply)
+        if reply.fault is not None:
+            raise protocol.error_of(reply.fault)
+        if reply.status == "joined":
+            return True
+        if stop.wait(settings.heartbeat_interval.total_seconds() / 4):
+            return False
+
+
 def _registration(options: InstanceOptions, servers: list[Server]) -> Registration:
     tcp = f"grpc+tcp://{_host(servers[1])}:{servers[1].port}" if len(servers) > 1 else ""
     return Registration(
         instance=options.name,
         host=socket.gethostname(),
         pid=os.getpid(),
-        unix_location=servers[0].location,
+        member_id=options.member_id,
+        is_static=options.is_static,
+        unix_location=servers[0].location if servers else "",
         tcp_location=tcp,
     )
 
@@ -234,9 +273,10 @@ def _beat(
 ) -> int:
     """Beat until stopped, unknown to the coordinator, or without a lease."""
     flushed = time.monotonic()
+    beat = Beat(instance=options.name, member_id=options.member_id)
     while not stop.wait(interval.total_seconds()):
         try:
-            reply = coordinator.call("beat", Beat(instance=options.name), BeatReply)
+            reply = coordinator.call("beat", beat, BeatReply)
         except InstanceUnreachableError:
             if not lease.holds():
                 return 3
@@ -248,6 +288,9 @@ def _beat(
         if time.monotonic() - flushed > FLUSH_INTERVAL_SECONDS:
             holder.flush()
             flushed = time.monotonic()
+    # Before anything is closed: from now on nobody is to ask for our tasks here.
+    with contextlib.suppress(InstanceError):
+        coordinator.call("leave", beat, BeatReply)
     return 0
 
 

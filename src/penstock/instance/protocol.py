@@ -255,13 +255,23 @@ class StatusReply(Message, frozen=True):
 
 
 class Registration(Message, frozen=True):
-    """An instance tells the coordinator where it can be reached."""
+    """An instance asks to be let in, and tells where it can be reached."""
 
     instance: str
     host: str
     pid: int
-    unix_location: str
+    member_id: str
+    is_static: bool = False
+    """Its name is a `group_instance_id`."""
+    unix_location: str = ""
     tcp_location: str = ""
+
+
+class RegistrationReply(Message, frozen=True):
+    """Whether the instance is let in; `wait` is to ask again, `refused` comes with the reason."""
+
+    status: Literal["joined", "wait", "refused"]
+    fault: Fault | None = None
 
 
 class Failure(Message, frozen=True):
@@ -275,6 +285,7 @@ class Beat(Message, frozen=True):
     """An instance is alive."""
 
     instance: str
+    member_id: str = ""
 
 
 class BeatReply(Message, frozen=True):

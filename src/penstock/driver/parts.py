@@ -1,0 +1,33 @@
+"""What a driver is made of."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from concurrent.futures import Future
+from dataclasses import dataclass
+
+from penstock.driver.coordinator import Coordinator
+from penstock.driver.events import RestoreHearer
+from penstock.driver.inputs import InputLogs
+from penstock.driver.lease import DriverLease
+from penstock.driver.setup import Prepared
+from penstock.driver.watch import InputWatch
+from penstock.pipeline.jobs import Jobs
+
+
+@dataclass(frozen=True, kw_only=True)
+class DriverParts:
+    """What the loop works with; each is a shell around one part of the world."""
+
+    prepared: Prepared
+    lease: DriverLease
+    coordinator: Coordinator
+    jobs: Jobs
+    inputs: InputLogs
+    watch: InputWatch
+    cores: int
+    warm_up: Future[None]
+    """Spark's first job; tasks are taken meanwhile."""
+    hear_restore: RestoreHearer
+    visit_executors: Callable[[], object]
+    """Start instances on executors that have none; on one machine there are none to visit."""

@@ -1,0 +1,157 @@
+"""What instances and the coordinator say to each other when one joins, leaves or is refused."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import timedelta
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+from penstock.cli import main
+from penstock.config import Config
+from penstock.driver.coordinator import Coordinator
+from penstock.errors import InstanceUnreachableError, MemberRefusedError
+from penstock.instance import process
+from penstock.instance.client import Client
+from penstock.instance.process import TOKEN_VARIABLE, InstanceOptions, run_instance
+from penstock.instance.protocol import (
+    Beat,
+    BeatReply,
+    Registration,
+    RegistrationReply,
+    Settings,
+    StatusReply,
+    error_of,
+)
+
+TOKEN = "t"
+
+
+@pytest.fixture
+def coordinator(tmp_path: Path) -> Iterator[Coordinator]:
+    """One whose members beat so seldom that no test takes long enough for silence to matter."""
+    config = Config(
+        state_dir=tmp_path,
+        heartbeat_interval=timedelta(hours=1),
+        session_timeout=timedelta(hours=9),
+    )
+    settings = Settings.of("app", config, listen_host="", global_tables=[])
+    coordinator = Coordinator(settings, token=TOKEN)
+    yield coordinator
+    coordinator.close(1.0)
+
+
+@pytest.fixture
+def client(coordinator: Coordinator) -> Iterator[Client]:
+    client = Client(coordinator.location, token=TOKEN, timeout_seconds=30)
+    yield client
+    client.close()
+
+
+def register(client: Client, name: str, pid: int, *, is_static: bool) -> RegistrationReply:
+    message = Registration(
+        instance=name, host=f"host-{pid}", pid=pid, member_id=f"id-{pid}", is_static=is_static
+    )
+    return client.call("register", message, RegistrationReply)
+
+
+def say(client: Client, what: str, name: str, pid: int) -> bool:
+    return client.call(what, Beat(instance=name, member_id=f"id-{pid}"), BeatReply).known
+
+
+def changes(coordinator: Coordinator) -> list[tuple[str, str]]:
+    return [(change.kind, change.name) for change in coordinator.changes()]
+
+
+def test_an_instance_that_says_goodbye_has_left(coordinator: Coordinator, client: Client) -> None:
+    register(client, "a", 1, is_static=False)
+    assert say(client, "beat", "a", 1)
+    say(client, "leave", "a", 1)
+    assert changes(coordinator) == [("joined", "a"), ("left", "a")]
+    assert not say(client, "beat", "a", 1)
+    with pytest.raises(InstanceUnreachableError, match="no such instance"):
+        coordinator.call("a", "status", StatusReply(tasks=[]), StatusReply)
+
+
+def test_a_static_instance_that_says_goodbye_is_away_until_it_is_back(
+    coordinator: Coordinator, client: Client
+) -> None:
+    register(client, "s", 1, is_static=True)
+    register(client, "other", 2, is_static=False)
+    assert len(coordinator.peers("other")) == 1
+    say(client, "leave", "s", 1)
+    assert coordinator.away() == {"s"}
+    assert coordinator.peers("other") == []
+    assert register(client, "s", 3, is_static=True).status == "joined"
+    assert changes(coordinator) == [("joined", "s"), ("joined", "other"), ("returned", "s")]
+    member = coordinator.member("s")
+    assert member is not None
+    assert member.pid == 3
+    say(client, "leave", "s", 3)
+    say(client, "leave", "other", 2)
+
+
+def test_a_second_live_instance_with_one_id_is_refused_and_the_application_goes_on(
+    coordinator: Coordinator, client: Client
+) -> None:
+    register(client, "s", 1, is_static=True)
+    assert register(client, "s", 2, is_static=True).status == "wait"
+    assert say(client, "beat", "s", 1)
+    reply = register(client, "s", 2, is_static=True)
+    assert reply.status == "refused"
+    assert reply.fault is not None
+    error = error_of(reply.fault)
+    assert isinstance(error, MemberRefusedError)
+    assert "on host-2, process 2, is refused: the one on host-1, process 1," in str(error)
+    assert changes(coordinator) == [("joined", "s")]
+    say(client, "leave", "s", 1)
+
+
+def test_a_process_that_is_refused_ends_before_it_touches_the_directory(
+    coordinator: Coordinator, client: Client, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    register(client, "s", 1, is_static=True)
+
+    class BeatsMeanwhile:
+        """Instead of waiting, the one that is there beats."""
+
+        def set(self) -> None: ...
+
+        def wait(self, seconds: float) -> bool:
+            assert say(client, "beat", "s", 1)
+            return False
+
+    monkeypatch.setattr(process, "threading", SimpleNamespace(Event=BeatsMeanwhile))
+    monkeypatch.setattr(process.signal, "signal", lambda *_: None)
+    monkeypatch.setattr(process.gc, "freeze", lambda: None)
+    monkeypatch.setattr(process.gc, "set_threshold", lambda *_: None)
+    options = InstanceOptions(
+        name="s", coordinator=coordinator.location, token=TOKEN, is_static=True
+    )
+    with pytest.raises(MemberRefusedError, match="process 1, has the same group_instance_id"):
+        run_instance(options)
+    assert list(tmp_path.iterdir()) == []
+    assert changes(coordinator) == [("joined", "s")]
+    say(client, "leave", "s", 1)
+
+
+@pytest.mark.parametrize(
+    ("options", "word"),
+    [
+        (["--group-instance-id", "a b"], "group_instance_id is 'a b'"),
+        (["--group-instance-id", "a", "--name", "b"], "goes by its group_instance_id"),
+    ],
+)
+def test_ids_that_cannot_be(
+    options: list[str],
+    word: str,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setenv(TOKEN_VARIABLE, TOKEN)
+    with pytest.raises(SystemExit) as end:
+        main(["instance", "--coordinator", "localhost:1", *options])
+    assert end.value.code == 1
+    assert word in capsys.readouterr().err

@@ -1,0 +1,87 @@
+"""Which tasks are between two owners, and what is said of it."""
+
+from __future__ import annotations
+
+from penstock.coordination.ids import TaskId
+from penstock.coordination.rebalances import Rebalances
+
+A, B, C = (TaskId(0, partition) for partition in range(3))
+
+
+def started() -> Rebalances:
+    """Two instances that serve three tasks."""
+    rebalances = Rebalances([A, B, C], why="of the first start")
+    rebalances.move({A: "i1", B: "i2", C: "i1"}, number=1)
+    for task in (A, B, C):
+        rebalances.served(task)
+    return rebalances
+
+
+def moving(rebalances: Rebalances) -> set[TaskId]:
+    return {task for task in (A, B, C) if rebalances.is_moving(task)}
+
+
+def test_the_first_start_is_over_when_every_task_is_served() -> None:
+    rebalances = Rebalances([A, B, C], why="of the first start")
+    rebalances.note("instance i1 joined")
+    assert not rebalances.is_settled
+    first = rebalances.move({A: "i1", B: "i2", C: "i1"}, number=1)
+    told = "Rebalance 1, because of the first start: 0_0, 0_2 to i1; 0_1 to i2"
+    assert str(first) == told
+    rebalances.served(A)
+    rebalances.served(B)
+    assert moving(rebalances) == {C}
+    assert not rebalances.is_settled
+    rebalances.served(C)
+    assert rebalances.is_settled
+
+
+def test_a_lost_instance_moves_its_tasks_and_no_other() -> None:
+    rebalances = started()
+    rebalances.note("instance i1 was lost")
+    rebalances.lose([A, C])
+    assert not rebalances.is_settled
+    second = rebalances.move({A: "i2", B: "i2", C: "i2"}, number=2)
+    told = "Rebalance 2, because instance i1 was lost: 0_0, 0_2 from i1 to i2"
+    assert str(second) == told
+    assert moving(rebalances) == {A, C}
+
+
+def test_tasks_without_any_instance_wait_and_all_that_happened_is_why() -> None:
+    rebalances = started()
+    rebalances.note("instance i1 was lost")
+    rebalances.lose([A, C])
+    rebalances.note("instance i2 was lost")
+    rebalances.lose([B])
+    assert rebalances.move({}, number=2) is None
+    assert not rebalances.is_settled
+    rebalances.note("instance i3 joined")
+    second = rebalances.move({A: "i3", B: "i3", C: "i3"}, number=2)
+    assert second is not None
+    assert second.why == ("instance i1 was lost", "instance i2 was lost", "instance i3 joined")
+    assert [(move.old, move.new) for move in second.moves] == [
+        ("i1", "i3"),
+        ("i2", "i3"),
+        ("i1", "i3"),
+    ]
+
+
+def test_who_joins_and_gets_nothing_is_not_why_something_happens_later() -> None:
+    rebalances = started()
+    rebalances.note("instance i3 joined")
+    assert rebalances.move({A: "i1", B: "i2", C: "i1"}, number=2) is None
+    assert rebalances.is_settled
+    rebalances.note("instance i2 left")
+    rebalances.lose([B])
+    second = rebalances.move({A: "i1", B: "i3", C: "i1"}, number=2)
+    assert second is not None
+    assert second.why == ("instance i2 left",)
+
+
+def test_a_task_that_its_owner_lost_and_gets_again_is_taken_anew() -> None:
+    rebalances = started()
+    rebalances.lose([B])
+    second = rebalances.move({A: "i1", B: "i2", C: "i1"}, number=2)
+    assert second is not None
+    assert [move.task for move in second.moves] == [B]
+    assert moving(rebalances) == {B}
