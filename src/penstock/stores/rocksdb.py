@@ -84,9 +84,10 @@ class RocksDBStore:
         self._name = name
         self._path = directory.resolve()
         self._closed = False
+        self._engine = engine or default_engine()
         _claim(self._path, name)
         try:
-            options = (engine or default_engine()).options(name, filling=filling)
+            options = self._engine.options(name, filling=filling)
             access = AccessType.read_only() if read_only else AccessType.read_write()
             if read_only:
                 options.create_if_missing(False)
@@ -139,8 +140,10 @@ class RocksDBStore:
                     with self._native():
                         raise
             else:
-                return
+                break
             time.sleep(_STALL_PAUSE_SECONDS)
+        if self._engine.is_over_budget:
+            self.flush()
 
     def offset(self) -> int | None:
         return self._read_long(_OFFSET)

@@ -53,10 +53,18 @@ class RocksDBEngine:
         counted = self.settings.memory_bytes * 5 // 8
         self.cache = Cache(counted)
         # Write buffers are counted in the cache, and push blocks out of it. With a stall a write
-        # would wait with the GIL held.
+        # would wait until others flush, who may never write again.
         self._buffers = WriteBufferManager.new_write_buffer_manager_with_cache(
             counted // 2, False, self.cache
         )
+
+    @property
+    def is_over_budget(self) -> bool:
+        """Whether write buffers hold more than their part: who has written is to flush, and wait.
+
+        RocksDB flushes by itself, but on a busy machine slower than writes come in.
+        """
+        return self._buffers.get_usage() > self._buffers.get_buffer_size()
 
     def options(self, store: str, *, filling: bool = False) -> Options:
         """The options to open a store with; `filling` makes writes fast and reads very slow."""
