@@ -38,6 +38,7 @@
       InstanceError                    an instance cannot do what was asked
         InstanceUnreachableError       it does not answer
         TaskNotHereError               it does not hold that task under that epoch
+      AssignmentError                  a task assignor failed, or said what cannot be done
       LocalPartsError                  something this machine should have is missing
         JavaMissingError               no Java 17 or later
         JvmPartsUnavailableError       jars cannot be had
@@ -241,6 +242,10 @@ class InstanceUnreachableError(InstanceError):
 
 class TaskNotHereError(InstanceError):
     """The instance does not hold that task under that epoch. The task is planned again."""
+
+
+class AssignmentError(PenstockError):
+    """A task assignor of yours failed, or its answer cannot be done. Nothing was moved."""
 
 
 class LocalPartsError(PenstockError):
