@@ -52,6 +52,7 @@ record: compiler $(READY) ## Record Kafka Streams' answers anew, for the tests t
 	@$(VENV)/bin/penstock prepare --kafka-streams
 	@PYTHONPATH=. $(PYTHON) -m tests.conformance.record
 	@PYTHONPATH=. $(PYTHON) -m tests.conformance.record_streams
+	@PYTHONPATH=. $(PYTHON) -m tests.conformance.record_assignments
 
 lock: $(READY) ## Choose newer packages, within the ranges of pyproject.toml
 	@$(VENV)/bin/uv pip compile --quiet --upgrade --universal --python-version 3.11 \

@@ -182,6 +182,42 @@ class Config:
     num_instances: int = _option(
         0, "num.instances", "Instances on one machine; 0 is one per two cores."
     )
+    num_standby_replicas: int = _option(
+        0,
+        "num.standby.replicas",
+        "How many other instances follow the stores of each task, ready to take it over.",
+    )
+    acceptable_recovery_lag: int = _option(
+        10_000,
+        "acceptable.recovery.lag",
+        "An instance that lacks at most so many changelog records of a task may be given it.",
+    )
+    max_warmup_replicas: int = _option(
+        2,
+        "max.warmup.replicas",
+        "How many tasks may be warmed up at once on instances that are to take them.",
+    )
+    probing_rebalance_interval: timedelta = _option(
+        timedelta(minutes=10),
+        "probing.rebalance.interval.ms",
+        "While tasks warm up, how often it is looked whether they can move.",
+    )
+    rack_aware_assignment_tags: tuple[str, ...] = _option(
+        (),
+        "rack.aware.assignment.tags",
+        "Names of tags; standbys go to instances that differ in them from the active, and from "
+        "each other.",
+    )
+    client_tags: Mapping[str, str] = field(
+        default_factory=dict,
+        metadata={"kafka": "client.tag.*", "doc": "An instance's tags, such as `zone`."},
+    )
+    task_assignor: str = _option(
+        "",
+        "task.assignor.class",
+        "`module:name` of a `TaskAssignor` that decides who holds which task; else tasks stay "
+        "where they are as far as the load is even.",
+    )
     snapshot_location: str = _option(
         "",
         "snapshot.location",
@@ -272,7 +308,7 @@ class Config:
         """
         values: dict[str, Any] = {}
         clients: dict[str, str] = {}
-        topic: dict[str, str] = {}
+        prefixed: dict[str, dict[str, str]] = {prefix: {} for prefix in _PREFIXES}
         by_kafka_name = {f.metadata["kafka"]: name for name, f in _FIELDS.items()}
         given = dict(properties)
         for old, new in _OLD_NAMES.items():
@@ -285,11 +321,14 @@ class Config:
                 continue
             if name is not None:
                 values[name] = _parse(name, text)
-            elif kafka_name.startswith(_TOPIC_PREFIX):
-                topic[kafka_name.removeprefix(_TOPIC_PREFIX)] = text
+                continue
+            prefix = next((each for each in _PREFIXES if kafka_name.startswith(each)), None)
+            if prefix is not None:
+                prefixed[prefix][kafka_name.removeprefix(prefix)] = text
             else:
                 clients[kafka_name] = text
-        return cls(**values, kafka=clients, topic=topic)
+        values |= {_PREFIXES[prefix]: settings for prefix, settings in prefixed.items()}
+        return cls(**values, kafka=clients)
 
     @property
     def exactly_once(self) -> bool:
@@ -303,7 +342,8 @@ class Config:
         return {"bootstrap.servers": self.bootstrap_servers, **quiet, **self.kafka, **own}
 
 
-_TOPIC_PREFIX = "topic."
+_PREFIXES = {"topic.": "topic", "client.tag.": "client_tags"}
+"""Java's names of options that hold many settings."""
 _FIELDS = {f.name: f for f in dataclasses.fields(Config)}
 _GUARANTEES = {"exactly_once": "exactly_once", "exactly_once_v2": "exactly_once"}
 _HANDLERS = {
@@ -324,6 +364,9 @@ _OLD_NAMES = {"cache.max.bytes.buffering": "statestore.cache.max.bytes"}
 
 
 _LEAST = {
+    "num_standby_replicas": 0,
+    "acceptable_recovery_lag": 0,
+    "max_warmup_replicas": 1,
     "slice_records_max": 1,
     "slice_bytes_max": 1,
     "rocksdb_memory_bytes": 16 * 1024 * 1024,
@@ -364,6 +407,10 @@ def _truth(text: str) -> bool:
     return words[text.lower()]
 
 
+def _names(text: str) -> tuple[str, ...]:
+    return tuple(name.strip() for name in text.split(",") if name.strip())
+
+
 def _pairs(text: str) -> dict[str, str]:
     return dict(pair.split("=", 1) for pair in text.split(";") if pair)
 
@@ -374,6 +421,7 @@ _PARSERS: dict[Any, Callable[[str], Any]] = {
     bool: _truth,
     Path: Path,
     Mapping[str, str]: _pairs,
+    tuple[str, ...]: _names,
 }
 
 
@@ -405,6 +453,8 @@ def _check(config: Config) -> None:
             raise ConfigError(f"Option {name} is {value!r}", hint="Use a positive timedelta")
         if kind is bool and not isinstance(value, bool):
             raise ConfigError(f"Option {name} is {value!r}", hint="Use True or False")
+        if kind == tuple[str, ...] and not isinstance(value, tuple):
+            raise ConfigError(f"Option {name} is {value!r}", hint="Use a tuple of names")
         least = _LEAST.get(name, -1)
         if kind is int and (not isinstance(value, int) or value < least):
             raise ConfigError(f"Option {name} is {value!r}", hint=f"Use a number >= {least}")
@@ -464,9 +514,10 @@ def _check_topic_settings(settings: Mapping[str, str]) -> None:
 _PAGE = """# Configuration
 
 Options are keywords of `Application`, by Kafka's names with underscores; durations are `timedelta`.
-`PENSTOCK_<OPTION>` in the environment overrides them (durations in milliseconds; `kafka`, `spark`
-and `topic` as `name=value;name=value`). `Config.from_properties` takes Java's names. `kafka` is
-given in librdkafka's words and reaches Spark's Java client too, translated where the two differ.
+`PENSTOCK_<OPTION>` in the environment overrides them (durations in milliseconds; `kafka`, `spark`,
+`topic` and `client_tags` as `name=value;name=value`). `Config.from_properties` takes Java's names.
+`kafka` is given in librdkafka's words and reaches Spark's Java client too, translated where the two
+differ.
 
 Defaults are Kafka Streams', except: the guarantee is exactly-once (a commit is one transaction for
 a whole slice, so the safe choice is also fast); `commit_interval` is 100 ms under both guarantees
