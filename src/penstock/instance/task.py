@@ -50,6 +50,7 @@ from penstock.instance.handover import (
 )
 from penstock.instance.protocol import (
     CommitHeader,
+    FollowOrder,
     Positions,
     ReadHeader,
     Reply,
@@ -94,7 +95,7 @@ class TaskEnvironment:
     await_global_tables: Callable[[Callable[[], bool]], None] = no_global_tables
     """Waits until they hold what their topics hold now, or until its argument says to stop."""
 
-    def sources(self, order: TakeOrder) -> list[SnapshotSource]:
+    def sources(self, order: TakeOrder | FollowOrder) -> list[SnapshotSource]:
         """Where to look for copies of a task's stores: peers have newer ones than the location."""
         peers = [] if self.peer is None else [self.peer(location) for location in order.peers]
         return [*peers, *self.snapshots]
@@ -144,6 +145,10 @@ class OpenTask:
         self._stopping = threading.Event()
 
     # Taking a task.
+
+    def adopt(self, stores: TaskStores) -> None:
+        """Use stores that are open already, those of a standby; to be called before `take`."""
+        self._stores = stores
 
     def take(self) -> None:
         """Become the owner; whatever goes wrong ends in `status`."""
