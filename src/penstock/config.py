@@ -30,6 +30,7 @@ Guarantee = Literal["exactly_once", "at_least_once"]
 OffsetReset = Literal["earliest", "latest"]
 OnBadRecord = Literal["fail", "continue", "dead_letter"]
 RecoverOutputs = Literal["drop", "repeat"]
+RebalanceProtocol = Literal["cooperative", "eager"]
 Compression = Literal["none", "snappy", "lz4", "zstd"]
 TimestampRule = Literal["fail", "skip", "partition_time", "wall_clock"]
 """What a record's time is: Kafka's, where a negative one stops the application, drops the record or
@@ -196,6 +197,11 @@ class Config:
         2,
         "max.warmup.replicas",
         "How many tasks may be warmed up at once on instances that are to take them.",
+    )
+    rebalance_protocol: RebalanceProtocol = _option(
+        "cooperative",
+        "rebalance.protocol",
+        "`cooperative`: only tasks that move stop; `eager`: all do, to compare.",
     )
     probing_rebalance_interval: timedelta = _option(
         timedelta(minutes=10),

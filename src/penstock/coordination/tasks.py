@@ -43,6 +43,8 @@ class Entry:
     alone: bool = False
     taken_before: bool = False
     notes_told: int = 0
+    held: bool = False
+    """Whether it is to move, and so no job is to begin for it."""
     failed_takes: int = 0
     """How often in a row its owner could not take it, as far as it matters."""
 
@@ -67,10 +69,16 @@ class TaskBook:
         self._owners += 1
         entry = self.entries[task]
         entry.owner = owner
+        entry.held = False
         entry.epoch = Epoch(self._generation, self._owners)
         if entry.state != "running":
             entry.state = "taking"
         return entry
+
+    def hold(self, tasks: Collection[TaskId]) -> None:
+        """Begin no job for these tasks, and for all others as usual."""
+        for task, entry in self.entries.items():
+            entry.held = task in tasks
 
     def serving(
         self,
@@ -160,4 +168,5 @@ class TaskBook:
                 and tick_is_due(entry.metadata, now_ms=now_ms),
             )
             for entry in self.in_state("ready")
+            if not entry.held
         ]

@@ -110,6 +110,12 @@ class Coordinator:
         with self._lock:
             return self._members.names
 
+    @property
+    def awaits_children(self) -> bool:
+        """Whether an instance that this process started has yet to register."""
+        with self._lock:
+            return not set(self._children) <= set(self._members.names)
+
     def away(self) -> frozenset[str]:
         """Static instances that do not answer, and whose tasks wait for them."""
         with self._lock:
@@ -132,6 +138,16 @@ class Coordinator:
 
         Raises what an instance reported when it could not start.
         """
+        self._look_after_children()
+        with self._lock:
+            return self._members.take_changes()
+
+    def start_others(self) -> None:
+        """Start others in place of children that have ended; raises as `changes` does."""
+        self._look_after_children()
+        self.restart_children()
+
+    def _look_after_children(self) -> None:
         if self._failure is not None:
             raise self._failure
         with self._lock:
@@ -148,7 +164,6 @@ class Coordinator:
                 successor = self._children.get(member.name)
                 if successor is None or successor.process.pid == member.pid:
                     self._discard_child(member.name)
-            return self._members.take_changes()
 
     def restart_children(self) -> None:
         """Start instances in place of those children that have ended, or were lost."""

@@ -39,6 +39,7 @@ _log = logging.getLogger("penstock.driver")
 _DRAIN_SECONDS = 30.0
 _CLOSE_SECONDS = 30.0
 _REGISTER_SECONDS = 60.0
+_GATHER_SECONDS = 10.0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -112,6 +113,7 @@ def _open_driver(order: OpeningOrder, stack: contextlib.ExitStack) -> Driver:
         coordinator=coordinator,
         jobs=jobs,
         inputs=inputs,
+        changelogs=InputLogs(logs, [log for own in prepared.changelogs().values() for log in own]),
         watch=InputWatch(prepared, admin, inputs),
         cores=session.cores,
         warm_up=warm_up,
@@ -201,14 +203,20 @@ def _go_on(order: OpeningOrder) -> None:
 
 
 def _wait_for_instances(order: OpeningOrder, coordinator: Coordinator) -> None:
+    """Until one is there, and a moment for the others, so that tasks need not move to them."""
     deadline = time.monotonic() + _REGISTER_SECONDS
-    while not coordinator.names():
+    gathered: float | None = None
+    while not coordinator.names() or coordinator.awaits_children:
         _go_on(order)
-        coordinator.changes()
-        coordinator.restart_children()
-        if time.monotonic() > deadline:
+        now = time.monotonic()
+        if coordinator.names():
+            gathered = now + _GATHER_SECONDS if gathered is None else gathered
+            if now > gathered:
+                return
+        elif now > deadline:
             raise InstanceError(
                 "No instance has registered",
                 hint="See the instances' standard error for the reason",
             )
+        coordinator.start_others()
         time.sleep(0.02)

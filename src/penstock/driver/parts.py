@@ -24,6 +24,7 @@ class DriverParts:
     coordinator: Coordinator
     jobs: Jobs
     inputs: InputLogs
+    changelogs: InputLogs
     watch: InputWatch
     cores: int
     warm_up: Future[None]
