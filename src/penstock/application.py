@@ -6,7 +6,6 @@ import contextlib
 import logging
 import os
 import re
-import secrets
 import signal
 import threading
 from collections.abc import Callable, Iterator, Sequence
@@ -330,7 +329,7 @@ class Application:
     def _drive(self, topology: Topology) -> None:
         """Drive until it is to stop, and anew whenever other topics match a pattern."""
         # Spark takes a second to import; those who only describe a topology need not wait for it.
-        from penstock.driver.opening import OpeningOrder, open_driver
+        from penstock.driver.opening import OpeningOrder, open_driver, run_token
         from penstock.driver.watch import InputsChangedError
 
         self.totals = Totals()
@@ -342,7 +341,7 @@ class Application:
                 totals=self.totals,
                 listener=self._tell,
                 hear_restore=self._restore_listeners.tell,
-                token=secrets.token_hex(32),
+                token=run_token(self.config, os.environ),
                 should_stop=self._stop.is_set,
             )
             try:

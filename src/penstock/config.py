@@ -181,7 +181,15 @@ class Config:
         "After this long the broker aborts a transaction whose owner is gone.",
     )
     num_instances: int = _option(
-        0, "num.instances", "Instances on one machine; 0 is one per two cores."
+        0,
+        "num.instances",
+        "Instances on one machine; 0 is one per two cores, or none with `coordinator_listen`.",
+    )
+    coordinator_listen: str = _option(
+        "",
+        "coordinator.listen",
+        "HOST:PORT where `penstock instance --coordinator` finds the application, which then "
+        "starts none by itself. Whoever has the token in `PENSTOCK_TOKEN` is let in.",
     )
     num_standby_replicas: int = _option(
         0,
@@ -479,13 +487,31 @@ def _check(config: Config) -> None:
             hint="Set errors_dead_letter_queue_topic_name to a topic that exists",
         )
     _check_topic_settings(config.topic)
-    if config.group_instance_id:
-        check_group_instance_id(config.group_instance_id)
+    _check_members(config)
     if config.heartbeat_interval * 2 > config.session_timeout:
         raise ConfigError(
             "heartbeat_interval is more than half of session_timeout",
             hint="One lost beat would count as a lost instance; make it a third",
         )
+
+
+def _check_members(config: Config) -> None:
+    if config.group_instance_id:
+        check_group_instance_id(config.group_instance_id)
+    if config.coordinator_listen:
+        parse_address(config.coordinator_listen)
+
+
+def parse_address(text: str) -> tuple[str, int]:
+    """Host and port of `HOST:PORT`. Raises `ConfigError`.
+
+    >>> parse_address("0.0.0.0:7600"), parse_address("[::1]:7600")
+    (('0.0.0.0', 7600), ('::1', 7600))
+    """
+    host, _, port = text.rpartition(":")
+    if not host or not port.isdecimal() or int(port) > 65_535:
+        raise ConfigError(f"{text!r} is no address", hint="Write HOST:PORT, such as 10.0.0.7:7600")
+    return host.strip("[]"), int(port)
 
 
 def check_group_instance_id(text: str) -> str:

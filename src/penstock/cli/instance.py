@@ -33,7 +33,8 @@ def instance(
     token = os.environ.pop(TOKEN_VARIABLE, "")
     if not token:
         raise ConfigError(
-            f"{TOKEN_VARIABLE} is not set", hint="Set it to the run's token; the driver prints none"
+            f"{TOKEN_VARIABLE} is not set",
+            hint="Set it to what the application has in it, which has coordinator_listen too",
         )
     if group_instance_id and name:
         raise ConfigError(
@@ -49,6 +50,7 @@ def instance(
         token=token,
         slot=slot,
         is_static=bool(group_instance_id),
+        is_patient=True,
     )
     tables = load_application(application).build().global_tables if application else ()
     sys.exit(run_instance(options, programs_of(tables)))

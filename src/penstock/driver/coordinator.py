@@ -12,10 +12,11 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
+from penstock.config import parse_address
 from penstock.coordination.members import Change, Member, Members, Verdict, refusal
 from penstock.errors import InstanceError, InstanceUnreachableError, PenstockError
 from penstock.instance import protocol
-from penstock.instance.client import Client, ClientCache
+from penstock.instance.client import Client, ClientCache, tcp_location
 from penstock.instance.process import InstanceOptions
 from penstock.instance.protocol import (
     Beat,
@@ -56,9 +57,11 @@ class Coordinator:
         token: str,
         programs: bytes = b"",
         group_instance_id: str = "",
+        listen: str = "",
     ) -> None:
         self.token = token
         self._group_instance_id = group_instance_id
+        self._listen_at = parse_address(listen) if listen else None
         self._programs = programs
         self._settings = settings
         self._lock = threading.Lock()
@@ -77,8 +80,8 @@ class Coordinator:
     @property
     def location(self) -> str:
         """Where instances find the coordinator."""
-        if self._settings.listen_host:
-            return f"grpc+tcp://{self._settings.listen_host}:{self._server.port}"
+        if self._listen_at is not None:
+            return tcp_location(self._listen_at[0], self._server.port)
         location: str = self._server.location
         return location
 
@@ -229,9 +232,8 @@ class Coordinator:
             self._ended_slots.append(child.slot)
 
     def _listen(self) -> Server:
-        host = self._settings.listen_host
         path = Path(self._directory.name) / "coordinator.sock"
-        location = f"grpc+tcp://{host}:0" if host else f"grpc+unix://{path}"
+        location = tcp_location(*self._listen_at) if self._listen_at else f"grpc+unix://{path}"
         actions = {
             "hello": self._on_hello,
             "claim": self._on_claim,

@@ -367,8 +367,8 @@ class Settings(Message, frozen=True):
     snapshot_location: str
     snapshot_interval: timedelta
     rocksdb: RocksDBSettings
-    listen_host: str = ""
-    """Listen on TCP at this address too; empty on one host."""
+    over_tcp: bool = False
+    """Listen on TCP too, at the address from which the coordinator is reached."""
     global_tables: list[GlobalOrder] = []
 
     @classmethod
@@ -377,7 +377,7 @@ class Settings(Message, frozen=True):
         application_id: str,
         config: Config,
         *,
-        listen_host: str,
+        over_tcp: bool,
         global_tables: list[GlobalOrder],
     ) -> Settings:
         """The part of a config that instances need."""
@@ -385,7 +385,7 @@ class Settings(Message, frozen=True):
             application_id=application_id,
             state_dir=str(config.state_dir),
             kafka=dict(config.kafka),
-            listen_host=listen_host,
+            over_tcp=over_tcp,
             global_tables=global_tables,
             rocksdb=RocksDBSettings.of(config),
             **{name: getattr(config, name) for name in _PLAIN_OPTIONS},
