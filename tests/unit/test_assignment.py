@@ -248,6 +248,12 @@ def rounds_max(case: AssignmentCase) -> int:
     return 2 * size(case) * (1 + case.options.num_standby_replicas) + 1
 
 
+def warm_up_rounds(case: AssignmentCase) -> int:
+    """How many rounds it takes to warm up every copy of every task once."""
+    copies = size(case) * (1 + min(case.options.num_standby_replicas, len(case.members)))
+    return -(-copies // case.options.max_warmup_replicas)
+
+
 class TestWhatever:
     @UNHURRIED
     @given(CASES)
@@ -305,6 +311,8 @@ class TestWhatever:
         moved = {move.task for move in answer.moves if move.role == "active"}
         # Tasks without state cost nothing to move, and even out what those with state leave uneven.
         assert (moved & stateful_of(case) if stateful_of(case) else moved) <= gone.active
+        if rest:
+            settled(replace(case, members=rest), rounds=warm_up_rounds(case) + 2)
 
     @UNHURRIED
     @given(CASES)
@@ -326,10 +334,9 @@ class TestWhatever:
         new = MemberFacts(name="new", capacity=capacity, tags=case.members[0].tags)
         joined = replace(case, members=(*case.members, new))
         before = {task: each.name for each in case.members for task in each.active}
-        copies = size(case) * (1 + min(case.options.num_standby_replicas, len(case.members)))
         held = {each.name: len(each.active & stateful_of(case)) for each in joined.members}
         share = shares(held, {each.name: each.capacity for each in joined.members}, more=0)
-        after = settled(joined, rounds=-(-copies // case.options.max_warmup_replicas) + 1)
+        after = settled(joined, rounds=warm_up_rounds(case) + 1)
         moved = [
             task
             for each in after.members
