@@ -75,7 +75,10 @@ class Placements:
         return self._changed
 
     def why_due(self, now: float, lags: Lags) -> str | None:
-        """Why it is to be decided now, in words; empty if that is told already, None if it is not."""
+        """Why it is to be decided now, in words; None if it is not.
+
+        Empty if members came or went, which is told by whoever noticed.
+        """
         if self._changed:
             return ""
         for name, task in sorted(self._behind):
