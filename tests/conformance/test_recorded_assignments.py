@@ -10,8 +10,8 @@ from tests.conformance.assignment_cases import AssignmentCase
 from tests.conformance.record_assignments import Answer, recorded_assignments
 
 # Kafka Streams goes through these in the order of a hash table (standbys for which no other tags
-# are left) or of a heap with equals (two standbys of one task that both wait). With those orders the
-# answers were the same when they were recorded; they are no promise, and ours are those of names.
+# are left) or of a heap with equals (two standbys of one task that both wait). With those orders
+# our answers were the same; but nobody promises them, and ours are those of names.
 UNORDERED = {10, 16, 282, 361, 365, 394, 417, 438, 462}
 
 

@@ -106,7 +106,7 @@ def test_who_joins_warms_up_and_gets_tasks_when_it_has_caught_up() -> None:
     assert places.why_due(601.0, {}) == "the probing interval is over"
     [first, _] = sorted(warming)
     lags = {"b": {**dict.fromkeys(warming, 500), first: 100}}
-    assert places.why_due(2.0, lags) == f"instance b has warmed up {first}"
+    assert places.why_due(2.0, lags) == f"instance b has caught up with {first}"
     answer = places.decide(2.0, present("a b", owners, lags, records=1000))
     assert {task for task, owner in answer.owners.items() if owner == "b"} == {first}
     assert places.following == {"b": warming - {first}}

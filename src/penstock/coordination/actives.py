@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Iterable
 
-from penstock.coordination.balance import even_out, shares
+from penstock.coordination.balance import even_out, interleaved, shares
 from penstock.coordination.draft import Draft, LeastLoaded, Place
 from penstock.coordination.ids import TaskId
 
@@ -29,33 +28,37 @@ def place_stateless(draft: Draft) -> None:
     for task in tasks:
         if task in draft.previous:
             draft.places[draft.previous[task]].active.add(task)
-    least = LeastLoaded(list(draft.places.values()), lambda place: place.active_load)
+    load = _with_one_more if draft.sticky else _as_it_is
+    least = LeastLoaded(list(draft.places.values()), load)
     for task in homeless:
-        _give(least, task)
+        place = least.find(lambda place: False)
+        assert place is not None, "there are members"
+        place.active.add(task)
+        least.changed(place)
     if draft.sticky:
         _even_out_stateless(draft, set(tasks), least)
 
 
-def _give(least: LeastLoaded, task: TaskId) -> None:
-    place = least.find(lambda place: False)
-    assert place is not None, "there are members"
-    place.active.add(task)
-    least.changed(place)
+def _as_it_is(place: Place) -> float:
+    return len(place.active) / place.facts.capacity
+
+
+def _with_one_more(place: Place) -> float:
+    return (len(place.active) + 1) / place.facts.capacity
+
+
+def _with_one_less(place: Place) -> float:
+    return (len(place.active) - 1) / place.facts.capacity
 
 
 def _even_out_stateless(draft: Draft, tasks: set[TaskId], least: LeastLoaded) -> None:
     """Take from the most loaded that has such a task until none can give one."""
-    most = LeastLoaded(
-        list(draft.places.values()), lambda place: -(len(place.active) - 1) / place.facts.capacity
-    )
+    most = LeastLoaded(list(draft.places.values()), lambda place: -_with_one_less(place))
     own = {name: sorted(place.active & tasks) for name, place in draft.places.items()}
     while True:
         source = most.find(lambda place: not own[place.name])
         target = least.find(lambda place: False)
-        if source is None or target is None:
-            return
-        after = (len(source.active) - 1) / source.facts.capacity
-        if after < (len(target.active) + 1) / target.facts.capacity:
+        if not source or not target or _with_one_less(source) < _with_one_more(target):
             return
         task = own[source.name].pop()
         source.active.remove(task)
@@ -72,14 +75,18 @@ def _keep(draft: Draft, tasks: list[TaskId]) -> None:
         draft.places[owner].active.add(task)
     counts = {name: len(place.active) for name, place in draft.places.items()}
     capacities = {name: place.facts.capacity for name, place in draft.places.items()}
-    share = shares(counts, capacities, more=len(tasks) - len(owners))
-    moving = _Moving(draft, owners, {name: share[name] - counts[name] for name in share})
     homeless = [task for task in tasks if task not in owners]
-    moving.to_those_who_have_state(set(homeless))
+    lost = frozenset(homeless)
+    followers = {name for name, place in draft.places.items() if lost & place.facts.standby}
+    share = shares(counts, capacities, more=len(homeless), first=followers)
+    moving = _Moving(draft, owners, {name: share[name] - counts[name] for name in share})
+    moving.to_those_who_have_state(lost)
     moving.to_the_least_loaded(homeless)
     for name, room in moving.room.copy().items():
         if room < 0:
-            moving.to_the_least_loaded(_interleaved(draft.places[name].active))
+            tasks = interleaved(draft.places[name].active)
+            # What anybody can serve at once goes before what has to be restored.
+            moving.to_the_least_loaded(sorted(tasks, key=lambda task: not draft.lags.short(task)))
 
 
 class _Moving:
@@ -92,7 +99,7 @@ class _Moving:
         self.room = room
         """How many tasks each is to get; to give, if negative."""
 
-    def to_those_who_have_state(self, homeless: set[TaskId]) -> None:
+    def to_those_who_have_state(self, homeless: frozenset[TaskId]) -> None:
         """Give what somebody has state of to the one who has most of it.
 
         Those that were warmed up for a move go first, or every round would warm up others.
@@ -114,7 +121,7 @@ class _Moving:
     def to_the_least_loaded(self, tasks: Iterable[TaskId]) -> None:
         """Give the tasks, as far as they must go, to those with the lowest load."""
         takers = [place for name, place in self._draft.places.items() if self.room[name] > 0]
-        least = LeastLoaded(takers, lambda place: place.active_load)
+        least = LeastLoaded(takers, _as_it_is)
         for task in tasks:
             if self._may_move(task):
                 target = least.find(lambda place: self.room[place.name] <= 0)
@@ -136,17 +143,3 @@ class _Moving:
         target.active.add(task)
         self.room[target.name] -= 1
         self._placed.add(task)
-
-
-def _interleaved(tasks: Iterable[TaskId]) -> list[TaskId]:
-    """One of each sub-topology, then the next of each: whoever gives some away keeps some of all.
-
-    >>> [str(task) for task in _interleaved({TaskId(0, 0), TaskId(0, 1), TaskId(1, 0)})]
-    ['0_0', '1_0', '0_1']
-    """
-    seen: dict[int, int] = defaultdict(int)
-    ranked = []
-    for task in sorted(tasks):
-        ranked.append((seen[task.sub_topology], task))
-        seen[task.sub_topology] += 1
-    return [task for _, task in sorted(ranked)]

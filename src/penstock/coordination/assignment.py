@@ -57,7 +57,7 @@ class MemberFacts:
     standby: frozenset[TaskId] = frozenset()
     """Those it warmed up are among them."""
     lags: Mapping[TaskId, int] = field(default_factory=dict)
-    """How many records of a task's changelogs it lacks, or `RUNNING`; all of them if it is silent."""
+    """How many records of a task's changelogs it lacks, or `RUNNING`; if silent, all of them."""
 
     def __post_init__(self) -> None:
         assert self.capacity > 0, f"member {self.name} can take nothing"
@@ -125,9 +125,7 @@ class Assignment:
     @property
     def owners(self) -> dict[TaskId, str]:
         """Who is to serve each task."""
-        return {
-            task: name for name, tasks in self.members.items() for task in sorted(tasks.active)
-        }
+        return {task: name for name, tasks in self.members.items() for task in sorted(tasks.active)}
 
 
 class TaskAssignor(Protocol):

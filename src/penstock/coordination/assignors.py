@@ -114,7 +114,7 @@ def decide(
 
 
 def _assignment(draft: Draft) -> Assignment:
-    """The steps of Kafka Streams' assignor: first where all are to be, then what holds until then."""
+    """Kafka Streams' steps: first where all are to be, then what holds until they can be there."""
     place_stateful(draft)
     aims = {task: name for name, place in draft.places.items() for task in place.active}
     place_standbys(draft)
@@ -141,7 +141,7 @@ def _faults(
         if name not in names:
             yield f"gave tasks to {name!r}, which is no member", {"member": name}
         for task in sorted(held.active | held.standby | held.warm_up):
-            where = {"task": task, "member": name}
+            where: dict[str, object] = {"task": task, "member": name}
             roles = [task in each for each in (held.active, held.standby, held.warm_up)]
             if task not in facts:
                 yield f"assigned {task}, which is no task of this application", where

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import heapq
-from collections.abc import Callable, Mapping
+from collections import defaultdict
+from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Literal
 
 from penstock.coordination.draft import Draft, Place
@@ -12,11 +13,17 @@ from penstock.coordination.ids import TaskId
 MayMove = Callable[[Place, Place], bool]
 
 
-def shares(counts: Mapping[str, int], capacities: Mapping[str, int], more: int) -> dict[str, int]:
+def shares(
+    counts: Mapping[str, int],
+    capacities: Mapping[str, int],
+    *,
+    more: int = 0,
+    first: Collection[str] = (),
+) -> dict[str, int]:
     """How many tasks each is to have, given what they have and how many have no place.
 
     Even means that no task can go to another member without making that one the more loaded of the
-    two. As few as possible go.
+    two. As few as possible go. Where it is all the same, those in `first` get more.
 
     >>> shares({"a": 4, "b": 0}, {"a": 1, "b": 1}, more=1)
     {'a': 3, 'b': 2}
@@ -24,13 +31,15 @@ def shares(counts: Mapping[str, int], capacities: Mapping[str, int], more: int) 
     {'a': 1, 'b': 2, 'c': 3}
     """
     result = dict(counts)
-    takers = [((count + 1) / capacities[name], name) for name, count in result.items()]
+    takers = [
+        ((count + 1) / capacities[name], name not in first, name) for name, count in result.items()
+    ]
     heapq.heapify(takers)
 
     def take() -> None:
-        name = takers[0][1]
+        _, last, name = takers[0]
         result[name] += 1
-        heapq.heapreplace(takers, ((result[name] + 1) / capacities[name], name))
+        heapq.heapreplace(takers, ((result[name] + 1) / capacities[name], last, name))
 
     for _ in range(more):
         take()
@@ -47,7 +56,7 @@ def shares(counts: Mapping[str, int], capacities: Mapping[str, int], more: int) 
 
 
 def even_out(draft: Draft, role: Literal["active", "standby"], may_move: MayMove) -> None:
-    """Move tasks of that role from member to member until the load is even.
+    """Move tasks of that role from member to member until the load is even, whoever has what.
 
     In the order of names and tasks, as Kafka Streams does; a member whose load is too low for any
     other to take from it is passed over, which leaves the result the same.
@@ -62,7 +71,7 @@ def even_out(draft: Draft, role: Literal["active", "standby"], may_move: MayMove
                 continue
             for target in places:
                 if _uneven(source, target) and may_move(source, target):
-                    moved |= _move_some(draft, role, source, target)
+                    moved |= _move_some(role, source, target)
             lowest = _lowest(places)
 
 
@@ -71,12 +80,10 @@ def _lowest(places: list[Place]) -> float:
     return min((place.count + 1) / place.facts.capacity for place in places)
 
 
-def _move_some(
-    draft: Draft, role: Literal["active", "standby"], source: Place, target: Place
-) -> bool:
+def _move_some(role: Literal["active", "standby"], source: Place, target: Place) -> bool:
     having, getting = getattr(source, role), getattr(target, role)
     moved = False
-    for task in _in_order(draft, source, target, having):
+    for task in sorted(having):
         if not _uneven(source, target):
             break
         if not target.holds(task):
@@ -91,18 +98,15 @@ def _uneven(source: Place, target: Place) -> bool:
     return after >= (target.count + 1) / target.facts.capacity
 
 
-def _in_order(draft: Draft, source: Place, target: Place, tasks: set[TaskId]) -> list[TaskId]:
-    """Which tasks go first: those that the target has more of; those that are new to the source."""
-    if not draft.sticky:
-        return sorted(tasks)
+def interleaved(tasks: Iterable[TaskId]) -> list[TaskId]:
+    """One of each sub-topology, then the next of each: whoever gives some away keeps some of all.
 
-    def cost(task: TaskId) -> tuple[bool, bool, bool, int, TaskId]:
-        return (
-            not draft.lags.caught_up(target.name, task),
-            task not in target.facts.standby,
-            task in source.facts.standby,
-            draft.lags.lag(target.name, task),
-            task,
-        )
-
-    return sorted(tasks, key=cost)
+    >>> [str(task) for task in interleaved({TaskId(0, 0), TaskId(0, 1), TaskId(1, 0)})]
+    ['0_0', '1_0', '0_1']
+    """
+    seen: dict[int, int] = defaultdict(int)
+    ranked = []
+    for task in sorted(tasks):
+        ranked.append((seen[task.sub_topology], task))
+        seen[task.sub_topology] += 1
+    return [task for _, task in sorted(ranked)]

@@ -41,11 +41,6 @@ class Place:
         """All tasks, for what it can take."""
         return self.count / self.facts.capacity
 
-    @property
-    def active_load(self) -> float:
-        """The tasks that it would serve, for what it can take."""
-        return len(self.active) / self.facts.capacity
-
     def holds(self, task: TaskId) -> bool:
         """Whether it would have the task's state."""
         return task in self.active or task in self.standby
@@ -75,9 +70,7 @@ class Draft:
         self.places = {member.name: Place(member) for member in in_order}
         self.options = options
         self.sticky = sticky
-        self.lags = Lags(
-            self.tasks.values(), in_order, acceptable=options.acceptable_recovery_lag
-        )
+        self.lags = Lags(self.tasks.values(), in_order, acceptable=options.acceptable_recovery_lag)
         self.previous = self._previous_owners() if sticky else {}
 
     def _previous_owners(self) -> dict[TaskId, str]:

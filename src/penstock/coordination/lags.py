@@ -36,10 +36,14 @@ class Lags:
         """Whether the member may serve the task without a long restore."""
         return self.lag(name, task) <= self._acceptable
 
+    def short(self, task: TaskId) -> bool:
+        """Whether even a member without any of its state may."""
+        return self._lengths.get(task, 0) <= self._acceptable
+
     def all_caught_up(self, task: TaskId) -> list[str]:
         """Everyone who may."""
         told = self._told[task]
-        if self._lengths[task] > self._acceptable:
+        if not self.short(task):
             return [name for name, lag in told.items() if lag <= self._acceptable]
         return [name for name in self._names if self.caught_up(name, task)]
 

@@ -1,7 +1,7 @@
 """When it is to be decided anew who holds which task, and what was decided last.
 
-An assignor is asked when members come or go, when a member that warms up has caught up, and, while
-any warms up, once in each probing interval.
+An assignor is asked when members come or go; and, while tasks wait for copies of their state, when
+one of these has caught up, and once in each probing interval.
 """
 
 from __future__ import annotations
@@ -57,7 +57,8 @@ class Placements:
         self._probe_at: float | None = None
         self._changed = True
         self._following: dict[str, frozenset[TaskId]] = {}
-        self._warming: set[tuple[str, TaskId]] = set()
+        self._behind: set[tuple[str, TaskId]] = set()
+        """Copies for which tasks wait."""
 
     @property
     def following(self) -> Following:
@@ -74,13 +75,16 @@ class Placements:
         return self._changed
 
     def why_due(self, now: float, lags: Lags) -> str | None:
-        """Why it is to be decided now, in words; empty if that is told already, None if it is not."""
+        """Why it is to be decided now, in words; None if it is not.
+
+        Empty if members came or went, which is told by whoever noticed.
+        """
         if self._changed:
             return ""
-        for name, task in sorted(self._warming):
+        for name, task in sorted(self._behind):
             lag = lags.get(name, {}).get(task)
             if lag is not None and lag <= self._options.acceptable_recovery_lag:
-                return f"instance {name} has warmed up {task}"
+                return f"instance {name} has caught up with {task}"
         if self._probe_at is not None and now >= self._probe_at:
             return "the probing interval is over"
         return None
@@ -98,11 +102,12 @@ class Placements:
         self._changed = False
         self._probe_at = now + self._probing_seconds if answer.probing else None
         self._following = self._next_following(answer, present.members, fixed)
-        # Those that had caught up before the answer did not help: only the interval asks again.
-        self._warming = {
+        # Where an owner and its standby are to change places, it is the standby that must catch up.
+        # Those that had done so before were no help: only the interval asks again.
+        self._behind = {
             (name, task)
             for name, held in answer.members.items()
-            for task in held.warm_up
+            for task in (held.standby | held.warm_up if answer.probing else ())
             if present.lags.get(name, {}).get(task, present.records.get(task, 0))
             > self._options.acceptable_recovery_lag
         }

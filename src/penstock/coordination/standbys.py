@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Iterator
 
-from penstock.coordination.balance import even_out
+from penstock.coordination.balance import even_out, interleaved, shares
 from penstock.coordination.draft import Draft, LeastLoaded, Place
 from penstock.coordination.ids import TaskId
 
@@ -36,7 +37,11 @@ def place_standbys(draft: Draft) -> None:
         placing.keep(each, spread=False)
         placing.add(each, spread=False)
     by_tags = bool(draft.options.rack_aware_assignment_tags)
-    even_out(draft, "standby", _same_tags if by_tags else _anywhere)
+    if draft.sticky:
+        for group in _groups(draft, by_tags=by_tags):
+            _Evening(draft, group).move()
+    else:
+        even_out(draft, "standby", _same_tags if by_tags else _anywhere)
 
 
 def _anywhere(source: Place, target: Place) -> bool:
@@ -45,6 +50,64 @@ def _anywhere(source: Place, target: Place) -> bool:
 
 def _same_tags(source: Place, target: Place) -> bool:
     return all(target.facts.tags.get(tag) == value for tag, value in source.facts.tags.items())
+
+
+def _groups(draft: Draft, *, by_tags: bool) -> list[list[Place]]:
+    """Members among which standbys may move: those with the same tags, so that they stay spread."""
+    groups: dict[frozenset[tuple[str, str]], list[Place]] = defaultdict(list)
+    for place in draft.places.values():
+        groups[frozenset(place.facts.tags.items() if by_tags else ())].append(place)
+    return list(groups.values())
+
+
+class _Evening:
+    """Moves as few standbys as make the load even, roles aside, among some members."""
+
+    def __init__(self, draft: Draft, places: list[Place]) -> None:
+        self._draft = draft
+        counts = {place.name: place.count for place in places}
+        capacities = {place.name: place.facts.capacity for place in places}
+        share = shares(counts, capacities)
+        self._room = {name: share[name] - counts[name] for name in share}
+        self._takers = [place for place in places if self._room[place.name] > 0]
+        self._givers = [place for place in places if self._room[place.name] < 0]
+
+    def move(self) -> None:
+        """First to who has begun to follow, or every round would begin with others."""
+        places = self._draft.places
+        for *_, task, source, target in sorted(self._begun()):
+            self._move(task, places[source], places[target])
+        least = LeastLoaded(self._takers, lambda place: place.load)
+        for giver in self._givers:
+            tasks = interleaved(giver.standby)
+            had = giver.facts.standby
+            for task in [*(t for t in tasks if t not in had), *(t for t in tasks if t in had)]:
+                taker = self._least_loaded(least, task)
+                if taker is not None and self._move(task, giver, taker):
+                    least.changed(taker)
+
+    def _least_loaded(self, takers: LeastLoaded, task: TaskId) -> Place | None:
+        return takers.find(lambda place: not self._room[place.name] or place.holds(task))
+
+    def _begun(self) -> Iterator[tuple[bool, bool, int, TaskId, str, str]]:
+        lags = self._draft.lags
+        for taker in self._takers:
+            known = taker.facts.standby | taker.facts.lags.keys()
+            for giver in self._givers:
+                for task in known & giver.standby:
+                    new = task not in taker.facts.standby
+                    rank = (not lags.caught_up(taker.name, task), new, lags.lag(taker.name, task))
+                    yield (*rank, task, giver.name, taker.name)
+
+    def _move(self, task: TaskId, giver: Place, taker: Place) -> bool:
+        fits = self._room[giver.name] < 0 < self._room[taker.name]
+        if not fits or task not in giver.standby or taker.holds(task):
+            return False
+        giver.standby.remove(task)
+        taker.standby.add(task)
+        self._room[giver.name] += 1
+        self._room[taker.name] -= 1
+        return True
 
 
 class _Followers:

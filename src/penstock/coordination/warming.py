@@ -39,15 +39,21 @@ class Warming:
         return found
 
     def _behind(self, role: str) -> list[tuple[TaskId, Place]]:
-        """The tasks with the fewest members that could serve them first."""
+        """Those that have begun to warm up first, or they would begin in vain.
+
+        Then the tasks with the fewest members that could serve them.
+        """
         lags = self._draft.lags
         found = [
-            (len(lags.all_caught_up(task)), task, name)
+            (self._is_new(place, task), len(lags.all_caught_up(task)), task, name)
             for name, place in self._draft.places.items()
             for task in (place.active if role == "active" else place.standby - place.warm_up)
             if lags.behind(name, task)
         ]
-        return [(task, self._draft.places[name]) for _, task, name in sorted(found)]
+        return [(task, self._draft.places[name]) for *_, task, name in sorted(found)]
+
+    def _is_new(self, place: Place, task: TaskId) -> bool:
+        return not self._draft.sticky or task not in place.facts.standby
 
     def _hold_back_active(self, task: TaskId, target: Place) -> None:
         source = self._who_can_serve(task, target)
@@ -75,7 +81,8 @@ class Warming:
         caught_up = [places[name] for name in self._draft.lags.all_caught_up(task)]
         free = [place for place in caught_up if not place.holds(task)]
         if free:
-            return _least_loaded(free)
+            stays = [place for place in free if task in place.facts.standby]
+            return _least_loaded(stays if stays and self._draft.sticky else free)
         # Kafka Streams also moves a standby to who lacks as much and has a lower id: for nothing.
         or_equal = not self._draft.sticky
         nearer = self._draft.lags.nearer(task, target.name, or_equal=or_equal)

@@ -102,10 +102,10 @@ class CopyWatch:
     def __init__(
         self,
         coordinator: Coordinator,
-        changelogs: Mapping[str, list[tuple[str, int]]],
+        changelogs: Mapping[TaskId, list[tuple[str, int]]],
         *,
         ends_of: EndsOf,
-        order_for: Callable[[str, str], FollowOrder],
+        order_for: Callable[[TaskId, str], FollowOrder],
     ) -> None:
         self._coordinator = coordinator
         self._changelogs = changelogs
@@ -142,17 +142,18 @@ class CopyWatch:
         for name in list(self._heard):
             reply = self._latest(name)
             for copy in [] if reply is None else reply.copies:
-                lag = lag_of(copy, self._changelogs.get(copy.task, []), self._ends)
-                if lag is not None and self._changelogs.get(copy.task):
-                    found.setdefault(name, {})[TaskId.parse(copy.task)] = lag
+                task = TaskId.parse(copy.task)
+                # What lies on a disk may be of an earlier program.
+                lag = lag_of(copy, self._changelogs.get(task, ()), self._ends)
+                if lag is not None and task in self._changelogs:
+                    found.setdefault(name, {})[task] = lag
         return found
 
     def records(self) -> dict[TaskId, int]:
         """How long the changelogs of each task are."""
         ends = self._ends
         return {
-            TaskId.parse(task): sum(ends.get(each, 0) for each in logs)
-            for task, logs in self._changelogs.items()
+            task: sum(ends.get(each, 0) for each in logs) for task, logs in self._changelogs.items()
         }
 
     def new_notes(self) -> list[str]:
@@ -226,7 +227,7 @@ class CopyWatch:
         for task in told.unfollow:
             self._call(name, "unfollow", UnfollowOrder(task=task))
         for task in told.follow:
-            self._call(name, "follow", self._order_for(task, name))
+            self._call(name, "follow", self._order_for(TaskId.parse(task), name))
 
     def _call(self, name: str, action: str, message: Message) -> CopiesReply:
         return self._coordinator.call(name, action, message, CopiesReply)

@@ -16,11 +16,12 @@ from dataclasses import dataclass
 from penstock.coordination.ids import TaskId, moved
 from penstock.coordination.planning import Batch, PlanLimits, Slice, joining, plan
 from penstock.coordination.tasks import TaskBook
+from penstock.driver.copies import CopyWatch
 from penstock.driver.events import BatchEnded, Listener, Totals, give_notice
 from penstock.driver.owners import TaskOwners
 from penstock.driver.parts import DriverParts
 from penstock.errors import InstanceError, KafkaError, PenstockError
-from penstock.instance.protocol import CommitHeader, error_of
+from penstock.instance.protocol import CommitHeader, FollowOrder, error_of
 from penstock.pipeline.jobs import JobLabel, pickle_sub_topology
 from penstock.pipeline.orders import Address, BatchOrder, Outcome, SliceOrder
 from penstock.processors import Limits, needed_columns
@@ -77,7 +78,25 @@ class Driver:
             commits,
             listener=listener,
             totals=totals,
+            copies=self._watch_copies(commits),
             commit_nothing=self._commit_nothing,
+        )
+
+    def _watch_copies(self, commits: Mapping[str, int]) -> CopyWatch:
+        parts = self._parts
+
+        def order_for(task: TaskId, follower: str) -> FollowOrder:
+            return parts.prepared.follow_order(
+                task,
+                commits_partition=commits[self._book.entries[task].name],
+                peers=parts.coordinator.peers(follower),
+            )
+
+        return CopyWatch(
+            parts.coordinator,
+            parts.prepared.changelogs(),
+            ends_of=parts.changelogs.ends,
+            order_for=order_for,
         )
 
     # The loop.

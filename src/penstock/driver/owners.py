@@ -27,7 +27,6 @@ from penstock.driver.parts import DriverParts
 from penstock.driver.restores import RestoreBook
 from penstock.errors import FencedError, InstanceError, InstanceUnreachableError, KafkaError
 from penstock.instance.protocol import (
-    FollowOrder,
     ReleaseOrder,
     StatusReply,
     TaskStatus,
@@ -55,6 +54,7 @@ class TaskOwners:
         *,
         listener: Listener,
         totals: Totals,
+        copies: CopyWatch,
         commit_nothing: Callable[[Slice], None],
     ) -> None:
         self._parts = parts
@@ -79,13 +79,7 @@ class TaskOwners:
         """Tasks that are to go to another owner, once no job works on them."""
         self._patience: float | None = None
         self._lags: Lags = {}
-        changelogs = parts.prepared.changelogs()
-        self._copies = CopyWatch(
-            parts.coordinator,
-            {str(task): logs for task, logs in changelogs.items()},
-            ends_of=parts.changelogs.ends,
-            order_for=self._follow_order,
-        )
+        self._copies = copies
 
     @property
     def are_settled(self) -> bool:
@@ -224,14 +218,6 @@ class TaskOwners:
                 )
                 for name in {*owned, *following, *self._members()}
             }
-        )
-
-    def _follow_order(self, task: str, follower: str) -> FollowOrder:
-        entry = self._book.entries[TaskId.parse(task)]
-        return self._parts.prepared.follow_order(
-            entry.task,
-            commits_partition=self._commits[entry.name],
-            peers=self._parts.coordinator.peers(follower),
         )
 
     def _lose(self, change: Change) -> None:

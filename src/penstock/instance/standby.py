@@ -29,6 +29,7 @@ from penstock.errors import ChangelogError, KafkaError, PenstockError, StoreDama
 from penstock.instance.protocol import UNKNOWN_LAG, CopyState, CopyStatus, FollowOrder
 from penstock.instance.state import TaskStores
 from penstock.instance.task import TaskEnvironment
+from penstock.observability.crash_points import crash_point
 
 _log = logging.getLogger("penstock.instance")
 
@@ -83,6 +84,7 @@ class Followed:
             if record is not None and record.until:
                 raise ChangelogError("The task reads its input again: its changelogs are not whole")
             self._stores.open(record)
+            crash_point("follow.before_catching_up")
             self._tell(self._stores.catch_up(stopped))
             if self._stores.lost:
                 raise ChangelogError(self._stores.lost)

@@ -1,0 +1,1 @@
+"""Decisions at sizes and in sequences that no machine at hand could hold."""
