@@ -7,6 +7,7 @@ import logging
 import os
 import signal
 import threading
+import time
 from datetime import timedelta
 from pathlib import Path
 
@@ -133,6 +134,22 @@ def test_a_static_instance_that_is_killed_comes_back_without_a_rebalance(scene: 
         run.wait_committed(total)
         assert run.app.totals.rebalances == 1
     assert run.states == ["rebalancing", "running", "pending_shutdown", "not_running"]
+    assert scene.counts() == scene.expected()
+
+
+def test_a_paused_application_keeps_its_tasks_and_reads_nothing(scene: Scene) -> None:
+    total = scene.produce(records(100))
+    run = Run(scene)
+    run.app.pause()
+    with run:
+        time.sleep(0.5)  # Long enough for a batch, if one were made.
+        assert run.app.is_paused
+        assert run.app.state is State.RUNNING
+        assert scene.committed() == 0
+        run.app.resume()
+        run.wait_committed(total)
+        assert run.app.totals.rebalances == 1
+        assert run.app.stop(timedelta(minutes=1))
     assert scene.counts() == scene.expected()
 
 

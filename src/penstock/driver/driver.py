@@ -131,6 +131,8 @@ class Driver:
 
     def _start_jobs(self) -> None:
         now = time.monotonic()
+        if self._parts.is_paused():
+            return
         if now < self._plan_due or len(self._running) >= self._limits.jobs_max:
             return
         if not self._parts.warm_up.done():

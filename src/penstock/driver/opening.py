@@ -57,6 +57,7 @@ class OpeningOrder:
     hear_restore: RestoreHearer
     token: str
     should_stop: Callable[[], bool]
+    is_paused: Callable[[], bool]
 
 
 class _StopAskedError(Exception):
@@ -138,6 +139,7 @@ def _open_driver(order: OpeningOrder, stack: contextlib.ExitStack) -> Driver:
         cores=session.cores,
         warm_up=warm_up,
         hear_restore=order.hear_restore,
+        is_paused=order.is_paused,
         visit_executors=_visits(order, session, coordinator, stack),
     )
     driver = Driver(parts, commits, order.listener, order.totals)

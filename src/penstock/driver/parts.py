@@ -30,5 +30,6 @@ class DriverParts:
     warm_up: Future[None]
     """Spark's first job; tasks are taken meanwhile."""
     hear_restore: RestoreHearer
+    is_paused: Callable[[], bool]
     visit_executors: Callable[[], object]
     """Start instances on executors that have none; on one machine there are none to visit."""
