@@ -25,6 +25,10 @@ BATCH_RECORDS = 10_000
 _STABLE_PAUSE_SECONDS = 0.05
 _POLL_SECONDS = 0.02
 # librdkafka's own codes have no public names.
+_ATTEMPT_SECONDS = 2.5
+"""A broker that died leaves a question to it without an answer; its successor would have one."""
+_ASK_AGAIN = (*LEADER_ON_ITS_WAY, confluent_kafka.KafkaError._TIMED_OUT)  # noqa: SLF001
+_NO_LEADER = confluent_kafka.KafkaError(confluent_kafka.KafkaError.LEADER_NOT_AVAILABLE)
 _EOF = confluent_kafka.KafkaError._PARTITION_EOF  # noqa: SLF001
 _OUT_OF_RANGE = confluent_kafka.KafkaError._AUTO_OFFSET_RESET  # noqa: SLF001
 
@@ -180,7 +184,7 @@ def log_offsets(
         failed = _ask_offsets(clients, pending, spec, isolation_level, found)
         pending = list(failed)
         for (topic, partition), error in failed.items():
-            if code_of(error) not in LEADER_ON_ITS_WAY or time.monotonic() > deadline:
+            if code_of(error) not in _ASK_AGAIN or time.monotonic() > deadline:
                 raise kafka_error(
                     error,
                     bootstrap_servers=clients.config.bootstrap_servers,
@@ -203,11 +207,15 @@ def _ask_offsets(
     futures = clients.admin.list_offsets(
         {TopicPartition(topic, partition): spec for topic, partition in partitions},
         isolation_level=isolation_level,
-        request_timeout=clients.ask_timeout.total_seconds(),
+        request_timeout=min(_ATTEMPT_SECONDS, clients.ask_timeout.total_seconds()),
     )
     for where, future in futures.items():
         try:
-            found[where.topic, where.partition] = future.result().offset
+            offset = future.result().offset
+            if offset == confluent_kafka.OFFSET_INVALID:
+                # The client says so, and no error, of a partition whose broker has just gone.
+                raise confluent_kafka.KafkaException(_NO_LEADER)  # noqa: TRY301
+            found[where.topic, where.partition] = offset
         except confluent_kafka.KafkaException as error:
             failed[where.topic, where.partition] = error
     return failed

@@ -86,4 +86,9 @@ class SharedClients:
         except KafkaException as error:
             where = {"topic": topic, "partition": partition}
             raise KafkaError(f"Kafka does not tell a log's end: {error}", where=where) from error
+        if high < 0:
+            # No error, but no offset either: the partition's broker has just gone.
+            raise KafkaError(
+                "Kafka does not tell a log's end", where={"topic": topic, "partition": partition}
+            )
         return low, high

@@ -318,7 +318,7 @@ class OpenTask:
             writer.commit(header.end, offsets_metadata(self.order.closes, record, times))
         except WriteAbortedError as error:
             return self._aborted(writer, str(error))
-        except (WriteUnknownError, FencedError) as error:
+        except (WriteUnknownError, KafkaError) as error:
             return self._lost(error)
         except (CustomStoreError, ExternalStoreError) as error:
             return self._store_failed(error)
