@@ -165,6 +165,7 @@ def _start_instances(
         token=order.token,
         programs=programs,
         group_instance_id=order.config.group_instance_id,
+        client_tags=order.config.client_tags,
     )
     stack.callback(coordinator.close, _CLOSE_SECONDS)
     if session is not None and not on_one_machine:

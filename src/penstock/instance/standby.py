@@ -124,12 +124,16 @@ class Followed:
             if self.state == "following":
                 self._stores.flush(caught_up_at=self._caught_up_at)
 
+    def stop(self) -> None:
+        """Have what is under way, or still to come, end early; does not wait for it."""
+        self._stopping.set()
+
     def give_up(self) -> TaskStores | None:
         """Follow no longer; the open stores, if they can be used as they are, else None.
 
         Returns when nobody uses them any more. Whoever gets them closes them.
         """
-        self._stopping.set()
+        self.stop()
         with self._lock:
             if self.state == "following":
                 self.state = "at_rest"
@@ -261,6 +265,7 @@ class Standbys:
         """Follow a task no longer; what it has is flushed and closed in time."""
         followed = self._forget(task)
         if followed is not None:
+            followed.stop()
             with contextlib.suppress(RuntimeError):  # The pool is closed, and will have closed it.
                 self._pool.submit(followed.close)
 
@@ -282,6 +287,9 @@ class Standbys:
         with self._lock:
             followed = list(self._followed.values())
             self._followed.clear()
+        # First all, then one by one: a catch-up that is queued before its close would run in full.
+        for each in followed:
+            each.stop()
         for each in followed:
             self._pool.submit(each.close)
         self._pool.shutdown()

@@ -148,7 +148,11 @@ class OpenTask:
 
     def adopt(self, stores: TaskStores) -> None:
         """Use stores that are open already, those of a standby; to be called before `take`."""
-        self._stores = stores
+        with self._lock:
+            if self._stopping.is_set():
+                stores.close()  # It was given up before it was taken.
+            else:
+                self._stores = stores
 
     def take(self) -> None:
         """Become the owner; whatever goes wrong ends in `status`."""
