@@ -27,7 +27,6 @@ from penstock.changelog.snapshots import (
 from penstock.coordination.ids import TaskId
 from penstock.errors import (
     ChangelogError,
-    CustomStoreError,
     PenstockError,
     SnapshotError,
     StoreDamagedError,
@@ -263,14 +262,14 @@ class TaskStores:
             self._flush_to(self._directory)
 
     def close(self) -> None:
-        """Flush, close and unlock; twice does nothing."""
+        """Flush, close and unlock; twice does nothing. What a full disk does not take is told."""
         directory, self._directory = self._directory, None
         if directory is None:
             return
         stores, self._stores = self._stores, {}
         try:
             self._flush_to(directory, stores)
-        except CustomStoreError as error:
+        except PenstockError as error:
             _log.warning("%s", error)
         finally:
             for store in stores.values():

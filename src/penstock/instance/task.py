@@ -442,6 +442,8 @@ class OpenTask:
             if self._state == "running":
                 try:
                     self._stores.flush()
+                except StoreDamagedError as error:
+                    self._rebuild(str(error.where["store"]), error)
                 except CustomStoreError as error:
                     self._store_failed(error)
 
