@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import shutil
 import zlib
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager
@@ -122,6 +123,9 @@ def copy_snapshot(
         incoming.rename(path)
     except OSError as error:
         raise directory_error(error, path) from error
+    finally:
+        # What did not come whole is no use, and may take much room.
+        shutil.rmtree(incoming, ignore_errors=True)
 
 
 def _until(stop: Callable[[], bool], chunks: Iterator[Piece], store: str) -> Iterator[Piece]:

@@ -443,7 +443,10 @@ class OpenTask:
                 try:
                     self._stores.flush()
                 except StoreDamagedError as error:
-                    self._rebuild(str(error.where["store"]), error)
+                    named = error.where.get("store")
+                    if named not in [each.name for each in self.order.stores]:
+                        raise  # A user's store need not say its name.
+                    self._rebuild(str(named), error)
                 except CustomStoreError as error:
                     self._store_failed(error)
 
