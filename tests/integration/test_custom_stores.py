@@ -210,3 +210,48 @@ def test_a_supplier_that_is_none_stops_the_start(kafka: str, tmp_path: Path) -> 
     error = start_fails(scene, lacking, num_instances=1)
     assert isinstance(error, CustomStoreError)
     assert "'builtins:print' gives for the store counts lacks name, apply" in str(error)
+
+
+def failing(app: ps.Application, source: str, results: str) -> None:
+    grouped = app.stream(source, key=bytes, value=bytes).group_by_key()
+    supplier = "tests.integration.failing_store:FailingStore"
+    grouped.count("counts", supplier=supplier).to_stream().to(results)
+
+
+@pytest.mark.usefixtures("spark")
+def test_one_tasks_store_fails_and_the_others_go_on(kafka: str, tmp_path: Path) -> None:
+    scene = Scene(kafka, tmp_path, partitions=3).create_topics()
+    total = scene.produce((b"k%d" % (n % 30), b"") for n in range(90))
+    fails = scene.state_dir / "fails-0_1"
+
+    def produce() -> int:
+        return scene.produce((b"k%d" % n, b"") for n in range(30))
+
+    with Run(scene, failing, num_instances=1) as run:
+        run.wait_committed(total)
+        # For a while: its task is taken again, and nobody else's.
+        fails.write_text("2")
+        total += produce()
+        run.wait_committed(total)
+        assert len(run.notices) == 2
+        for notice in run.notices:
+            assert "get_many of the store counts raised ConnectionError" in notice
+            assert "task 0_1" in notice
+        # For good: that is the end, but not of what the others had to do.
+        fails.write_text("1000")
+        total += produce()
+        with pytest.raises(CustomStoreError) as failed:
+            run.wait_end()
+    assert {"store": "counts", "task": "0_1", "method": "get_many"}.items() <= (
+        failed.value.where.items()
+    )
+    assert "Mend the store" in failed.value.hint
+    in_task = sum(row.partition == 1 for row in scene.read(scene.source))
+    assert scene.committed() >= total - in_task
+    assert scene.committed() < total
+
+    fails.unlink()
+    with Run(scene, failing, num_instances=1) as run:
+        run.wait_committed(total)
+    expected = scene.expected()
+    assert scene.sequences() == {key: list(range(1, n + 1)) for key, n in expected.items()}
