@@ -21,6 +21,7 @@ import pytest
 from penstock.config import Config
 from penstock.errors import StateDirectoryError, StateDiskFullError, StatePermissionError
 from penstock.instance.protocol import CommitHeader, Reply
+from penstock.instance.state import TaskStores
 from penstock.instance.task import OpenTask
 from penstock.stores import checkpoint_file, directory, rocksdb
 from penstock.stores.contract import stored_value
@@ -58,7 +59,7 @@ class Writes:
             (directory, "_write_holder"),
             (checkpoint_file, "write_atomically"),
             (RocksDBStore, "__init__"),
-            (RocksDBStore, "apply"),
+            (TaskStores, "apply"),
             (RocksDBStore, "flush"),
             (RocksDBStore, "close"),
         ):
