@@ -102,8 +102,7 @@ class Followed:
                     self._stores.get(store), messages, topic=topic, partition=self.partition
                 )
             except StoreDamagedError as error:
-                self._tell([f"{error.summary}: {self._stores.remedy(store)}"])
-                self._stores.wipe(store)
+                self._wipe(store, error)
                 raise
             if applied.truncated:
                 # It is known by the next restore what the changelog lacks, and what to do.
@@ -121,8 +120,16 @@ class Followed:
     def flush(self) -> None:
         """Make what was applied durable, and export how far that is; never raises."""
         with self._lock, self._failing():
-            if self.state == "following":
+            if self.state != "following":
+                return
+            try:
                 self._stores.flush(caught_up_at=self._caught_up_at)
+            except StoreDamagedError as error:
+                for store in self._stores_by_topic.values():
+                    # A user's store need not say its name: then all are made anew.
+                    if error.where.get("store", store) == store:
+                        self._wipe(store, error)
+                raise
 
     def stop(self) -> None:
         """Have what is under way, or still to come, end early; does not wait for it."""
@@ -190,6 +197,10 @@ class Followed:
         self._positions = {topic: positions[topic] for topic in self._stores_by_topic}
         self.round += 1
         self.state = "following"
+
+    def _wipe(self, store: str, error: StoreDamagedError) -> None:
+        self._tell([f"{error.summary}: {self._stores.remedy(store)}"])
+        self._stores.wipe(store)
 
     @contextlib.contextmanager
     def _failing(self) -> Iterator[None]:

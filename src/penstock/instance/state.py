@@ -149,7 +149,7 @@ class TaskStores:
             try:
                 notes += self._restore_store(order, log, stop)
             except ChangelogError as error:
-                if not self._can_rebuild(order, log):
+                if not _can_rebuild(order, log, self._starts.get(order.name, 0)):
                     raise
                 notes.append(f"{error.summary}: {self.remedy(order.name)}")
                 self._reopen_empty(order)
