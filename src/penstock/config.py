@@ -224,7 +224,11 @@ class Config:
     )
     client_tags: Mapping[str, str] = field(
         default_factory=dict,
-        metadata={"kafka": "client.tag.*", "doc": "An instance's tags, such as `zone`."},
+        metadata={
+            "kafka": "client.tag.*",
+            "doc": "Tags of the instances that the application starts on its machine, such as "
+            "`zone`. Others have `penstock instance --client-tag`.",
+        },
     )
     task_assignor: str = _option(
         "",

@@ -52,6 +52,9 @@ class Instances:
     def away(self) -> frozenset[str]:
         return frozenset()
 
+    def member(self, name: str) -> None:
+        return None
+
     def peers(self, name: str) -> list[str]:
         return []
 
@@ -90,7 +93,7 @@ class Copies:
     def want(self, wanted: Mapping[str, Wanted]) -> None:
         self.wanted = wanted
 
-    def lags(self) -> dict[str, dict[TaskId, int]]:
+    def new_lags(self) -> dict[str, dict[TaskId, int]]:
         return self.said
 
     def records(self) -> dict[TaskId, int]:

@@ -6,6 +6,7 @@ position (its end-of-partition event), never by the last record's offset.
 
 from __future__ import annotations
 
+import contextlib
 import time
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
@@ -193,6 +194,10 @@ def log_offsets(
                 ) from error
         if not pending:
             return found
+        for topic in {topic for topic, _ in pending}:
+            # Else the client goes on asking the leader that it knows, under the epoch it knows.
+            with contextlib.suppress(confluent_kafka.KafkaException):
+                clients.admin.list_topics(topic, timeout=_ATTEMPT_SECONDS)
         time.sleep(_STABLE_PAUSE_SECONDS)
 
 

@@ -9,6 +9,7 @@ import subprocess
 import tempfile
 import threading
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -58,10 +59,12 @@ class Coordinator:
         programs: bytes = b"",
         group_instance_id: str = "",
         listen: str = "",
+        client_tags: Mapping[str, str] | None = None,
     ) -> None:
         self.token = token
         self._group_instance_id = group_instance_id
         self._listen_at = parse_address(listen) if listen else None
+        self._tags = dict(client_tags or {})
         self._programs = programs
         self._settings = settings
         self._lock = threading.Lock()
@@ -102,6 +105,7 @@ class Coordinator:
             slot=slot,
             watch_stdin=True,
             is_static=is_static,
+            tags=self._tags,
         )
         # The pipe is never written to: that it closes with this process is the message.
         process = start_instance(options, programs=self._programs, stdin=subprocess.PIPE)
@@ -303,4 +307,5 @@ def _member(body: bytes) -> Member:
         last_beat=time.monotonic(),
         member_id=who.member_id,
         is_static=who.is_static,
+        tags=who.tags,
     )

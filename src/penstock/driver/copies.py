@@ -15,13 +15,16 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 
 from penstock.coordination.ids import TaskId
+from penstock.coordination.members import Member
 from penstock.driver.coordinator import Coordinator
-from penstock.errors import InstanceError, KafkaError
+from penstock.errors import InstanceError, InstanceUnreachableError, KafkaError
+from penstock.instance.client import ClientCache
 from penstock.instance.protocol import (
     UNKNOWN_LAG,
     CopiesReply,
     CopyStatus,
     FollowOrder,
+    M,
     Message,
     ReleaseOrder,
     StatusReply,
@@ -34,6 +37,7 @@ ASK_SECONDS = 0.25
 """How often each instance is asked, if there are several."""
 _ENDS_SECONDS = 1.0
 _ASKED_AT_ONCE = 8
+_CALL_SECONDS = 5.0
 _FOLLOWED = ("catching_up", "following", "failed")
 
 Ends = Mapping[tuple[str, int], int]
@@ -116,6 +120,9 @@ class CopyWatch:
         self._ends_due = 0.0
         self._heard: dict[str, tuple[str, CopiesReply]] = {}
         self._asked: set[str] = set()
+        self._has_news = False
+        # Not the driver's: whoever finds that an instance is gone closes its connection.
+        self._clients = ClientCache()
         self._notes: list[str] = []
         self._told: dict[tuple[str, str], list[str]] = {}
         self._lock = threading.Lock()
@@ -136,8 +143,11 @@ class CopyWatch:
             return False
         return all(self._latest(name) is not None for name in names)
 
-    def lags(self) -> dict[str, dict[TaskId, int]]:
-        """How much each instance lacks of the tasks that it has a copy of."""
+    def new_lags(self) -> dict[str, dict[TaskId, int]] | None:
+        """How much each instance lacks of the tasks that it has a copy of; None if none is new."""
+        if not self._has_news:
+            return None
+        self._has_news = False
         found: dict[str, dict[TaskId, int]] = {}
         for name in list(self._heard):
             reply = self._latest(name)
@@ -204,10 +214,11 @@ class CopyWatch:
         try:
             member = self._coordinator.member(name)
             if member is not None:
-                reply = self._call(name, "copies", CopiesReply(copies=[]))
+                reply = self._ask(member, "copies", CopiesReply(copies=[]), CopiesReply)
                 self._heard[name] = (member.member_id, reply)
+                self._has_news = True
                 self._take_notes(name, reply)
-                self._correct(name, reply)
+                self._correct(member, reply)
         except InstanceError as error:
             _log.info("Instance %s does not say what it has: %s", name, error)
         except Exception:  # noqa: BLE001 - nobody waits for this thread
@@ -215,22 +226,29 @@ class CopyWatch:
         finally:
             self._asked.discard(name)
 
-    def _correct(self, name: str, reply: CopiesReply) -> None:
+    def _correct(self, member: Member, reply: CopiesReply) -> None:
         # Read after the reply came: what the instance was told to own before is in it.
-        wanted = self._wanted.get(name)
+        wanted = self._wanted.get(member.name)
         if wanted is None:
             return
         told = corrections(reply, wanted)
         for task, epoch in told.release.items():
-            order = ReleaseOrder(task=task, epoch=epoch)
-            self._coordinator.call(name, "release", order, StatusReply)
+            self._ask(member, "release", ReleaseOrder(task=task, epoch=epoch), StatusReply)
         for task in told.unfollow:
-            self._call(name, "unfollow", UnfollowOrder(task=task))
+            self._ask(member, "unfollow", UnfollowOrder(task=task), CopiesReply)
         for task in told.follow:
-            self._call(name, "follow", self._order_for(TaskId.parse(task), name))
+            order = self._order_for(TaskId.parse(task), member.name)
+            self._ask(member, "follow", order, CopiesReply)
 
-    def _call(self, name: str, action: str, message: Message) -> CopiesReply:
-        return self._coordinator.call(name, action, message, CopiesReply)
+    def _ask(self, member: Member, action: str, message: Message, reply: type[M]) -> M:
+        location = member.tcp_location or member.unix_location
+        token = self._coordinator.token
+        client = self._clients.get(location, token=token, timeout_seconds=_CALL_SECONDS)
+        try:
+            return client.call(action, message, reply)
+        except InstanceUnreachableError:
+            self._clients.drop(location)
+            raise
 
     def _take_notes(self, name: str, reply: CopiesReply) -> None:
         for copy in reply.copies:

@@ -190,6 +190,7 @@ def _start_instances(
         programs=programs,
         group_instance_id=order.config.group_instance_id,
         listen=listen,
+        client_tags=order.config.client_tags,
     )
     stack.callback(coordinator.close, _CLOSE_SECONDS)
     if order.config.coordinator_listen:

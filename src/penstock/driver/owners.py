@@ -116,8 +116,8 @@ class TaskOwners:
     def _hear_copies(self) -> None:
         for note in self._copies.new_notes():
             self._notice(note)
-        lags = self._copies.lags()
-        if lags != self._lags:
+        lags = self._copies.new_lags()
+        if lags is not None and lags != self._lags:
             self._lags = lags
             self._listener(CopiesChanged(lags=lags))
 
@@ -139,10 +139,14 @@ class TaskOwners:
         """Those who can be given tasks."""
         return set(self._parts.coordinator.names()) - self._parts.coordinator.away()
 
+    def _tags(self, name: str) -> Mapping[str, str]:
+        member = self._parts.coordinator.member(name)
+        return {} if member is None else member.tags
+
     def _decide(self, now: float) -> None:
         owners = self._book.owners
         present = Present(
-            members={name: {} for name in self._members()},
+            members={name: self._tags(name) for name in self._members()},
             owners=owners,
             lags=self._lags,
             records=self._copies.records(),
@@ -180,7 +184,7 @@ class TaskOwners:
         if self._eager:
             # The world stops: nobody takes a task before all have been given up.
             if self._pending and not running:
-                self._release_all()
+                self._release_pending()
                 self._flip_now(list(self._pending))
             return
         self._flip_now([task for task in self._pending if task not in running])
@@ -189,10 +193,10 @@ class TaskOwners:
         if tasks:
             self._give({task: self._pending.pop(task) for task in tasks})
 
-    def _release_all(self) -> None:
+    def _release_pending(self) -> None:
         away = self._parts.coordinator.away()
         for task, owner in self._book.owners.items():
-            if owner in away:
+            if owner in away or task not in self._pending:
                 continue
             order = ReleaseOrder(task=str(task), epoch=self._book.entries[task].epoch)
             try:

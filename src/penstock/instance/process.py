@@ -98,6 +98,8 @@ class InstanceOptions:
     """The name is a `group_instance_id`: whoever has it next gets this one's tasks."""
     is_patient: bool = False
     """Waits for a coordinator that does not answer yet."""
+    tags: dict[str, str] = field(default_factory=dict)
+    """What tells it from others, such as its zone, where standbys are to be spread."""
     member_id: str = field(default_factory=lambda: uuid.uuid4().hex)
 
 
@@ -285,6 +287,7 @@ def _registration(options: InstanceOptions, servers: list[Server]) -> Registrati
         pid=os.getpid(),
         member_id=options.member_id,
         is_static=options.is_static,
+        tags=options.tags,
         unix_location=servers[0].location if servers else "",
         tcp_location=tcp,
     )

@@ -303,6 +303,7 @@ class Registration(Message, frozen=True):
     member_id: str
     is_static: bool = False
     """Its name is a `group_instance_id`."""
+    tags: dict[str, str] = {}
     unix_location: str = ""
     tcp_location: str = ""
 

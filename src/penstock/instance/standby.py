@@ -102,8 +102,7 @@ class Followed:
                     self._stores.get(store), messages, topic=topic, partition=self.partition
                 )
             except StoreDamagedError as error:
-                self._tell([f"{error.summary}: {self._stores.remedy(store)}"])
-                self._stores.wipe(store)
+                self._wipe(store, error)
                 raise
             if applied.truncated:
                 # It is known by the next restore what the changelog lacks, and what to do.
@@ -121,15 +120,27 @@ class Followed:
     def flush(self) -> None:
         """Make what was applied durable, and export how far that is; never raises."""
         with self._lock, self._failing():
-            if self.state == "following":
+            if self.state != "following":
+                return
+            try:
                 self._stores.flush(caught_up_at=self._caught_up_at)
+            except StoreDamagedError as error:
+                for store in self._stores_by_topic.values():
+                    # A user's store need not say its name: then all are made anew.
+                    if error.where.get("store", store) == store:
+                        self._wipe(store, error)
+                raise
+
+    def stop(self) -> None:
+        """Have what is under way, or still to come, end early; does not wait for it."""
+        self._stopping.set()
 
     def give_up(self) -> TaskStores | None:
         """Follow no longer; the open stores, if they can be used as they are, else None.
 
         Returns when nobody uses them any more. Whoever gets them closes them.
         """
-        self._stopping.set()
+        self.stop()
         with self._lock:
             if self.state == "following":
                 self.state = "at_rest"
@@ -186,6 +197,10 @@ class Followed:
         self._positions = {topic: positions[topic] for topic in self._stores_by_topic}
         self.round += 1
         self.state = "following"
+
+    def _wipe(self, store: str, error: StoreDamagedError) -> None:
+        self._tell([f"{error.summary}: {self._stores.remedy(store)}"])
+        self._stores.wipe(store)
 
     @contextlib.contextmanager
     def _failing(self) -> Iterator[None]:
@@ -261,6 +276,7 @@ class Standbys:
         """Follow a task no longer; what it has is flushed and closed in time."""
         followed = self._forget(task)
         if followed is not None:
+            followed.stop()
             with contextlib.suppress(RuntimeError):  # The pool is closed, and will have closed it.
                 self._pool.submit(followed.close)
 
@@ -282,6 +298,9 @@ class Standbys:
         with self._lock:
             followed = list(self._followed.values())
             self._followed.clear()
+        # First all, then one by one: a catch-up that is queued before its close would run in full.
+        for each in followed:
+            each.stop()
         for each in followed:
             self._pool.submit(each.close)
         self._pool.shutdown()

@@ -148,7 +148,11 @@ class OpenTask:
 
     def adopt(self, stores: TaskStores) -> None:
         """Use stores that are open already, those of a standby; to be called before `take`."""
-        self._stores = stores
+        with self._lock:
+            if self._stopping.is_set():
+                stores.close()  # It was given up before it was taken.
+            else:
+                self._stores = stores
 
     def take(self) -> None:
         """Become the owner; whatever goes wrong ends in `status`."""
@@ -447,6 +451,11 @@ class OpenTask:
             if self._state == "running":
                 try:
                     self._stores.flush()
+                except StoreDamagedError as error:
+                    named = error.where.get("store")
+                    if named not in [each.name for each in self.order.stores]:
+                        raise  # A user's store need not say its name.
+                    self._rebuild(str(named), error)
                 except CustomStoreError as error:
                     self._store_failed(error)
 
