@@ -29,6 +29,8 @@ _POLL_SECONDS = 0.02
 _ATTEMPT_SECONDS = 2.5
 """A broker that died leaves a question to it without an answer; its successor would have one."""
 _ASK_AGAIN = (*LEADER_ON_ITS_WAY, confluent_kafka.KafkaError._TIMED_OUT)  # noqa: SLF001
+EARLIEST: OffsetSpec = OffsetSpec.earliest()  # type: ignore[no-untyped-call]
+LATEST: OffsetSpec = OffsetSpec.latest()  # type: ignore[no-untyped-call]
 _NO_LEADER = confluent_kafka.KafkaError(confluent_kafka.KafkaError.LEADER_NOT_AVAILABLE)
 _EOF = confluent_kafka.KafkaError._PARTITION_EOF  # noqa: SLF001
 _OUT_OF_RANGE = confluent_kafka.KafkaError._AUTO_OFFSET_RESET  # noqa: SLF001
@@ -61,13 +63,11 @@ def wait_stable(
     """
     wanted = list(partitions)
     deadline = time.monotonic() + timeout.total_seconds()
-    latest = OffsetSpec.latest()  # type: ignore[no-untyped-call]
-    earliest = OffsetSpec.earliest()  # type: ignore[no-untyped-call]
-    starts = log_offsets(clients, wanted, earliest, IsolationLevel.READ_UNCOMMITTED)
-    ends = log_offsets(clients, wanted, latest, IsolationLevel.READ_UNCOMMITTED)
+    starts = log_offsets(clients, wanted, EARLIEST, IsolationLevel.READ_UNCOMMITTED)
+    ends = log_offsets(clients, wanted, LATEST, IsolationLevel.READ_UNCOMMITTED)
     pending = wanted
     while True:
-        stable = log_offsets(clients, pending, latest, IsolationLevel.READ_COMMITTED)
+        stable = log_offsets(clients, pending, LATEST, IsolationLevel.READ_COMMITTED)
         pending = [one for one in pending if stable[one] < ends[one]]
         if not pending:
             return {one: LogRange(starts[one], ends[one]) for one in wanted}
