@@ -27,6 +27,7 @@ from penstock.changelog.topics import commits_name
 from penstock.coordination.ids import TaskId
 from penstock.errors import ChangelogError, KafkaError, PenstockError, StoreDamagedError
 from penstock.instance.protocol import UNKNOWN_LAG, CopyState, CopyStatus, FollowOrder
+from penstock.instance.restores import Restores
 from penstock.instance.state import TaskStores
 from penstock.instance.task import TaskEnvironment
 from penstock.observability.crash_points import crash_point
@@ -144,7 +145,9 @@ class Followed:
         with self._lock:
             if self.state == "following":
                 self.state = "at_rest"
-                return self._stores.hand_over()
+                # Its owner tells of its own restores only.
+                self._stores.restores = Restores()
+                return self._stores
             # What was restored stays on the disk, and is opened again as after any cut.
             self._close()
             return None

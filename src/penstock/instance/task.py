@@ -146,19 +146,14 @@ class OpenTask:
 
     # Taking a task.
 
-    def adopt(self, stores: TaskStores) -> None:
-        """Use stores that are open already, those of a standby; to be called before `take`."""
-        with self._lock:
-            if self._stopping.is_set():
-                stores.close()  # It was given up before it was taken.
-            else:
-                self._stores = stores
-
-    def take(self) -> None:
-        """Become the owner; whatever goes wrong ends in `status`."""
+    def take(self, followed: TaskStores | None = None) -> None:
+        """Become the owner, with a standby's open stores; whatever goes wrong ends in `status`."""
         try:
             with self._lock:
-                if not self._stopping.is_set():
+                self._stores = followed or self._stores
+                if self._stopping.is_set():
+                    self._close_stores()  # It was given up before it was taken.
+                else:
                     self._take()
         except PenstockError as error:
             self._fail(error)
