@@ -53,13 +53,7 @@ class Followed:
         self.state: CopyState = "catching_up"
         self.retry_at = 0.0
         self._environment = environment
-        self._stores = TaskStores(
-            order,
-            environment.directory,
-            environment.clients,
-            engine=environment.engine,
-            snapshots=environment.sources(order),
-        )
+        self._stores = environment.stores(order)
         self._stores_by_topic = self._stores.logged
         self._positions: dict[str, int] = {}
         self._ends: dict[str, int] = {}
