@@ -18,7 +18,7 @@ from penstock.driver.events import CopiesChanged, Event, Rebalanced
 from penstock.observability.crash_points import HOLD, write_whole
 from tests.harness import Scene
 from tests.in_process import Run, instances_here
-from tests.integration.test_restoring import Heard, committed
+from tests.integration.test_restoring import Heard, changelog_offsets, committed
 
 pytestmark = pytest.mark.usefixtures("spark")
 
@@ -40,7 +40,7 @@ class Watched(Run):
         self.heard = Heard()
         self.rebalances: list[Rebalance] = []
         self.owners: dict[TaskId, str] = {}
-        self.lags: dict[str, dict[TaskId, int]] = {}
+        self.positions: dict[str, dict[TaskId, int]] = {}
         self.app.set_restore_listener(self.heard)
         self.app.on_event(self.hear)
 
@@ -50,18 +50,19 @@ class Watched(Run):
             for move in event.rebalance.active_moves:
                 self.owners[move.task] = move.target
         elif isinstance(event, CopiesChanged):
-            self.lags = {name: dict(lags) for name, lags in event.lags.items()}
+            self.positions = {name: dict(each) for name, each in event.positions.items()}
 
     def tasks_of(self, name: str) -> list[TaskId]:
         return sorted(task for task, owner in self.owners.items() if owner == name)
 
     def wait_followed(self) -> None:
         """Wait until one other instance holds all that is committed of each task."""
+        written = changelog_offsets(self.scene)
 
         def followed() -> bool:
             names = set(self.owners.values())
             return len(names) == 2 and all(
-                self.lags.get(other, {}).get(task) == 0
+                self.positions.get(other, {}).get(task, 0) > written[task.partition][-1]
                 for task, owner in self.owners.items()
                 for other in names - {owner}
             )

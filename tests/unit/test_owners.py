@@ -96,6 +96,9 @@ class Copies:
     def new_lags(self) -> dict[str, dict[TaskId, int]]:
         return self.said
 
+    def positions(self) -> dict[str, dict[TaskId, int]]:
+        return {}
+
     def records(self) -> dict[TaskId, int]:
         return dict.fromkeys(TASKS, 50_000)
 

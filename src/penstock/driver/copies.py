@@ -159,6 +159,15 @@ class CopyWatch:
                     found.setdefault(name, {})[task] = lag
         return found
 
+    def positions(self) -> dict[str, dict[TaskId, int]]:
+        """The next offsets of the copies that each instance has, those of a task added up."""
+        replies = {name: self._latest(name) for name in list(self._heard)}
+        return {
+            name: {TaskId.parse(copy.task): sum(copy.positions.values()) for copy in reply.copies}
+            for name, reply in replies.items()
+            if reply is not None
+        }
+
     def records(self) -> dict[TaskId, int]:
         """How long the changelogs of each task are."""
         ends = self._ends

@@ -41,7 +41,9 @@ class CopiesChanged:
     """Instances have more or less of the state of tasks that they do not own."""
 
     lags: Mapping[str, Mapping[TaskId, int]]
-    """By instance and task, how many changelog offsets its copy lacks."""
+    """By instance and task, how many changelog offsets its copy lacks, as far as it knows."""
+    positions: Mapping[str, Mapping[TaskId, int]]
+    """The offset that comes next for it; those of several changelogs of a task are added up."""
 
 
 @dataclass(frozen=True, kw_only=True)

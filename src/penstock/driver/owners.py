@@ -79,6 +79,7 @@ class TaskOwners:
         """Tasks that are to go to another owner, once no job works on them."""
         self._patience: float | None = None
         self._lags: Lags = {}
+        self._told_copies: CopiesChanged | None = None
         self._copies = copies
 
     @property
@@ -117,9 +118,12 @@ class TaskOwners:
         for note in self._copies.new_notes():
             self._notice(note)
         lags = self._copies.new_lags()
-        if lags is not None and lags != self._lags:
+        if lags is not None:
             self._lags = lags
-            self._listener(CopiesChanged(lags=lags))
+            news = CopiesChanged(lags=lags, positions=self._copies.positions())
+            if news != self._told_copies:
+                self._told_copies = news
+                self._listener(news)
 
     def _is_known_enough(self, now: float) -> bool:
         """Whether it is known who has what. Tasks that nobody serves do not wait for it.

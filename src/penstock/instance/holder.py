@@ -124,10 +124,7 @@ class Holder:
     def _replace(self, held: OpenTask | None, task: OpenTask) -> None:
         if held is not None:
             held.close()
-        followed = self._standbys.hand_over(task.order.task)
-        if followed is not None:
-            task.adopt(followed)
-        task.take()
+        task.take(self._standbys.hand_over(task.order.task))
 
     def _release(self, body: bytes) -> Message:
         order = protocol.decode(body, ReleaseOrder)

@@ -27,6 +27,7 @@ from penstock.changelog.topics import commits_name
 from penstock.coordination.ids import TaskId
 from penstock.errors import ChangelogError, KafkaError, PenstockError, StoreDamagedError
 from penstock.instance.protocol import UNKNOWN_LAG, CopyState, CopyStatus, FollowOrder
+from penstock.instance.restores import Restores
 from penstock.instance.state import TaskStores
 from penstock.instance.task import TaskEnvironment
 from penstock.observability.crash_points import crash_point
@@ -52,13 +53,7 @@ class Followed:
         self.state: CopyState = "catching_up"
         self.retry_at = 0.0
         self._environment = environment
-        self._stores = TaskStores(
-            order,
-            environment.directory,
-            environment.clients,
-            engine=environment.engine,
-            snapshots=environment.sources(order),
-        )
+        self._stores = environment.stores(order)
         self._stores_by_topic = self._stores.logged
         self._positions: dict[str, int] = {}
         self._ends: dict[str, int] = {}
@@ -144,7 +139,9 @@ class Followed:
         with self._lock:
             if self.state == "following":
                 self.state = "at_rest"
-                return self._stores.hand_over()
+                # Its owner tells of its own restores only.
+                self._stores.restores = Restores()
+                return self._stores
             # What was restored stays on the disk, and is opened again as after any cut.
             self._close()
             return None

@@ -294,11 +294,6 @@ class TaskStores:
                     store.set_caught_up_at(at)
             self._flush_to(self._directory)
 
-    def hand_over(self) -> TaskStores:
-        """The same stores, for an owner, which tells of its own restores only."""
-        self.restores = Restores()
-        return self
-
     def close(self) -> None:
         """Flush, close and unlock; twice does nothing. What a full disk does not take is told."""
         directory, self._directory = self._directory, None
@@ -455,35 +450,37 @@ class TaskStores:
     def _make_store(self, order: StoreOrder, *, filling: bool = False) -> KeyValueStore:
         assert self._directory is not None
         path = self._directory.store_path(order.name)
-        if order.supplier:
-            return shaped(self._open_custom(order, path), order)
-        if not order.persistent:
-            return shaped(MemoryStore(order.name), order)
-        inner = RocksDBStore(order.name, path, engine=self._engine, filling=filling)
-        return shaped(inner, order)
-
-    def _open_custom(self, order: StoreOrder, path: Path) -> CustomStore:
-        store = open_custom(
-            order.supplier,
-            order.name,
-            path,
-            task=self._task,
-            finds_by_time=order.time_index is not None,
-        )
-        if not store.offers_checkpoints:
+        inner = _inner(order, path, task=self._task, engine=self._engine, filling=filling)
+        if isinstance(inner, CustomStore) and not inner.offers_checkpoints:
             self._uncopied.add(order.name)
-        return store
+        return shaped(inner, order)
 
     def identity(self, order: StoreOrder) -> StoreIdentity:
         """Whose the store of that order is."""
-        return StoreIdentity(
-            application_id=self._state_directory.application_id,
-            task=self._task,
-            store=order.name,
-            changelog_topic=order.changelog,
-            changelog_topic_id=order.changelog_id,
-            layout=order.layout,
-        )
+        return _identity(order, self._task, self._state_directory.application_id)
+
+
+def _inner(
+    order: StoreOrder, path: Path, *, task: str, engine: RocksDBEngine | None, filling: bool
+) -> ByteStore:
+    """What keeps a store's bytes."""
+    if order.supplier:
+        finds_by_time = order.time_index is not None
+        return open_custom(order.supplier, order.name, path, task=task, finds_by_time=finds_by_time)
+    if not order.persistent:
+        return MemoryStore(order.name)
+    return RocksDBStore(order.name, path, engine=engine, filling=filling)
+
+
+def _identity(order: StoreOrder, task: str, application_id: str) -> StoreIdentity:
+    return StoreIdentity(
+        application_id=application_id,
+        task=task,
+        store=order.name,
+        changelog_topic=order.changelog,
+        changelog_topic_id=order.changelog_id,
+        layout=order.layout,
+    )
 
 
 def _can_be_filled(order: StoreOrder) -> bool:
