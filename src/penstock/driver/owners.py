@@ -160,9 +160,9 @@ class TaskOwners:
         except InstanceUnreachableError:
             self._parts.coordinator.doubt(owner)
             return []
-        held = {status.task for status in reply.tasks}
+        held = {status.task: Epoch(*status.epoch) for status in reply.tasks}
         for entry in self._awaited():
-            if entry.owner == owner and str(entry.task) not in held:
+            if entry.owner == owner and held.get(str(entry.task), Epoch(0, 0)) < entry.epoch:
                 self._give(entry.task, owner)  # The order was lost on its way.
         self._tell_restores(self._restores.hear(owner, None, reply.tables))
         return reply.tasks
