@@ -88,15 +88,19 @@ class Driver:
         In each round `hear_settled` is told whether every task has an owner that serves it.
         """
         while not should_stop():
-            if self._parts.lease.lost is not None:
-                raise self._parts.lease.lost
-            self._owners.hear_members()
-            self._owners.assign_tasks()
-            # Before owners are asked: a rebalance that is over at once is told too.
-            hear_settled(self._owners.are_settled and self._parts.warm_up.done())
-            self._owners.ask()
-            self._start_jobs()
+            self.step(hear_settled)
             self._take_in(self._wait())
+
+    def step(self, hear_settled: Callable[[bool], None]) -> None:
+        """One round without its wait for a job to end."""
+        if self._parts.lease.lost is not None:
+            raise self._parts.lease.lost
+        self._owners.hear_members()
+        self._owners.assign_tasks()
+        # Before owners are asked: a rebalance that is over at once is told too.
+        hear_settled(self._owners.are_settled and self._parts.warm_up.done())
+        self._owners.ask()
+        self._start_jobs()
 
     def drain(self, timeout_seconds: float) -> None:
         """Let the running jobs end; cancel them when the time is over."""
