@@ -1,0 +1,102 @@
+"""One seed, and many."""
+
+from __future__ import annotations
+
+import logging
+import sys
+from collections import Counter
+from dataclasses import dataclass, field
+
+from tests.simulation import faults
+from tests.simulation.application import Application, shape_of
+from tests.simulation.broker import Broker
+from tests.simulation.checks import check_results, is_done, where_it_stands
+from tests.simulation.disk import Disk
+from tests.simulation.network import Network
+from tests.simulation.surroundings import simulated
+from tests.simulation.world import ViolationError, World
+
+HEAL_SECONDS = 120.0
+"""How long everything may take to be processed once nothing goes wrong any more."""
+
+BRANCHES: tuple[str, ...] = ()
+
+
+class SeedError(AssertionError):
+    """A seed showed a violation."""
+
+
+@dataclass
+class Report:
+    """What many seeds did."""
+
+    seeds: int = 0
+    records: int = 0
+    seconds: float = 0.0
+    faults: Counter[str] = field(default_factory=Counter)
+    branches: Counter[str] = field(default_factory=Counter)
+
+    def add(self, world: World, application: Application) -> None:
+        """One more seed."""
+        self.seeds += 1
+        self.records += application.produced
+        self.faults += world.faults
+        self.branches += world.branches
+
+    @property
+    def never(self) -> list[str]:
+        """Fault classes and branches that no seed reached."""
+        missing = [name for name in faults.CLASSES if not self.faults[name]]
+        return [*missing, *(name for name in BRANCHES if not self.branches[name])]
+
+    def __str__(self) -> str:
+        lines = [f"{self.seeds} seeds, {self.records} records, {sum(self.faults.values())} faults"]
+        for title, counts in (("faults", self.faults), ("branches", self.branches)):
+            lines.append(f"{title}:")
+            lines += [f"  {counts[name]:8} {name}" for name in sorted(counts)]
+        return "\n".join(lines)
+
+
+def play(world: World) -> Application:
+    """Let one world run to its end. Raises `ViolationError`."""
+    world.broker = Broker(world, transaction_timeout=8.0)
+    world.disk = Disk(world)
+    world.network = Network(world)
+    application = Application(world, shape_of(world))
+    application.begin()
+    application.start_driver()
+    start = world.now
+    for _ in range(world.random.randint(10, 25)):
+        world.at(start + world.random.uniform(0.0, faults.LASTING_SECONDS), application.produce)
+    faults.schedule(world, application)
+    world.run_until(start + faults.LASTING_SECONDS - 3.0)
+    faults.top_up(world, application)
+    world.run_until(start + faults.LASTING_SECONDS)
+    faults.stop(world)
+    deadline = world.now + HEAL_SECONDS
+    while not is_done(world, application):
+        if world.now > deadline:
+            what = "no progress after the faults stopped"
+            raise ViolationError(f"{what}\n{where_it_stands(world, application)}")
+        world.run_until(world.now + 1.0)
+    check_results(world, application)
+    return application
+
+
+def run_seeds(first: int, count: int, *, trace: bool = False) -> Report:
+    """Run these seeds. Raises `SeedError` that names the seed."""
+    sys.setrecursionlimit(10_000)
+    logging.getLogger("penstock").setLevel(logging.CRITICAL)
+    report = Report()
+    with simulated() as enter:
+        for seed in range(first, first + count):
+            world = World(seed)
+            enter(world)
+            try:
+                application = play(world)
+            except (ViolationError, Exception) as error:
+                if trace:
+                    print("\n".join(world.trace))
+                raise SeedError(f"seed {seed}: {type(error).__name__}: {error}") from error
+            report.add(world, application)
+    return report
