@@ -168,6 +168,7 @@ class DriverProcess(Process):
         self.driver: SimDriver | None = None
         self.lease: DriverLease | None = None
         self.settled = False
+        self.cut_off_until = 0.0
 
     def begin(self) -> None:
         """Get the lease, then loop."""
@@ -215,7 +216,8 @@ class DriverProcess(Process):
         def beat() -> None:
             assert self.lease is not None
             if self.lease.lost is None:
-                self.lease.beat()
+                if self.world.now >= self.cut_off_until:
+                    self.lease.beat()
                 self.after(self.application.heartbeat, beat)
 
         self.after(self.application.heartbeat, beat)

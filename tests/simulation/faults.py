@@ -95,6 +95,14 @@ def _driver_pause(world: World, application: Application) -> None:
             world.at(world.now + world.random.uniform(0.5, 8.0), application.start_driver)
 
 
+def _driver_cut_off(world: World, application: Application) -> None:
+    """The broker that would tell a driver of the next one cannot be reached by it."""
+    if application.driver is not None:
+        application.driver.cut_off_until = world.now + world.random.uniform(3.0, 10.0)
+        world.fired("driver cut off")
+        world.at(world.now + world.random.uniform(0.1, 2.0), application.start_driver)
+
+
 def _second_driver(world: World, application: Application) -> None:
     world.fired("second driver")
     application.start_driver()
@@ -152,6 +160,9 @@ def _pause_at_point(world: World, application: Application) -> None:
 def _arm(name: str) -> Callable[[World, Application], None]:
     def arm(world: World, application: Application) -> None:
         world.armed[name] = world.armed.get(name, 0) + world.random.randint(1, 3)
+        if name == "store damaged in use":
+            # A run that read before, and commits after the task has gone back to its beginning.
+            world.armed["slice runs twice"] = world.armed["worker hangs"] = 2
 
     return arm
 
@@ -171,6 +182,7 @@ SCHEDULED: dict[str, Callable[[World, Application], None]] = {
     "second instance of one id": _second_of_one_id,
     "driver crash": _driver_crash,
     "driver pause": _driver_pause,
+    "driver cut off": _driver_cut_off,
     "second driver": _second_driver,
     "disk lost": _disk_lost,
     "store damaged": _store_damaged,

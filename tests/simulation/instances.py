@@ -1,4 +1,4 @@
-"""Instances: the real holder of tasks over simulated clients and disks, joining, beating, ending."""
+"""Instances: the real holder of tasks over simulated clients and disks, from join to end."""
 
 from __future__ import annotations
 

@@ -17,10 +17,11 @@ from penstock.instance.protocol import OUTPUT as OUTPUT_ROW
 from penstock.pipeline.orders import BatchOrder, Outcome, SliceOrder
 from tests.simulation.application import INPUT, OUTPUT, STORE, next_value
 from tests.simulation.broker import Entry
-from tests.simulation.world import Process
+from tests.simulation.world import Process, ViolationError
 
 if TYPE_CHECKING:
     from tests.simulation.drivers import DriverProcess
+    from tests.simulation.instances import InstanceProcess
 
 _PREFIX = 8
 
@@ -159,13 +160,27 @@ class SliceRun(Process):
         """What the owner answers; None if the run has ended without an answer."""
         try:
             target = self._job.driver.application.find(self._order.address.unix_location)
-            if target.holder is None:
-                raise InstanceUnreachableError("simulated: not open yet")
-            holder = target.holder
-            return self.world.network.call(target, lambda: work(holder), timeout=4.8)
+            return self.world.network.call(target, lambda: self._served(target, work), timeout=4.8)
         except (InstanceUnreachableError, pa.ArrowException) as error:
             self._tell(Outcome(task=self._order.task, status="skipped", reason=str(error)))
             return None
+
+    def _served(self, target: InstanceProcess, work: Any) -> Any:
+        """What the owner does with a call; it may serve it only while it is the owner."""
+        assert target.holder is not None
+        may = target.lease.holds()
+        answer = work(target.holder)
+        reply = answer if isinstance(answer, Reply) else answer[0]
+        if reply.status in ("ok", "done"):
+            open_task = target.holder._tasks.get(self._order.task)
+            epoch = open_task.order.epoch if open_task is not None else self._order.epoch
+            if not may:
+                raise ViolationError(f"{target.name} served {self._order.task} without a lease")
+            if tuple(epoch) < tuple(self._order.epoch) or (
+                tuple(epoch) > tuple(self._order.epoch) and not target.busy
+            ):
+                raise ViolationError(f"{self._order.task} was served under {epoch}")
+        return answer
 
     def _stopped(self, reply: Reply) -> None:
         self.world.reached(f"a worker was told {reply.status}")

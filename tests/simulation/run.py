@@ -5,7 +5,10 @@ from __future__ import annotations
 import logging
 import sys
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import dataclass, field
+
+import pytest
 
 from tests.simulation import faults
 from tests.simulation.application import Application, shape_of
@@ -20,6 +23,9 @@ HEAL_SECONDS = 120.0
 """How long everything may take to be processed once nothing goes wrong any more."""
 
 BRANCHES: tuple[str, ...] = ()
+
+
+Mutant = Callable[[pytest.MonkeyPatch], None]
 
 
 class SeedError(AssertionError):
@@ -59,7 +65,7 @@ class Report:
 
 def play(world: World) -> Application:
     """Let one world run to its end. Raises `ViolationError`."""
-    world.broker = Broker(world, transaction_timeout=8.0)
+    world.broker = Broker(world, transaction_timeout=3.0)
     world.disk = Disk(world)
     world.network = Network(world)
     application = Application(world, shape_of(world))
@@ -83,12 +89,14 @@ def play(world: World) -> Application:
     return application
 
 
-def run_seeds(first: int, count: int, *, trace: bool = False) -> Report:
+def run_seeds(
+    first: int, count: int, *, trace: bool = False, mutant: Mutant | None = None
+) -> Report:
     """Run these seeds. Raises `SeedError` that names the seed."""
     sys.setrecursionlimit(10_000)
     logging.getLogger("penstock").setLevel(logging.CRITICAL)
     report = Report()
-    with simulated() as enter:
+    with simulated(mutant) as enter:
         for seed in range(first, first + count):
             world = World(seed)
             enter(world)

@@ -108,11 +108,18 @@ def _crash_point(name: str, **_: object) -> None:
 
 
 @contextlib.contextmanager
-def simulated() -> Iterator[Callable[[World], None]]:
-    """Everything below is simulated meanwhile; what it gives is told which world is next."""
+def simulated(
+    mutant: Callable[[pytest.MonkeyPatch], None] | None = None,
+) -> Iterator[Callable[[World], None]]:
+    """Everything below is simulated meanwhile; what it gives is told which world is next.
+
+    With a bug in it, if there is a `mutant`.
+    """
     with pytest.MonkeyPatch.context() as patch:
         _replace_clients(patch)
         _count_branches(patch)
+        if mutant is not None:
+            mutant(patch)
 
         def enter(world: World) -> None:
             _Now.world = world
