@@ -23,6 +23,8 @@ class Files:
     has_more: bool = False
     """A crash between two chunks left more in it than its offset says."""
     is_damaged: bool = False
+    is_standby: bool = False
+    """A standby wrote to it last."""
 
 
 class SimStore(MemoryStore):
@@ -30,7 +32,7 @@ class SimStore(MemoryStore):
 
     def __init__(self, name: str, files: Files, world: World) -> None:
         super().__init__(name)
-        self._files = files
+        self.files = files
         self._world = world
         if files.is_damaged:
             world.reached("a damaged store was rebuilt")
@@ -43,7 +45,8 @@ class SimStore(MemoryStore):
         self._has_more = files.has_more
 
     def get_many(self, keys: Sequence[bytes]) -> list[bytes | None]:
-        if self._world.strikes("store damaged in use"):
+        # Not always at the first opportunity: another run of the slice may have read before.
+        if self._world.random.random() < 0.5 and self._world.strikes("store damaged in use"):
             raise StoreDamagedError("simulated damage", where={"store": self.name})
         return super().get_many(keys)
 
@@ -60,7 +63,7 @@ class SimStore(MemoryStore):
 
     def flush(self) -> None:
         super().flush()
-        files = self._files
+        files = self.files
         files.entries, files.offset = dict(self._entries), self._offset
         files.identity, files.caught_up_at = self._identity, self._caught_up_at
         files.has_more = self._has_more

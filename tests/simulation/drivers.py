@@ -93,7 +93,7 @@ class SimCoordinator:
 
         target = self._target(name)
         if action == "take":
-            self._check_epoch(protocol.decode(body, protocol.TakeOrder), target)
+            self._on_order(protocol.decode(body, protocol.TakeOrder), target)
         return self._driver.world.network.call(target, work)
 
     def commit_nothing(self, name: str, header: CommitHeader) -> Reply:
@@ -112,7 +112,10 @@ class SimCoordinator:
             raise InstanceUnreachableError("simulated: no such instance")
         return self._application.find(member.unix_location)
 
-    def _check_epoch(self, order: protocol.TakeOrder, target: InstanceProcess) -> None:
+    def _on_order(self, order: protocol.TakeOrder, target: InstanceProcess) -> None:
+        holds_older = target.holder is not None and order.task in target.holder.tasks()
+        if holds_older and self._driver.world.strikes("order lost"):
+            raise InstanceUnreachableError("simulated: lost")
         known = self._application.epochs.setdefault((order.task, tuple(order.epoch)), target)
         if known is not target:
             raise ViolationError(f"epoch {order.epoch} of {order.task} was given to two processes")

@@ -249,6 +249,7 @@ class InstanceProcess(Process):
             until = log.stable_end
             restore(store, topic=topic, partition=partition, consumer=consumer, until=until)
             store.flush()
+            files.is_standby = True
             self.world.reached("a standby followed its changelog")
         finally:
             directory.unlock()

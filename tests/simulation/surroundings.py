@@ -204,7 +204,7 @@ def _count_of_task(patch: pytest.MonkeyPatch) -> None:
     def on_refusal(self: OpenTask, *given: Any) -> Reply | None:
         reply = refusal(self, *given)
         if reply is not None:
-            _Now.world.reached(f"a call was answered: {reply.reason.split(' ')[0] or 'done'}")
+            _Now.world.reached(f"a call was not served: {_kind(reply)}")
         return reply
 
     def on_owner(order: Any, record: Any) -> None:
@@ -222,6 +222,14 @@ def _count_of_task(patch: pytest.MonkeyPatch) -> None:
     _count_restores(patch)
 
 
+def _kind(reply: Reply) -> str:
+    if "epoch" in reply.reason:
+        return "another epoch"
+    if "lease" in reply.reason:
+        return "no lease"
+    return reply.reason or "that number was committed before"
+
+
 def _count_restores(patch: pytest.MonkeyPatch) -> None:
     original = state.restore
 
@@ -231,6 +239,9 @@ def _count_restores(patch: pytest.MonkeyPatch) -> None:
         what = "an empty disk" if held is None else "what was on the disk"
         if result.restored:
             _Now.world.reached(f"a store was restored from {what} and its changelog")
+        if held is not None and store.files.is_standby:
+            _Now.world.reached("a standby was promoted")
+        store.files.is_standby = False
         return result
 
     patch.setattr(state, "restore", restored)
