@@ -264,14 +264,17 @@ class Driver:
         config = self._parts.prepared.config
         size = outcome.size_bytes / outcome.records if outcome.records else 0.0
         recovering = bool(self._book.entries[task].until)
-        self._book.finish(
-            task,
-            outcome.position,
-            outcome.n,
-            due=started + config.commit_interval.total_seconds(),
-            bytes_per_record=size,
-            metadata=outcome.metadata,
-        )
+        if self._book.has_moved(task):
+            self._book.doubt(task, due=time.monotonic())
+        else:
+            self._book.finish(
+                task,
+                outcome.position,
+                outcome.n,
+                due=started + config.commit_interval.total_seconds(),
+                bytes_per_record=size,
+                metadata=outcome.metadata,
+            )
         if recovering and not self._book.entries[task].until:
             self._notice(f"Task {task} has read its input again, up to where it was")
         self._totals.records += outcome.records

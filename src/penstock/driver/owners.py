@@ -118,7 +118,7 @@ class TaskOwners:
         order = self._parts.prepared.take_order(
             task,
             epoch=entry.epoch,
-            first_taking=not entry.taken_before,
+            first_taking=not entry.is_ours,
             commits_partition=self._commits[entry.name],
             peers=self._parts.coordinator.peers(owner),
         )
