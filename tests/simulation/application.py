@@ -12,7 +12,7 @@ from penstock.config import Config
 from penstock.coordination.ids import Epoch, TaskId
 from penstock.errors import InstanceUnreachableError
 from penstock.instance.protocol import InputOrder, StoreOrder, TakeOrder
-from tests.simulation.broker import Transaction
+from tests.simulation.broker import Log, Transaction
 from tests.simulation.world import World
 
 if TYPE_CHECKING:
@@ -82,6 +82,9 @@ class Application:
         self.drivers: list[DriverProcess] = []
         self.slots = shape.instances
         self.produced = 0
+        self.is_down = False
+        self.moved: list[set[tuple[int, int]]] = [set() for _ in range(self.partitions)]
+        """By partition: from where to where another program went on."""
         self.epochs: dict[tuple[str, tuple[int, int]], object] = {}
         """Which process a driver gave an epoch of a task to."""
         self.config = Config(
@@ -150,23 +153,35 @@ class Application:
             for _ in range(self.world.random.randint(0, 6)):
                 self._append(partition, None)
             if self.shape.foreign_start and log.end:
-                self._run_elsewhere(partition)
+                self.run_elsewhere(partition)
 
-    def _run_elsewhere(self, partition: int) -> None:
-        """Another program processed what is there, and went; its markers are on their way."""
+    def run_elsewhere(self, partition: int) -> None:
+        """Another program processes what is there, and goes; its markers are on their way."""
         broker = self.world.broker
-        changes, state = [], dict[bytes, bytes]()
-        for _, entry in broker.log((INPUT, partition)).committed(0):
-            assert entry.key is not None
+        state = {entry.key: entry.value for _, entry in self._changelog(partition).committed(0)}
+        changes = []
+        start = broker.group.get((INPUT, partition), 0)
+        end = broker.log((INPUT, partition)).stable_end
+        for _, entry in broker.log((INPUT, partition)).committed(start, end):
             assert entry.value is not None
-            state[entry.key] = next_value(state.get(entry.key), entry.value)
-            broker.log((OUTPUT, partition)).append(entry.key, state[entry.key], 1, None)
-            changes.append((entry.key, state[entry.key], 1))
-        broker.marker_seconds = (0.1, 6.0)
-        end = broker.log((INPUT, partition)).end
+            assert entry.key is not None
+            value = state[entry.key] = next_value(state.get(entry.key), entry.value)
+            broker.log((OUTPUT, partition)).append(entry.key, value, 1, None)
+            changes.append((entry.key, value, 1))
+        before, broker.marker_seconds = broker.marker_seconds, (0.1, 6.0)
         broker.foreign((CHANGELOG, partition), changes, {(INPUT, partition): end})
-        broker.marker_seconds = (0.0, 0.0)
+        broker.marker_seconds = before
+        self.moved[partition].add((start, end))
         self.world.fired("late marker of another program")
+
+    def _changelog(self, partition: int) -> Log:
+        return self.world.broker.log((CHANGELOG, partition))
+
+    def shut_down(self) -> None:
+        """Everybody ends, and nobody starts anyone until `is_down` is False again."""
+        self.is_down = True
+        for process in [*self.instances, *self.drivers]:
+            process.die()
 
     def produce(self) -> None:
         """Someone writes a few records, sometimes in a transaction that takes a while or fails."""
@@ -209,6 +224,8 @@ class Application:
         """A driver starts, with instances of its own for slots that none is at work for."""
         from tests.simulation.drivers import DriverProcess
 
+        if self.is_down:
+            return
         driver = DriverProcess(self.world, self)
         self.drivers.append(driver)
         driver.after(0.0, driver.begin)

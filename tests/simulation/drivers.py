@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from tests.simulation.application import Application
     from tests.simulation.instances import InstanceProcess
 
-STEP_SECONDS = 0.15
+STEP_SECONDS = 0.2
 
 
 class SimCoordinator:

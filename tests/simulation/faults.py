@@ -128,12 +128,44 @@ def _store_damaged(world: World, application: Application) -> None:
 def _group_offsets_lost(world: World, application: Application) -> None:
     """Kafka forgets the offsets of a group that nobody was in for long: no driver is at work."""
     partition = world.random.randrange(application.partitions)
-    if last_record(world, partition) is None:
+    if not _is_level(world, partition):
         return  # Another program's offsets are all that is known of the task.
     if application.driver is not None:
         application.driver.die()
     world.fired("group offsets lost")
     world.broker.group.pop((INPUT, partition), None)
+
+
+def _is_level(world: World, partition: int) -> bool:
+    """Whether the group's offset says what the commit record says."""
+    record = last_record(world, partition)
+    return (
+        record is not None
+        and (INPUT, partition) not in world.broker.undecided
+        and world.broker.group.get((INPUT, partition)) == record.position[INPUT][partition]
+    )
+
+
+def _another_program(world: World, application: Application) -> None:
+    """The application is stopped; another program goes on with its group, and gives it back."""
+    if not application.is_logged or application.is_down:
+        return
+    application.shut_down()
+
+    def run() -> None:
+        # All that was under way is decided by now; producers without an owner were timed out.
+        for partition in range(application.partitions):
+            settled = not any(log.open for log in world.broker.logs.values())
+            if settled and _is_level(world, partition):
+                world.fired("another program ran meanwhile")
+                application.run_elsewhere(partition)
+        application.is_down = False
+        application.start_driver()
+        if world.random.random() < 0.5:
+            # Before anything is committed: the next owner must not go on where we once were.
+            world.point_faults.append(("commit.after_send_before_ack", "crash at a point", 0.0))
+
+    world.at(world.now + 8.0, run)
 
 
 def _late_markers(world: World, application: Application) -> None:
@@ -188,6 +220,7 @@ SCHEDULED: dict[str, Callable[[World, Application], None]] = {
     "disk lost": _disk_lost,
     "store damaged": _store_damaged,
     "group offsets lost": _group_offsets_lost,
+    "another program ran meanwhile": _another_program,
     "late marker": _late_markers,
     "broker hangs": _broker_hangs,
     "crash at a point": _crash_at_point,

@@ -230,6 +230,9 @@ class InstanceProcess(Process):
             return
         directory = self.directory.lock_task(task)
         files = directory.store_path("counts")
+        if files.offset is not None and next(log.committed(files.offset + 1), None) is None:
+            directory.unlock()
+            return
         if files.is_damaged:
             directory.wipe_store("counts")
             files = directory.store_path("counts")

@@ -269,6 +269,16 @@ def _positions_are_not_in_the_transaction(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(SimProducer, "send_offsets_to_transaction", send)
 
 
+def _a_move_of_the_group_is_forgotten(patch: pytest.MonkeyPatch) -> None:
+    """Only the first owner under a driver looks whether another program moved the group."""
+    patch.setattr(Entry, "is_ours", property(lambda self: self.found_n is not None))
+
+
+def _an_old_owners_word_counts_for_the_new_one(patch: pytest.MonkeyPatch) -> None:
+    """A job that ends after its task moved says where the task stands."""
+    patch.setattr(TaskBook, "has_moved", lambda self, task: False)
+
+
 MUTANTS: dict[str, Mutant] = {
     name.removeprefix("_"): mutant
     for name, mutant in list(globals().items())

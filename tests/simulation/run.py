@@ -56,6 +56,7 @@ BRANCHES = (
     "a task was given to its owner again",
     "a task was taken anew after an unknown outcome",
     "a task went on from the group's offsets",
+    "a task went on where another program left it",
     "a transaction was aborted, and its producer went on",
     "a worker was told done",
     "a worker was told gone",
@@ -91,13 +92,24 @@ class Report:
     faults: Counter[str] = field(default_factory=Counter)
     branches: Counter[str] = field(default_factory=Counter)
 
-    def add(self, world: World, application: Application) -> None:
-        """One more seed."""
-        self.seeds += 1
-        self.records += application.produced
-        self.fewest_faults = min(self.fewest_faults, sum(world.faults.values()))
-        self.faults += world.faults
-        self.branches += world.branches
+    @classmethod
+    def of(cls, world: World, application: Application) -> Report:
+        """What one seed did."""
+        return cls(
+            seeds=1,
+            records=application.produced,
+            fewest_faults=sum(world.faults.values()),
+            faults=world.faults,
+            branches=world.branches,
+        )
+
+    def add(self, other: Report) -> None:
+        """Count what others did too."""
+        self.seeds += other.seeds
+        self.records += other.records
+        self.fewest_faults = min(self.fewest_faults, other.fewest_faults)
+        self.faults.update(other.faults)
+        self.branches.update(other.branches)
 
     @property
     def never(self) -> list[str]:
@@ -157,5 +169,5 @@ def run_seeds(
                 if trace:
                     print("\n".join(world.trace))
                 raise SeedError(f"seed {seed}: {type(error).__name__}: {error}") from error
-            report.add(world, application)
+            report.add(Report.of(world, application))
     return report

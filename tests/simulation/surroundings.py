@@ -175,6 +175,8 @@ def _count_verdicts(patch: pytest.MonkeyPatch) -> None:
         world = _Now.world
         if standing.group_is_stale:
             world.reached("the group's offsets were written again")
+        if standing.moved_by_group:
+            world.reached("a task went on where another program left it")
         if given["recorded"] is None and given["group"]:
             world.reached("a task went on from the group's offsets")
         return standing
