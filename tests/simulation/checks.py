@@ -112,7 +112,8 @@ def is_done(world: World, application: Application) -> bool:
         at = entry.position.get(INPUT, {}).get(entry.task.partition)
         if entry.state != "ready" or at != log.end:
             return False
-    return not any(log.open for log in world.broker.logs.values())
+    decided = not any(log.open for log in world.broker.logs.values())
+    return decided and not world.broker.undecided
 
 
 def where_it_stands(world: World, application: Application) -> str:

@@ -17,6 +17,7 @@ ARMED = (
     "offsets refused",
     "slice runs twice",
     "job fails",
+    "job ends late",
     "worker hangs",
     "worker dies in its stream",
     "store damaged in use",
@@ -161,7 +162,7 @@ def _another_program(world: World, application: Application) -> None:
                 application.run_elsewhere(partition)
         application.is_down = False
         application.start_driver()
-        if world.random.random() < 0.5:
+        if world.random.random() < 0.8:
             # Before anything is committed: the next owner must not go on where we once were.
             world.point_faults.append(("commit.after_send_before_ack", "crash at a point", 0.0))
 

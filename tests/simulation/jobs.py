@@ -61,7 +61,19 @@ class Job:
         """A slice ended; the first of its runs counts."""
         self._outcomes.setdefault(number, outcome)
         if len(self._outcomes) == len(self.order.slices):
-            self.driver.after(self.driver.world.random.uniform(0.0, 0.1), lambda: self._end(None))
+            self.driver.after(self._last_seconds(), lambda: self._end(None))
+
+    def _last_seconds(self) -> float:
+        """How long Spark takes to say that a job has ended; an owner may be gone by then."""
+        world = self.driver.world
+        if not world.strikes("job ends late"):
+            return world.random.uniform(0.0, 0.1)
+        owners = {each.address.unix_location for each in self.order.slices.values()}
+        for process in list(world.processes):
+            if str(process.number) in owners and world.random.random() < 0.6:
+                world.fired("instance crash")
+                process.die()
+        return world.random.uniform(0.5, 4.0)
 
     def _end(self, error: BaseException | None) -> None:
         if self._over:

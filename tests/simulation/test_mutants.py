@@ -7,7 +7,7 @@ import pytest
 from tests.simulation.mutants import MUTANTS
 from tests.simulation.run import SeedError, run_seeds
 
-SEEDS_MAX = 500
+SEEDS_MAX = 2000
 
 
 def test_there_are_enough() -> None:
