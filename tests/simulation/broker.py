@@ -321,7 +321,7 @@ class SimProducer:
     def _await_markers(self, timeout: float) -> None:
         deadline = self._world.now + timeout
         while self._broker.is_completing(self._id):
-            if self._world.now >= deadline or self._world.depth >= 20:
+            if self._world.now >= deadline or self._world.is_crowded:
                 raise _failed(NativeError._TIMED_OUT)
             self._world.reached("waited for markers of the last transaction")
             self._world.wait(0.1)

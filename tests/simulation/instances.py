@@ -44,12 +44,10 @@ class SimClients:
         """The group's offsets, once they are decided."""
         broker, deadline = self.world.broker, self.world.now + self.timeout_seconds
         while any(each in broker.undecided for each in inputs):
-            if self.world.now >= deadline:
+            if self.world.now >= deadline or self.world.is_crowded:
                 raise KafkaError("simulated: the group's offsets are not stable")
             self.world.reached("waited for the group's offsets")
             self.world.wait(0.1)
-            if self.world.depth >= 20:
-                raise KafkaError("simulated: the group's offsets are not stable")
         position: dict[str, dict[int, int]] = {}
         for topic, partition in inputs:
             if (topic, partition) in broker.group:

@@ -12,7 +12,7 @@ import pytest
 from penstock.changelog import reading, restore
 from penstock.coordination import commits
 from penstock.driver import driver, lease, owners
-from penstock.errors import FencedError
+from penstock.errors import FencedError, KafkaError
 from penstock.instance import handover, holder, process, state, task, writer
 from penstock.instance.protocol import Reply
 from penstock.instance.state import TaskStores
@@ -30,6 +30,8 @@ class _Now:
 
 def _time() -> Any:
     def sleep(seconds: float) -> None:
+        if _Now.world.is_crowded:
+            raise KafkaError("simulated: a transaction is still open")
         _Now.world.reached("waited for open transactions in a log")
         _Now.world.wait(max(seconds, 0.2))
 

@@ -107,7 +107,6 @@ class World:
         self.depth = 0
         self._events: list[tuple[float, int, Callable[[], None]]] = []
         self._numbers = itertools.count(1)
-        self._deadline = float("inf")
 
     def next_number(self) -> int:
         """A number that was not given before."""
@@ -128,10 +127,15 @@ class World:
             self.current = before
         self.now = max(self.now, when)
 
+    @property
+    def is_crowded(self) -> bool:
+        """Whether nobody more may wait; who would wait gives up as if its time were over."""
+        return self.depth >= DEPTH_MAX
+
     def wait(self, seconds: float) -> None:
         """The current process waits for so long, and may not live to see the end of it."""
         process = self.current
-        if process is None or self.depth >= DEPTH_MAX:
+        if process is None or self.is_crowded:
             return
         process.busy += 1
         self.depth += 1
