@@ -95,10 +95,14 @@ class Instances:
         for partition in range(self.partitions):
             order = self._order(partition, locations)
             self._coordinator.call(name, "take", order, StatusReply)
+        self.wait_running(name)
+        return [note for status in self.statuses(name) for note in status.notes]
+
+    def wait_running(self, name: str) -> None:
+        """Wait until an instance serves all of its tasks."""
         deadline = time.monotonic() + WAIT_SECONDS
         while not all(status.state == "running" for status in self.statuses(name)):
             self._wait(deadline, f"instance {name} does not serve its tasks")
-        return [note for status in self.statuses(name) for note in status.notes]
 
     def statuses(self, name: str) -> list[TaskStatus]:
         """Where an instance's tasks stand; raises when one of them failed."""

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Collection
 from pathlib import Path
 
 import psutil
 
-INSTANCE = "penstock.instance.process"
-WORKER = "penstock.pipeline.daemon"
+INSTANCE = ("penstock.instance.process", "penstock.pipeline.instances")
+"""The second one brings programs of the user's, for global stores."""
+WORKER = ("penstock.pipeline.daemon",)
 
 
-def of_application(crash_dir: Path, module: str = "") -> list[psutil.Process]:
-    """The live processes that run a module for this application; all of them without a module."""
-    return [process for process, _ in _live(crash_dir, module)]
+def of_application(crash_dir: Path, modules: Collection[str] = ()) -> list[psutil.Process]:
+    """The live processes that run such a module for this application; without modules, all."""
+    return [process for process, _ in _live(crash_dir, modules)]
 
 
 def workers(crash_dir: Path) -> list[psutil.Process]:
@@ -33,11 +35,11 @@ def owners(crash_dir: Path, state_dir: Path) -> list[psutil.Process]:
     return [each for each in of_application(crash_dir, INSTANCE) if each.pid in holders]
 
 
-def _live(crash_dir: Path, module: str) -> list[tuple[psutil.Process, int]]:
+def _live(crash_dir: Path, modules: Collection[str]) -> list[tuple[psutil.Process, int]]:
     found = []
     for process in psutil.process_iter():
         try:
-            if module and module not in process.cmdline():
+            if modules and not set(modules) & set(process.cmdline()):
                 continue
             if process.environ().get("PENSTOCK_CRASH_DIR") != str(crash_dir):
                 continue

@@ -12,7 +12,6 @@ import os
 import shutil
 import signal
 import socket
-import subprocess
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -47,6 +46,7 @@ from penstock.errors import (
     UserFunctionError,
 )
 from penstock.stores.directory import FileLock
+from tests.disks import empty, fill, read_only, small_disk
 from tests.harness import AppProcess, Scene, wait_until
 from tests.in_process import Run, instances_here, start_fails
 
@@ -354,26 +354,6 @@ def test_a_state_directory_that_cannot_be_used(scene: Scene) -> None:
     assert_exact(scene)
 
 
-@contextlib.contextmanager
-def small_disk(path: Path) -> Iterator[None]:
-    """A file system of its own, which can be full or read-only without harm to anyone."""
-    path.mkdir()
-    if subprocess.run(["mount", "-t", "tmpfs", "-o", "size=64m", "tmpfs", path]).returncode:
-        pytest.skip("this user may not mount a file system")
-    try:
-        yield
-    finally:
-        subprocess.run(["umount", "--lazy", path], check=True)
-
-
-def fill(path: Path) -> Path:
-    filler = path / "filler"
-    with contextlib.suppress(OSError), filler.open("wb", buffering=0) as file:
-        while True:
-            file.write(b"x" * 65536)
-    return filler
-
-
 def feed_until_it_ends(run: Run, records: Records) -> None:
     """How much a store keeps in memory is RocksDB's choice; sooner or later it must write."""
     for _ in range(10):
@@ -396,19 +376,18 @@ def test_a_disk_that_is_read_only_or_full(scene: Scene) -> None:
         total = scene.produce(large(6))
         with Run(scene, latest) as run:
             run.wait_committed(total)
-            filler = fill(scene.state_dir)
+            fill(scene.state_dir)
             with pytest.raises(StateDiskFullError) as full:
                 feed_until_it_ends(run, large(80))
         assert "nothing that was committed is lost" in str(full.value)
         assert "Free space" in str(full.value)
         assert str(scene.state_dir) in str(full.value)
         assert isinstance(start_fails(scene, latest), StateDiskFullError)
-        filler.unlink()
-        subprocess.run(["mount", "-o", "remount,ro", scene.state_dir], check=True)
-        error = start_fails(scene, latest)
+        empty(scene.state_dir)
+        with read_only(scene.state_dir):
+            error = start_fails(scene, latest)
         assert isinstance(error, StatePermissionError)
         assert str(scene.state_dir) in str(error)
-        subprocess.run(["mount", "-o", "remount,rw", scene.state_dir], check=True)
         with Run(scene, latest) as run:
             run.wait_committed(len(scene.read(scene.source)))
     sent = Counter((row.key, row.value) for row in scene.read(scene.source))

@@ -7,7 +7,7 @@ import os
 import subprocess
 import sys
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -15,10 +15,14 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from pyspark.sql import SparkSession
 
 import penstock as ps
+from penstock.config import Config
 from penstock.errors import AnotherDriverError, BootstrapError, BootstrapUnfinishedError
 from penstock.observability.crash_points import write_whole
+from penstock.pipeline.history import History
+from penstock.serdes.windowed import split_session_key
 from tests.application_process import count
 from tests.harness import Scene
 from tests.in_process import Run, Topology, start_fails
@@ -145,6 +149,74 @@ def test_windows_have_their_start_in_a_column(scene: Scene) -> None:
     with Run(scene, windowed) as run:
         run.wait_committed(sent)
     assert list(scene.counts().values()) == [42]
+
+
+def sessions(app: ps.Application, source: str, results: str) -> None:
+    windows = ps.session(timedelta(minutes=10), grace=timedelta(hours=1))
+    stream = app.stream(source, key=bytes, value=bytes)
+    stream.group_by_key().windowed_by(windows).count("counts").to_stream().to(results)
+
+
+def session() -> SparkSession:
+    found = SparkSession.getActiveSession()
+    assert found is not None
+    return found
+
+
+@pytest.mark.parametrize("place", ["table:nowhere", "parquet:/nowhere"])
+def test_a_place_that_spark_cannot_read_is_named(place: str) -> None:
+    with pytest.raises(BootstrapError, match=f"Spark cannot read {place}"):
+        History(session(), Config(), "app").read(place, {})
+
+
+@pytest.fixture
+def table(scene: Scene) -> Iterator[Callable[[dict[str, Any]], str]]:
+    """Makes a table of Spark's catalog out of columns."""
+    name = f"history_{scene.id}"
+
+    def make(columns: dict[str, Any]) -> str:
+        path = scene.directory / "table"
+        path.mkdir()
+        pq.write_table(pa.table(columns), path / "rows.parquet")
+        session().sql(f"CREATE TABLE {name} USING parquet LOCATION '{path}'")
+        return f"table:{name}"
+
+    yield make
+    session().sql(f"DROP TABLE IF EXISTS {name}")
+
+
+def test_sessions_of_a_table_go_on_under_at_least_once(
+    scene: Scene, table: Callable[[dict[str, Any]], str]
+) -> None:
+    # Before the offsets: it is in the history already.
+    scene.produce([(b"open", b"")])
+    now = scene.read(scene.source)[0].timestamp
+    minute = 60_000
+    history = table(
+        {
+            "key": pa.array([b"open", b"open", b"over"], pa.binary()),
+            "value": [41, 7, 5],
+            "start": [now - 5 * minute, now - 50 * minute, now - 50 * minute],
+            "end": [now - minute, now - 40 * minute, now - 40 * minute],
+        }
+    )
+    at_least_once = {"processing_guarantee": "at_least_once"}
+    result = Run(scene, sessions, **at_least_once).app.bootstrap(
+        "counts", history, timestamp="end", window_start="start", window_end="end", offsets="latest"
+    )
+    assert result.entries == 3
+    sent = 1 + scene.produce([(b"open", b""), (b"over", b"")])
+    with Run(scene, sessions, **at_least_once) as run:
+        run.wait_committed(sent)
+    last = {row.key or b"": row.value for row in scene.read(scene.changelog)}
+    held = {split_session_key(key): value for key, value in last.items() if value is not None}
+    counts = {
+        (key, (start - now) // minute): int.from_bytes(value, "big")
+        for (key, start, _), value in held.items()
+    }
+    # One session grew, in the place of the old one; where it was long over there is a new one.
+    grown = {(b"open", -5): 42, (b"over", 0): 1}
+    assert counts == {(b"open", -50): 7, (b"over", -50): 5, **grown}
 
 
 def command(scene: Scene, *words: str, crash_at: str = "") -> subprocess.CompletedProcess[str]:

@@ -16,6 +16,7 @@ from penstock.errors import CustomStoreError, TopologyError
 from penstock.examples.catalogue import find_example
 from penstock.examples.visit_sketch import CountMinSketch, Estimates
 from penstock.instance.task import OpenTask
+from penstock.observability.crash_points import write_whole
 from penstock.stores.contract import Change, stored_value
 from penstock.stores.rocksdb import RocksDBStore
 from penstock.testing import TopologyTestDriver
@@ -210,3 +211,50 @@ def test_a_supplier_that_is_none_stops_the_start(kafka: str, tmp_path: Path) -> 
     error = start_fails(scene, lacking, num_instances=1)
     assert isinstance(error, CustomStoreError)
     assert "'builtins:print' gives for the store counts lacks name, apply" in str(error)
+
+
+def failing(app: ps.Application, source: str, results: str) -> None:
+    grouped = app.stream(source, key=bytes, value=bytes).group_by_key()
+    supplier = "tests.integration.failing_store:FailingStore"
+    grouped.count("counts", supplier=supplier).to_stream().to(results)
+
+
+@pytest.mark.usefixtures("spark")
+def test_one_tasks_store_fails_and_the_others_go_on(kafka: str, tmp_path: Path) -> None:
+    scene = Scene(kafka, tmp_path, partitions=3).create_topics()
+    fails, shut = scene.state_dir / "fails-0_1", scene.state_dir / "shut-0_1"
+
+    def produce() -> int:
+        return scene.produce((b"k%d" % n, b"") for n in range(30))
+
+    total = produce()
+    in_task = sum(row.partition == 1 for row in scene.read(scene.source))
+    assert 0 < in_task < total
+    with Run(scene, failing, num_instances=1) as run:
+        run.wait_committed(total)
+        # Its task is taken again, which lasts until the store can be had.
+        shut.touch()
+        write_whole(fails, "1")
+        total += produce()
+        run.wait_committed(total - in_task)
+        assert scene.committed() == total - in_task
+        shut.unlink()
+        run.wait_committed(total)
+        [notice] = run.notices
+        assert "get_many of the store counts raised ConnectionError" in notice
+        assert "task 0_1" in notice
+        # One that never works again is the end.
+        write_whole(fails, "1000")
+        total += produce()
+        with pytest.raises(CustomStoreError) as failed:
+            run.wait_end()
+    where = {"store": "counts", "task": "0_1", "method": "get_many"}
+    assert where.items() <= failed.value.where.items()
+    assert "Mend the store" in failed.value.hint
+    assert scene.committed() < total
+
+    fails.unlink()
+    with Run(scene, failing, num_instances=1) as run:
+        run.wait_committed(total)
+    expected = scene.expected()
+    assert scene.sequences() == {key: list(range(1, n + 1)) for key, n in expected.items()}

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 from confluent_kafka import Producer
 
+from bench.errors import BenchError
 from bench.instances import STORE, Instances
 
 KEYS = [b"k%05d" % n for n in range(3000)]
@@ -73,3 +74,35 @@ def test_a_store_that_no_peer_gives_whole_comes_from_the_changelog(
     assert _restored(instances, second) == 2 * len(KEYS)
     for partition in range(2):
         assert instances.get(second, partition, KEYS) == [b"v" * 100] * len(KEYS)
+
+
+def test_a_damaged_store_is_rebuilt_though_a_peer_has_it_too(
+    kafka: str, tmp_path: Path, instances: Instances
+) -> None:
+    """From the peer if it cannot be opened; if a read finds out, the changelog alone is trusted."""
+    _write(kafka, instances, KEYS, b"v" * 100)
+    first, second = instances.start("first"), instances.start("second")
+    instances.take(first)
+    instances.take(second, peers=[first])
+    instances.stop(second)
+    own = tmp_path / "second" / instances.application_id
+    (own / "0_0" / STORE / "CURRENT").write_bytes(b"nonsense")
+    # Blocks behind the first, which holds the store's own records: seen only when keys are read.
+    data = max((own / "0_1" / STORE).glob("*.sst"), key=lambda path: path.stat().st_size)
+    with data.open("r+b") as file:
+        file.seek(data.stat().st_size // 3)
+        file.write(b"\xff" * 64)
+    _write(kafka, instances, KEYS[:10], b"new")
+    second = instances.start("second")
+    notes = instances.take(second, peers=[first])
+    assert any("0_0" in note and "cannot be read" in note for note in notes), notes
+    assert any("task 0_0 comes from a snapshot" in note for note in notes), notes
+    with pytest.raises(BenchError, match="cannot be read"):
+        instances.get(second, 1, KEYS)
+    instances.wait_running(second)
+    notes = [note for status in instances.statuses(second) for note in status.notes]
+    assert any("0_1" in note and "rebuilding it from" in note for note in notes), notes
+    assert not any("task 0_1 comes from a snapshot" in note for note in notes), notes
+    for partition in range(2):
+        values = instances.get(second, partition, KEYS)
+        assert values == [b"new"] * 10 + [b"v" * 100] * (len(KEYS) - 10)

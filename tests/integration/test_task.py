@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import shutil
+import threading
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -17,6 +19,7 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 from penstock.changelog.commit_record import ChangelogEnd, CommitRecord
 from penstock.changelog.offset_metadata import OffsetMetadata
 from penstock.changelog.reading import read_last
+from penstock.changelog.snapshots import Manifest, Snapshot, SnapshotFile, SnapshotSource
 from penstock.changelog.topic_admin import TopicAdmin
 from penstock.changelog.topic_plan import ConfigChange
 from penstock.changelog.topics import TopicSpec, changelog_topic, commits_name, commits_topic
@@ -34,9 +37,12 @@ from penstock.instance.protocol import (
 )
 from penstock.instance.task import OpenTask, TaskEnvironment
 from penstock.serdes.windowed import window_key
-from penstock.stores.contract import stored_value
+from penstock.stores.contract import StoreIdentity, stored_value
 from penstock.stores.directory import StateDirectory
+from penstock.stores.failures import damaged
 from penstock.stores.memory import MemoryStore
+from penstock.stores.rocksdb import RocksDBStore
+from tests.harness import wait_until
 
 Rows = list[tuple[bytes, bytes | None, int]]
 
@@ -49,6 +55,7 @@ class World:
     directory: Path
     application: str = field(default_factory=lambda: f"app-{uuid.uuid4().hex[:8]}")
     owners: int = 0
+    snapshots: Sequence[SnapshotSource] = ()
 
     def __post_init__(self) -> None:
         self.config = Config(bootstrap_servers=self.kafka)
@@ -91,6 +98,12 @@ class World:
 
     def try_to_take(self, store: StoreOrder | None = None, *, generation: int = 1) -> OpenTask:
         """The task under its next owner, however that ended."""
+        task = self.give(store, generation=generation)
+        task.take()
+        return task
+
+    def give(self, store: StoreOrder | None = None, *, generation: int = 1) -> OpenTask:
+        """The task under its next owner, who is still to take it."""
         self.owners += 1
         order = TakeOrder(
             task="0_0",
@@ -116,10 +129,9 @@ class World:
             directory=self.state,
             clients=self.clients,
             lease_holds=lambda: True,
+            snapshots=self.snapshots,
         )
-        task = OpenTask(order, environment)
-        task.take()
-        return task
+        return OpenTask(order, environment)
 
     def produce(self, count: int) -> None:
         """Records in the input, so that positions in it exist."""
@@ -468,4 +480,67 @@ def test_a_store_that_could_not_be_rebuilt_is_not_wiped(world: World) -> None:
     assert ask(task, "get", (b"a",)) == [(stored_value(7, b"1"),)]
     (note,) = task.status().notes
     assert "is whole on this disk, and could not be rebuilt" in note
+    task.close()
+
+
+class Endless:
+    """A copy of a store that never comes to an end."""
+
+    def __init__(self) -> None:
+        self.is_under_way = threading.Event()
+
+    @contextlib.contextmanager
+    def open(self, task: str, wanted: StoreIdentity) -> Iterator[Snapshot | None]:
+        files = [SnapshotFile("a.sst", 2**40, None)]
+        yield Snapshot(Manifest(identity=wanted, offset=0, files=files), self._chunks)
+
+    def _chunks(self, file: SnapshotFile) -> Iterator[bytes]:
+        yield b"a"
+        self.is_under_way.set()
+        while True:
+            yield b""
+
+
+def test_a_task_is_closed_while_a_copy_of_its_store_is_on_its_way(world: World) -> None:
+    world.produce(1)
+    task = world.take()
+    commit(task, [(b"a", b"1", 7)], to=1, metadata={})
+    task.close()
+    shutil.rmtree(world.state.path / "0_0")
+    # The second one is not even asked.
+    first, second = Endless(), Endless()
+    world.snapshots = [first, second]
+    task = world.give()
+    taking = threading.Thread(target=task.take)
+    taking.start()
+    assert first.is_under_way.wait(60)
+    task.close()
+    taking.join()
+    assert (task.status().state, task.status().fault) == ("closed", None)
+    assert not second.is_under_way.is_set()
+    assert not list((world.state.path / "0_0").glob(".*.incoming"))
+    world.snapshots = ()
+    task = world.take()
+    assert ask(task, "get", (b"a",)) == [(stored_value(7, b"1"),)]
+    task.close()
+
+
+def test_a_store_that_a_flush_finds_damaged_is_rebuilt(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world.produce(1)
+    task = world.take()
+    commit(task, [(b"a", b"1", 7)], to=1, metadata={})
+
+    def fail(store: RocksDBStore) -> None:
+        raise damaged("Corruption: block checksum mismatch", store="counts", path=store.path)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(RocksDBStore, "flush", fail)
+        task.flush()
+        wait_until(lambda: task.is_running, what="it was rebuilt")
+    [note] = task.status().notes
+    assert "checksum mismatch" in note
+    assert f"rebuilding it from {world.changelog}" in note
+    assert ask(task, "get", (b"a",)) == [(stored_value(7, b"1"),)]
     task.close()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import socket
 import threading
 import zlib
@@ -11,7 +12,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from penstock.changelog.snapshots import Manifest, SnapshotFile, copy_snapshot
+from penstock.changelog.snapshots import Manifest, Snapshot, SnapshotFile, copy_snapshot
 from penstock.errors import SnapshotError
 from penstock.instance.peers import PeerCopies, PeerSource, listener_for
 from penstock.instance.protocol import CopyReply, CopyRequest, encode
@@ -106,11 +107,13 @@ def test_a_stranger_gets_nothing(copies: PeerCopies, location: str) -> None:
 def test_a_key_is_good_for_one_time(copies: PeerCopies) -> None:
     reply = _asked(copies)
     assert reply.manifest is not None
-    for size in (reply.manifest.size, 0):
+    # Behind each file there are four bytes of checksum.
+    for size in (reply.manifest.size + 4 * len(reply.manifest.files), 0):
         with socket.create_connection(("127.0.0.1", int(reply.address))) as connection:
             connection.sendall(reply.key.encode())
             connection.shutdown(socket.SHUT_WR)
-            assert sum(map(len, iter(lambda: connection.recv(1 << 20), b""))) == size
+            sent = sum(map(len, iter(lambda: connection.recv(1 << 20), b"")))
+            assert sent == size
 
 
 def test_a_store_is_copied_for_one_peer_at_a_time(
@@ -145,8 +148,7 @@ class Faulty:
         self._thread.start()
 
     def answer(self, body: bytes) -> CopyReply:
-        checksum = zlib.crc32(b"abcdef")
-        files = [SnapshotFile("CURRENT", 6, checksum), SnapshotFile("a.sst", 6, None)]
+        files = [SnapshotFile("CURRENT", 6, None), SnapshotFile("a.sst", 6, None)]
         manifest = Manifest(identity=IDENTITY, offset=1, files=files)
         port = str(self._listener.getsockname()[1])
         return CopyReply(here=True, manifest=manifest, address=port, key="k")
@@ -154,6 +156,7 @@ class Faulty:
     def _serve(self) -> None:
         connection, _ = self._listener.accept()
         with connection:
+            connection.recv(1)  # The key: left unread it would end the connection with a reset.
             connection.sendall(self._sent)
             if self._silent:
                 self._over.wait()
@@ -164,22 +167,70 @@ class Faulty:
         self._listener.close()
 
 
+def checked(data: bytes) -> bytes:
+    return data + zlib.crc32(data).to_bytes(4, "big")
+
+
+WHOLE = checked(b"abcdef") + checked(b"123456")
+
+
+@contextlib.contextmanager
+def copy_of(peer: Faulty, *, silence_seconds: float = 0.5) -> Iterator[Snapshot]:
+    actions = {"has_copy": peer.answer, "make_copy": peer.answer}
+    try:
+        with Server("grpc+tcp://127.0.0.1:0", token="secret", actions=actions) as server:
+            location = f"grpc+tcp://127.0.0.1:{server.port}"
+            source = PeerSource(location, token="secret", silence_seconds=silence_seconds)
+            with source.open(TASK, IDENTITY) as snapshot:
+                assert snapshot is not None
+                yield snapshot
+    finally:
+        peer.close()
+
+
+def test_a_copy_that_comes_whole_is_taken(tmp_path: Path) -> None:
+    with copy_of(Faulty(WHOLE, silent=False)) as snapshot:
+        copy_snapshot(snapshot, tmp_path / "counts")
+    assert (tmp_path / "counts" / "CURRENT").read_bytes() == b"abcdef"
+    assert (tmp_path / "counts" / "a.sst").read_bytes() == b"123456"
+
+
 @pytest.mark.parametrize(
-    ("sent", "silent"),
-    [(b"abcdeg123456", False), (b"abcdef123", False), (b"", False), (b"abcdef", True)],
-    ids=["changed", "cut short", "nothing", "silent"],
+    ("sent", "silent", "text"),
+    [
+        (b"abcdeg" + WHOLE[6:], False, "changed on its way"),
+        (WHOLE.replace(b"123", b"124"), False, "changed on its way"),
+        (WHOLE[:-1], False, "cut short"),
+        (WHOLE[:13], False, "cut short"),
+        (b"", False, "cut short"),
+        (WHOLE[:6], True, "broke off: timed out"),
+        (WHOLE[:10], True, "broke off: timed out"),
+    ],
+    ids=["changed", "changed data", "no checksum", "short", "nothing", "silent", "silent later"],
 )
 def test_a_copy_that_does_not_come_whole_leaves_nothing(
-    tmp_path: Path, sent: bytes, silent: bool
+    tmp_path: Path, sent: bytes, silent: bool, text: str
 ) -> None:
-    peer = Faulty(sent, silent=silent)
-    actions = {"has_copy": peer.answer, "make_copy": peer.answer}
-    with Server("grpc+tcp://127.0.0.1:0", token="secret", actions=actions) as server:
-        location = f"grpc+tcp://127.0.0.1:{server.port}"
-        source = PeerSource(location, token="secret", silence_seconds=1.0)
-        with source.open(TASK, IDENTITY) as snapshot:
-            assert snapshot is not None
-            with pytest.raises(SnapshotError):
-                copy_snapshot(snapshot, tmp_path / "counts")
-    peer.close()
-    assert not (tmp_path / "counts").exists()
+    with (
+        copy_of(Faulty(sent, silent=silent)) as snapshot,
+        pytest.raises(SnapshotError, match=text),
+    ):
+        copy_snapshot(snapshot, tmp_path / "counts")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_copy_that_is_under_way_stops_when_told(tmp_path: Path) -> None:
+    """Its peer has sent a part, and would be waited for much longer than this test may last."""
+    looked: list[bool] = []
+
+    def stop() -> bool:
+        looked.append(len(looked) >= 3)
+        return looked[-1]
+
+    with (
+        copy_of(Faulty(WHOLE[:10], silent=True), silence_seconds=3600.0) as snapshot,
+        pytest.raises(SnapshotError, match="given up"),
+    ):
+        copy_snapshot(snapshot, tmp_path / "counts", stop=stop)
+    assert looked == [False, False, False, True]
+    assert list(tmp_path.iterdir()) == []

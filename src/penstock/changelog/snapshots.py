@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import shutil
 import zlib
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager
@@ -34,7 +35,7 @@ class SnapshotFile(msgspec.Struct, frozen=True):
     name: str
     size: int
     checksum: int | None
-    """CRC-32 of its bytes; None if it is left to RocksDB, which has one for each block of data."""
+    """CRC-32 of its bytes; None if whoever gives the bytes checks them on the way."""
 
 
 class Manifest(msgspec.Struct, frozen=True, kw_only=True):
@@ -55,7 +56,10 @@ Piece = bytes | memoryview
 
 @dataclass(frozen=True)
 class Snapshot:
-    """A snapshot that can be copied: `chunks` gives the bytes of its files, asked for in order."""
+    """A snapshot that can be copied: `chunks` gives the bytes of its files, asked for in order.
+
+    A piece may be empty: nothing has come for a while, and more may come.
+    """
 
     manifest: Manifest
     chunks: Callable[[SnapshotFile], Iterator[Piece]]
@@ -83,7 +87,7 @@ def read_files(directory: Path, known: Iterable[SnapshotFile] = ()) -> list[Snap
     for path in sorted(each for each in directory.iterdir() if each.is_file()):
         size = path.stat().st_size
         file = seen.get((path.name, size))
-        found.append(file or SnapshotFile(path.name, size, _checksum(read_chunks(path))))
+        found.append(file or SnapshotFile(path.name, size, checksum_of(path)))
     return found
 
 
@@ -94,20 +98,41 @@ def read_chunks(path: Path) -> Iterator[bytes]:
             yield chunk
 
 
-def copy_snapshot(snapshot: Snapshot, path: Path) -> None:
+def checksum_of(path: Path) -> int:
+    """CRC-32 of a file's bytes."""
+    checksum = 0
+    for chunk in read_chunks(path):
+        checksum = zlib.crc32(chunk, checksum)
+    return checksum
+
+
+def copy_snapshot(
+    snapshot: Snapshot, path: Path, *, stop: Callable[[], bool] = lambda: False
+) -> None:
     """Copy a snapshot's files to where a store is to lie; all of them are checked, or none stay.
 
-    Raises `SnapshotError` if a file is missing, cut short or different.
+    Raises `SnapshotError` if a file is missing, cut short or different, or if `stop` says so.
     """
     store = snapshot.manifest.identity.store
     incoming = path.with_name(f".{path.name}.incoming")
     try:
         _empty(incoming)
         for file in snapshot.manifest.files:
-            _copy_file(snapshot.chunks(file), incoming, file, store)
+            chunks = _until(stop, snapshot.chunks(file), store)
+            _copy_file(chunks, incoming, file, store)
         incoming.rename(path)
     except OSError as error:
         raise directory_error(error, path) from error
+    finally:
+        # What did not come whole is no use, and may take much room.
+        shutil.rmtree(incoming, ignore_errors=True)
+
+
+def _until(stop: Callable[[], bool], chunks: Iterator[Piece], store: str) -> Iterator[Piece]:
+    for chunk in chunks:
+        if stop():
+            raise SnapshotError("The copy was given up half-way", where={"store": store})
+        yield chunk
 
 
 def _copy_file(chunks: Iterator[Piece], directory: Path, file: SnapshotFile, store: str) -> None:
@@ -134,13 +159,6 @@ def _empty(directory: Path) -> None:
             each.unlink()
     else:
         directory.mkdir(mode=0o700)
-
-
-def _checksum(chunks: Iterator[bytes]) -> int:
-    checksum = 0
-    for chunk in chunks:
-        checksum = zlib.crc32(chunk, checksum)
-    return checksum
 
 
 class SnapshotLocation:

@@ -1,7 +1,8 @@
 """Copies of stores from one instance to another, over the network, instead of a replay.
 
 What is asked and answered goes over Flight, with the run's token. The files come over a plain
-socket, for a key that the answer bears: Flight costs a multiple of the processor's time.
+socket, for a key that the answer bears: Flight costs a multiple of the processor's time. Behind
+each file comes the checksum of what was sent.
 """
 
 from __future__ import annotations
@@ -10,13 +11,16 @@ import contextlib
 import logging
 import secrets
 import socket
+import struct
 import threading
+import time
 import zlib
 from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
-from penstock.changelog.snapshots import Manifest, Snapshot, SnapshotFile, read_chunks
+from penstock.changelog.snapshots import Manifest, Piece, Snapshot, SnapshotFile, checksum_of
 from penstock.errors import InstanceError, PenstockError, SnapshotError
 from penstock.instance import protocol
 from penstock.instance.client import Client
@@ -37,7 +41,10 @@ _MAKE_SECONDS = 60.0
 """A copy may have to wait for others, and for its store to be flushed."""
 SILENCE_SECONDS = 30.0
 """A peer that gives or takes nothing for so long is given up."""
+_LOOK_SECONDS = 0.25
+"""How long whoever waits for a peer's bytes does not hear that it is to stop."""
 _KEY_BYTES = 32
+_CHECKSUM = struct.Struct(">I")
 
 _log = logging.getLogger("penstock.instance")
 
@@ -135,9 +142,7 @@ class PeerCopies:
                 if made is None:
                     return
                 with made.held:
-                    for file in made.manifest.files:
-                        with (made.path / file.name).open("rb") as data:
-                            connection.sendfile(data)
+                    _send([made.path / file.name for file in made.manifest.files], connection)
             except OSError as error:
                 _log.info("A copy was not sent: %s", error)
 
@@ -208,21 +213,27 @@ class PeerCopies:
             yield manifest_of(identity, offset, path), path
 
 
+def _send(files: list[Path], connection: socket.socket) -> None:
+    # One thread reads what the other sends: what is in memory is read in no time, and the kernel
+    # sends without this process seeing a byte.
+    with ThreadPoolExecutor(1, thread_name_prefix="checksums") as pool:
+        checksums = pool.map(checksum_of, files)
+        try:
+            for path in files:
+                with path.open("rb") as data:
+                    connection.sendfile(data)
+                connection.sendall(_CHECKSUM.pack(next(checksums)))
+        finally:
+            pool.shutdown(wait=True, cancel_futures=True)
+
+
 def manifest_of(identity: StoreIdentity, offset: int | None, directory: Path) -> Manifest:
-    """What lies in a directory; RocksDB itself checks each block of data that it reads."""
+    """What lies in a directory; its checksums are sent behind the files."""
     if offset is None:
         raise SnapshotError("The store is empty", where={"store": identity.store})
     found = sorted(each for each in directory.iterdir() if each.is_file())
-    return Manifest(identity=identity, offset=offset, files=[_file(path) for path in found])
-
-
-def _file(path: Path) -> SnapshotFile:
-    checksum = None
-    if path.suffix != ".sst":
-        checksum = 0
-        for chunk in read_chunks(path):
-            checksum = zlib.crc32(chunk, checksum)
-    return SnapshotFile(path.name, path.stat().st_size, checksum)
+    files = [SnapshotFile(path.name, path.stat().st_size, None) for path in found]
+    return Manifest(identity=identity, offset=offset, files=files)
 
 
 class PeerSource:
@@ -270,17 +281,45 @@ class PeerSource:
             host = self._location.split("://", 1)[1].rsplit(":", 1)[0].strip("[]")
             return socket.create_connection((host, int(address)), timeout=self._silence)
 
-    def _chunks(self, connection: socket.socket, file: SnapshotFile) -> Iterator[memoryview]:
-        """The file's bytes; each piece is to be used before the next one is asked for."""
-        buffer = memoryview(bytearray(PIECE_BYTES))
-        missing = file.size
+    def _chunks(self, connection: socket.socket, file: SnapshotFile) -> Iterator[Piece]:
+        """The file's bytes; each piece is to be used before the next one is asked for.
+
+        Raises `SnapshotError` if they do not match the checksum behind them.
+        """
+        checksum = 0
+        for piece in self._pieces(connection, file.size, file.name):
+            checksum = zlib.crc32(piece, checksum)
+            yield piece
+        sent = b""
+        for piece in self._pieces(connection, _CHECKSUM.size, file.name):
+            sent += piece
+            yield b""
+        # Cut short, it has no checksum.
+        if sent != _CHECKSUM.pack(checksum):
+            raise SnapshotError(
+                f"The copy from {self._location} was cut short or changed on its way",
+                where={"file": file.name},
+            )
+
+    def _pieces(self, connection: socket.socket, missing: int, what: str) -> Iterator[Piece]:
+        """So many bytes, or fewer if the peer has no more; an empty piece while none come."""
+        buffer = memoryview(bytearray(min(missing, PIECE_BYTES)))
+        heard = time.monotonic()
+        connection.settimeout(min(_LOOK_SECONDS, self._silence))
         while missing:
-            with self._told(file.name):
-                count = connection.recv_into(buffer[: min(missing, PIECE_BYTES)])
+            with self._told(what):
+                try:
+                    count = connection.recv_into(buffer[: min(missing, PIECE_BYTES)])
+                except TimeoutError:
+                    if time.monotonic() - heard > self._silence:
+                        raise
+                    count = -1
             if not count:
-                return  # The file is too short then, which is noticed.
-            missing -= count
-            yield buffer[:count]
+                return
+            if count > 0:
+                heard = time.monotonic()
+                missing -= count
+            yield buffer[: max(count, 0)]
 
     @contextlib.contextmanager
     def _told(self, what: str) -> Iterator[None]:

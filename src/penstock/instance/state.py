@@ -27,7 +27,6 @@ from penstock.changelog.snapshots import (
 from penstock.coordination.ids import TaskId
 from penstock.errors import (
     ChangelogError,
-    CustomStoreError,
     PenstockError,
     SnapshotError,
     StoreDamagedError,
@@ -263,14 +262,14 @@ class TaskStores:
             self._flush_to(self._directory)
 
     def close(self) -> None:
-        """Flush, close and unlock; twice does nothing."""
+        """Flush, close and unlock; twice does nothing. What a full disk does not take is told."""
         directory, self._directory = self._directory, None
         if directory is None:
             return
         stores, self._stores = self._stores, {}
         try:
             self._flush_to(directory, stores)
-        except CustomStoreError as error:
+        except PenstockError as error:
             _log.warning("%s", error)
         finally:
             for store in stores.values():
@@ -315,7 +314,7 @@ class TaskStores:
             store = self._reopen_empty(order)
         empty = store.offset() is None and log.end > log.start
         if empty and order.persistent and order.name not in self._wiped:
-            notes += self._start_from_snapshot(order, log.end)
+            notes += self._start_from_snapshot(order, log.end, stop)
             store = self._stores[order.name]
         large = log.end - log.start > FILLED_MIN
         fills = large and store.offset() is None and _can_be_filled(order)
@@ -324,7 +323,8 @@ class TaskStores:
         consumer = self._clients.logs.consumer()
         try:
             for _ in range(2):
-                notes += self._notes_on_start(order, store, log)
+                known = self._starts.get(order.name, 0)
+                notes += _notes_on_start(order, self._task, log, known=known, held=store.offset())
                 with self.restores.one(order.name, order.changelog, self._partition) as told:
                     result = restore(
                         store,
@@ -345,7 +345,7 @@ class TaskStores:
                 # The end stays: it is the last commit's. The start may have moved meanwhile.
                 start = self._logs([order], stop)[order.changelog, self._partition].start
                 log = LogRange(start, log.end)
-                if not self._can_rebuild(order, log):
+                if not _can_rebuild(order, log, known):
                     # The disk has more than the changelog: what cannot be rebuilt is not wiped.
                     raise truncated(order.changelog, self._partition, log, store.offset())
                 notes.append(
@@ -362,37 +362,19 @@ class TaskStores:
         store = self._stores[order.name] = self._make_store(order, filling=filling)
         return store
 
-    def _can_rebuild(self, order: StoreOrder, log: LogRange) -> bool:
-        """Whether an empty store would get all that it should from the changelog."""
-        known = self._starts.get(order.name, 0)
-        return order.expires or order.allow_truncated or log.start <= known
-
-    def _notes_on_start(self, order: StoreOrder, store: KeyValueStore, log: LogRange) -> list[str]:
-        """What is to be said of a changelog that lost its start; `ChangelogError` if it matters."""
-        if order.expires or log.start <= self._starts.get(order.name, 0):
-            return []
-        held = store.offset()
-        lost = held is None or held + 1 < log.start
-        if lost and not self._can_rebuild(order, log):
-            raise truncated(order.changelog, self._partition, log, held)
-        store_name = f"store {order.name} of task {self._task}"
-        what = (
-            f"keys that were only before it are lost from {store_name}"
-            if lost
-            else f"{store_name} is whole on this disk, and could not be rebuilt"
-        )
-        where = f"{order.changelog} begins at offset {log.start} in partition {self._partition}"
-        return [f"{where}: {what}"]
-
-    def _start_from_snapshot(self, order: StoreOrder, until: int) -> list[str]:
+    def _start_from_snapshot(
+        self, order: StoreOrder, until: int, stop: Callable[[], bool]
+    ) -> list[str]:
         """Put a copy of the store in the place of the empty one, if there is one that fits."""
         failures: list[str] = []
         for source in self._snapshots:
+            if stop():
+                break
             try:
                 with source.open(self._name, self.identity(order)) as snapshot:
                     if snapshot is None or not snapshot.fits(self.identity(order), until):
                         continue
-                    self._replace_by(snapshot, order)
+                    self._replace_by(snapshot, order, stop)
             except (SnapshotError, StoreDamagedError) as error:
                 self._reopen_empty(order)
                 failures.append(str(error))
@@ -402,11 +384,11 @@ class TaskStores:
             return [*failures, f"Store {order.name} of task {self._task} comes from {origin}"]
         return [f"{each}. Store {order.name} is rebuilt from its changelog" for each in failures]
 
-    def _replace_by(self, snapshot: Snapshot, order: StoreOrder) -> None:
+    def _replace_by(self, snapshot: Snapshot, order: StoreOrder, stop: Callable[[], bool]) -> None:
         assert self._directory is not None
         self._stores.pop(order.name).close()
         self._directory.wipe_store(order.name)
-        copy_snapshot(snapshot, self._directory.store_path(order.name))
+        copy_snapshot(snapshot, self._directory.store_path(order.name), stop=stop)
         self._open_store(order)
 
     def _open_store(self, order: StoreOrder) -> KeyValueStore:
@@ -486,6 +468,30 @@ def shaped(inner: ByteStore, order: StoreOrder) -> KeyValueStore:
         segment_ms=order.segment_ms,
         indexed=order.time_index is not None,
     )
+
+
+def _can_rebuild(order: StoreOrder, log: LogRange, known: int) -> bool:
+    """Whether an empty store would get all that it should from a changelog known to begin there."""
+    return order.expires or order.allow_truncated or log.start <= known
+
+
+def _notes_on_start(
+    order: StoreOrder, task: str, log: LogRange, *, known: int, held: int | None
+) -> list[str]:
+    """What is to be said of a changelog that lost its start; `ChangelogError` if it matters."""
+    if order.expires or log.start <= known:
+        return []
+    partition = TaskId.parse(task).partition
+    lost = held is None or held + 1 < log.start
+    if lost and not _can_rebuild(order, log, known):
+        raise truncated(order.changelog, partition, log, held)
+    store_name = f"store {order.name} of task {task}"
+    what = (
+        f"keys that were only before it are lost from {store_name}"
+        if lost
+        else f"{store_name} is whole on this disk, and could not be rebuilt"
+    )
+    return [f"{order.changelog} begins at offset {log.start} in partition {partition}: {what}"]
 
 
 def _last_known_end(order: StoreOrder, record: CommitRecord | None) -> int:

@@ -442,6 +442,11 @@ class OpenTask:
             if self._state == "running":
                 try:
                     self._stores.flush()
+                except StoreDamagedError as error:
+                    named = error.where.get("store")
+                    if named not in [each.name for each in self.order.stores]:
+                        raise  # A user's store need not say its name.
+                    self._rebuild(str(named), error)
                 except CustomStoreError as error:
                     self._store_failed(error)
 

@@ -23,7 +23,7 @@ from penstock.errors import (
 )
 
 _NO_ROOM = (errno.ENOSPC, errno.EDQUOT)
-_NO_PERMISSION = (errno.EACCES, errno.EPERM, errno.EROFS)
+_NO_PERMISSION = (errno.EACCES, errno.EPERM)
 _NO_FILES = (errno.EMFILE, errno.ENFILE)
 _LOCKED = (errno.EAGAIN, errno.ENOLCK)
 _LEAST_ROOM_BYTES = 1024 * 1024
@@ -97,6 +97,12 @@ def _by_errno(code: int, path: Path) -> StateDirectoryError | None:
     where = {"path": path}
     if code in _NO_ROOM:
         return _disk_full(path)
+    if code == errno.EROFS:
+        return StatePermissionError(
+            "The state directory is on a file system that is read-only",
+            where=where,
+            hint="Mount it for writing (see why it is not), or set state_dir to another disk",
+        )
     if code in _NO_PERMISSION:
         return StatePermissionError(
             f"The state directory cannot be used by this user: {os.strerror(code)}",
@@ -132,7 +138,7 @@ def _disk_full(path: Path) -> StateDiskFullError:
 
 def _errno_in(text: str) -> int:
     """The error number whose words are in RocksDB's text; 0 if there are none."""
-    for code in (*_NO_ROOM, *_NO_PERMISSION, *_NO_FILES, *_LOCKED, errno.ENOENT):
+    for code in (*_NO_ROOM, *_NO_PERMISSION, errno.EROFS, *_NO_FILES, *_LOCKED, errno.ENOENT):
         if os.strerror(code) in text:
             return code
     return 0
