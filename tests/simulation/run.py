@@ -140,7 +140,7 @@ def play(world: World) -> Application:
     faults.schedule(world, application)
     world.run_until(start + faults.LASTING_SECONDS - 3.0)
     faults.top_up(world, application)
-    world.run_until(start + faults.LASTING_SECONDS)
+    world.run_until(max(world.now, start + faults.LASTING_SECONDS))
     faults.stop(world)
     deadline = world.now + HEAL_SECONDS
     while not is_done(world, application):
