@@ -1,1 +1,1 @@
-"""Decisions at sizes and in sequences that no machine at hand could hold."""
+"""The coordination and the commit protocol in one process, with simulated surroundings."""

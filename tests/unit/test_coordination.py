@@ -122,6 +122,28 @@ class TestPlanning:
 
 
 class TestTaskBook:
+    def test_a_task_that_moved_while_its_job_ran_is_known_to_have(self) -> None:
+        task = TaskId(0, 0)
+        book = TaskBook([(task, "counts-0")], generation=1)
+        book.serving(task, book.own(task, "i1").epoch, {"a": {0: 3}}, 1, {})
+        book.start(task)
+        assert not book.has_moved(task)
+        book.lose_owner("i1")
+        book.own(task, "i2")
+        assert book.has_moved(task)
+
+    def test_a_task_is_ours_once_it_has_committed_under_this_driver(self) -> None:
+        task = TaskId(0, 0)
+        book = TaskBook([(task, "counts-0")], generation=2)
+        entry = book.own(task, "i1")
+        book.serving(task, entry.epoch, {"a": {0: 3}}, 4, {})
+        assert not entry.is_ours
+        book.serving(task, book.own(task, "i2").epoch, {"a": {0: 3}}, 4, {})
+        assert not entry.is_ours
+        book.start(task)
+        book.finish(task, {"a": {0: 5}}, 5, due=0.0, bytes_per_record=0.0, metadata={})
+        assert entry.is_ours
+
     def test_from_unowned_to_committed(self) -> None:
         task = TaskId(0, 1)
         book = TaskBook([(task, "counts-1")], generation=3)

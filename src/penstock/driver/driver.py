@@ -107,15 +107,19 @@ class Driver:
         In each round `hear_settled` is told whether every task has an owner that serves it.
         """
         while not should_stop():
-            if self._parts.lease.lost is not None:
-                raise self._parts.lease.lost
-            self._owners.hear_members()
-            self._owners.assign_tasks()
-            # Before owners are asked: a rebalance that is over at once is told too.
-            hear_settled(self._owners.are_settled and self._parts.warm_up.done())
-            self._owners.ask()
-            self._start_jobs()
+            self.step(hear_settled)
             self._take_in(self._wait())
+
+    def step(self, hear_settled: Callable[[bool], None]) -> None:
+        """One round without its wait for a job to end."""
+        if self._parts.lease.lost is not None:
+            raise self._parts.lease.lost
+        self._owners.hear_members()
+        self._owners.assign_tasks()
+        # Before owners are asked: a rebalance that is over at once is told too.
+        hear_settled(self._owners.are_settled and self._parts.warm_up.done())
+        self._owners.ask()
+        self._start_jobs()
 
     def drain(self, timeout_seconds: float) -> None:
         """Let the running jobs end; cancel them when the time is over."""
@@ -281,14 +285,17 @@ class Driver:
         config = self._parts.prepared.config
         size = outcome.size_bytes / outcome.records if outcome.records else 0.0
         recovering = bool(self._book.entries[task].until)
-        self._book.finish(
-            task,
-            outcome.position,
-            outcome.n,
-            due=started + config.commit_interval.total_seconds(),
-            bytes_per_record=size,
-            metadata=outcome.metadata,
-        )
+        if self._book.has_moved(task):
+            self._book.doubt(task, due=time.monotonic())
+        else:
+            self._book.finish(
+                task,
+                outcome.position,
+                outcome.n,
+                due=started + config.commit_interval.total_seconds(),
+                bytes_per_record=size,
+                metadata=outcome.metadata,
+            )
         if recovering and not self._book.entries[task].until:
             self._notice(f"Task {task} has read its input again, up to where it was")
         self._totals.records += outcome.records

@@ -108,7 +108,8 @@ class TaskOwners:
         self._hear_copies()
         now = time.monotonic()
         why = self._placements.why_due(now, self._lags)
-        if why is not None and self._is_known_enough(now):
+        # With nobody there it stays due, until somebody is.
+        if why is not None and self._members() and self._is_known_enough(now):
             if why:
                 self._rebalances.note(why)
             self._decide(now)
@@ -270,7 +271,7 @@ class TaskOwners:
         order = self._parts.prepared.take_order(
             task,
             epoch=entry.epoch,
-            first_taking=not entry.taken_before,
+            first_taking=not entry.is_ours,
             commits_partition=self._commits[entry.name],
             peers=self._parts.coordinator.peers(owner),
         )
@@ -314,9 +315,9 @@ class TaskOwners:
         except InstanceUnreachableError:
             self._parts.coordinator.doubt(owner)
             return []
-        held = {status.task for status in reply.tasks}
+        held = {status.task: Epoch(*status.epoch) for status in reply.tasks}
         for entry in self._awaited():
-            if entry.owner == owner and str(entry.task) not in held:
+            if entry.owner == owner and held.get(str(entry.task), Epoch(0, 0)) < entry.epoch:
                 self._give({entry.task: owner})  # The order was lost on its way.
         self._tell_restores(self._restores.hear(owner, None, reply.tables))
         return reply.tasks
