@@ -20,6 +20,7 @@ class StoreOptions(TypedDict, total=False):
     caching: bool
     logging: Logging
     recover_from: RecoverFrom
+    persistent: bool | None
     supplier: str | None
     max_entries: int | None
     kept_in: PostgreSQL | None
@@ -31,6 +32,7 @@ class WindowOptions(TypedDict, total=False):
     caching: bool
     logging: Logging
     recover_from: RecoverFrom
+    persistent: bool | None
     supplier: str | None
     retention: timedelta | None
 

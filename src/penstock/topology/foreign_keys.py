@@ -75,7 +75,13 @@ def join_foreign_key(left: Flow, right: Flow, join: ForeignKeyJoin) -> Flow:
     store = names.step("subscription-store", "SUBSCRIPTION-STATE-STORE")
     combined = CombinedKeySerde(foreign, key)
     draft.add_store(
-        StoreSpec(name=store, key_serde=combined, value_serde=subscriptions, caching=False)
+        StoreSpec(
+            name=store,
+            key_serde=combined,
+            value_serde=subscriptions,
+            caching=False,
+            persistent=draft.keeps(None),
+        )
     )
     register = RegisterNode(
         name=names.step("subscription-receive", SUBSCRIPTION_PROCESSOR), store=store
@@ -181,6 +187,7 @@ def _result(
         key_serde=key,
         value_serde=value,
         caching=join.caching,
+        persistent=draft.keeps(None),
         logging=is_logged(join.logging),
         changelog_config=changelog_config(join.logging, store),
     )

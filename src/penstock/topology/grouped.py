@@ -45,6 +45,7 @@ class KGroupedStream(Generic[K, V]):
         caching: bool = True,
         logging: Logging = True,
         recover_from: RecoverFrom = "changelog",
+        persistent: bool | None = None,
         supplier: str | None = None,
         max_entries: int | None = None,
         kept_in: PostgreSQL | None = None,
@@ -54,7 +55,8 @@ class KGroupedStream(Generic[K, V]):
         Records without a key or a value are not counted. With `max_entries` the store forgets the
         key that was not used for longest when there is one too many, and has no cache. In place of
         a name may stand a `versioned_store(...)`. With `recover_from="input"` the task of a store
-        that is lost reads its input again. `supplier` names what opens a store of yours, as for
+        that is lost reads its input again. With `persistent=False` instances keep the store in
+        memory; else `dsl_store` says. `supplier` names what opens a store of yours, as for
         `key_value_store`; with `kept_in` a database keeps the store.
         """
         return self._aggregate(
@@ -66,6 +68,7 @@ class KGroupedStream(Generic[K, V]):
                 caching=caching,
                 logging=logging,
                 recover_from=recover_from,
+                persistent=persistent,
                 supplier=supplier,
                 max_entries=max_entries,
                 kept_in=kept_in,
@@ -80,6 +83,7 @@ class KGroupedStream(Generic[K, V]):
         caching: bool = True,
         logging: Logging = True,
         recover_from: RecoverFrom = "changelog",
+        persistent: bool | None = None,
         supplier: str | None = None,
         max_entries: int | None = None,
         kept_in: PostgreSQL | None = None,
@@ -97,6 +101,7 @@ class KGroupedStream(Generic[K, V]):
                 caching=caching,
                 logging=logging,
                 recover_from=recover_from,
+                persistent=persistent,
                 supplier=supplier,
                 max_entries=max_entries,
                 kept_in=kept_in,
@@ -114,6 +119,7 @@ class KGroupedStream(Generic[K, V]):
         caching: bool = True,
         logging: Logging = True,
         recover_from: RecoverFrom = "changelog",
+        persistent: bool | None = None,
         supplier: str | None = None,
         max_entries: int | None = None,
         kept_in: PostgreSQL | None = None,
@@ -131,6 +137,7 @@ class KGroupedStream(Generic[K, V]):
                 caching=caching,
                 logging=logging,
                 recover_from=recover_from,
+                persistent=persistent,
                 supplier=supplier,
                 max_entries=max_entries,
                 kept_in=kept_in,
@@ -209,6 +216,7 @@ class KGroupedTable(Generic[K, V]):
         *,
         caching: bool = True,
         logging: Logging = True,
+        persistent: bool | None = None,
         supplier: str | None = None,
         kept_in: PostgreSQL | None = None,
     ) -> KTable[K, int]:
@@ -221,6 +229,7 @@ class KGroupedTable(Generic[K, V]):
                 store=name,
                 caching=caching,
                 logging=logging,
+                persistent=persistent,
                 supplier=supplier,
                 kept_in=kept_in,
             )
@@ -234,6 +243,7 @@ class KGroupedTable(Generic[K, V]):
         *,
         caching: bool = True,
         logging: Logging = True,
+        persistent: bool | None = None,
         supplier: str | None = None,
         kept_in: PostgreSQL | None = None,
     ) -> KTable[K, V]:
@@ -246,6 +256,7 @@ class KGroupedTable(Generic[K, V]):
                 store=name,
                 caching=caching,
                 logging=logging,
+                persistent=persistent,
                 supplier=supplier,
                 kept_in=kept_in,
                 aggregator=adder,
@@ -263,6 +274,7 @@ class KGroupedTable(Generic[K, V]):
         value: type[V2] | Serde[V2] | None = None,
         caching: bool = True,
         logging: Logging = True,
+        persistent: bool | None = None,
         supplier: str | None = None,
         kept_in: PostgreSQL | None = None,
     ) -> KTable[K, V2]:
@@ -275,6 +287,7 @@ class KGroupedTable(Generic[K, V]):
                 store=name,
                 caching=caching,
                 logging=logging,
+                persistent=persistent,
                 supplier=supplier,
                 kept_in=kept_in,
                 initializer=initializer,

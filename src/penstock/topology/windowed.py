@@ -61,6 +61,7 @@ class WindowedKStream(Generic[K, V]):
         caching: bool = True,
         logging: Logging = True,
         recover_from: RecoverFrom = "changelog",
+        persistent: bool | None = None,
         supplier: str | None = None,
     ) -> KTable[Windowed[K], int]:
         """Count the records of each key and window in the store `name`."""
@@ -73,6 +74,7 @@ class WindowedKStream(Generic[K, V]):
                 caching=caching,
                 logging=logging,
                 recover_from=recover_from,
+                persistent=persistent,
                 supplier=supplier,
                 retention=retention,
             )
@@ -87,6 +89,7 @@ class WindowedKStream(Generic[K, V]):
         caching: bool = True,
         logging: Logging = True,
         recover_from: RecoverFrom = "changelog",
+        persistent: bool | None = None,
         supplier: str | None = None,
     ) -> KTable[Windowed[K], V]:
         """Combine the values of each key and window by `reducer(aggregate, value)`."""
@@ -99,6 +102,7 @@ class WindowedKStream(Generic[K, V]):
                 caching=caching,
                 logging=logging,
                 recover_from=recover_from,
+                persistent=persistent,
                 supplier=supplier,
                 retention=retention,
                 aggregator=reducer,
@@ -117,6 +121,7 @@ class WindowedKStream(Generic[K, V]):
         caching: bool = True,
         logging: Logging = True,
         recover_from: RecoverFrom = "changelog",
+        persistent: bool | None = None,
         supplier: str | None = None,
     ) -> KTable[Windowed[K], V2]:
         """Fold the values of each key and window by `aggregator(key, value, aggregate)`.
@@ -133,6 +138,7 @@ class WindowedKStream(Generic[K, V]):
                 caching=caching,
                 logging=logging,
                 recover_from=recover_from,
+                persistent=persistent,
                 supplier=supplier,
                 retention=retention,
                 initializer=initializer,
@@ -181,7 +187,7 @@ class WindowedKStream(Generic[K, V]):
         step = draft.number(f"{spec.prefix}-")
         where = f"The store {store!r}"
         inner = needed(flow.key, "key", where)
-        draft.add_store(window_store(store, windows, spec, inner, emit=emit))
+        draft.add_store(window_store(draft, store, windows, spec, inner, emit=emit))
         source = grouping.source(store)
         node = WindowAggregateNode(
             name=step,
