@@ -161,9 +161,17 @@ class StreamsBuilder:
         timestamp: Callable[[K, V, int], int] | TimestampRule | None = None,
         name: str | None = None,
     ) -> GlobalKTable[K, V]:
-        """A topic as a table that every instance holds whole, to be joined by any key."""
+        """A topic as a table that every instance holds whole, to be joined by any key.
+
+        `timestamp` is as in `stream`, without "partition_time": nobody owns the topic's partitions.
+        """
         draft = self._draft
         check_name(topic, "topic")
+        if timestamp == "partition_time":
+            raise TopologyError(
+                f"The global table of topic {topic!r} cannot take its partition's latest time",
+                hint='Say timestamp="wall_clock", or a function of key, value and Kafka\'s time',
+            )
         key_serde = serde_of(key).for_topic(topic, "key")
         value_serde = serde_of(value).for_topic(topic, "value")
         store = plain_name(store, "A global table")
