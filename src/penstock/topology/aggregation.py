@@ -8,7 +8,7 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 from penstock.errors import TopologyError
-from penstock.serdes import ChangeSerde, Serde, SessionWindowedSerde, WindowedSerde
+from penstock.serdes import ChangeSerde, ListSerde, Serde, SessionWindowedSerde, WindowedSerde
 from penstock.topology.changelogs import Logging, RecoverFrom, changelog_config, is_logged
 from penstock.topology.draft import Draft, SerdeOrMissing, needed
 from penstock.topology.external import PostgreSQL, check_kept
@@ -177,6 +177,11 @@ def aggregate_serde(
     if kind is None:
         kind = initializer if isinstance(initializer, type) else returned_type(initializer)
     return chosen_serde(value, kind, "aggregate", "value")
+
+
+def lists_of(flow: Flow) -> Serde[Any]:
+    """The serde of lists of a stream's values: each comes back as it was."""
+    return ListSerde(needed(flow.value, "value", "collect"))
 
 
 def table_of(flow: Flow) -> KTable[Any, Any]:

@@ -6,7 +6,13 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Generic, TypeVar, Unpack
 
 from penstock.serdes import Serde, serde_of
-from penstock.topology.aggregation import Aggregation, Grouping, aggregate_serde, table_of
+from penstock.topology.aggregation import (
+    Aggregation,
+    Grouping,
+    aggregate_serde,
+    lists_of,
+    table_of,
+)
 from penstock.topology.builtins import (
     Builtin,
     Mean,
@@ -173,8 +179,12 @@ class KGroupedStream(Generic[K, V]):
     def collect(
         self, name: Store | None = None, **options: Unpack[StoreOptions]
     ) -> KTable[K, list[V]]:
-        """All values of each key in a list, oldest first; it grows with every record."""
-        return self.aggregate(list, collected, name, value=list, **options)
+        """All values of each key in a list, oldest first; it grows with every record.
+
+        The store, and a topic that the lists go to, hold them as `ListSerde` of the values' serde
+        writes them.
+        """
+        return self.aggregate(list, collected, name, value=lists_of(self.grouping.flow), **options)
 
     def cogroup(self, aggregator: Callable[[K, V, V2], V2 | None]) -> CogroupedKStream[K, V2]:
         """Begin one aggregate of several grouped streams; `aggregator(key, value, aggregate)`.

@@ -12,6 +12,7 @@ from penstock.topology.aggregation import (
     Grouping,
     aggregate_serde,
     check_merger,
+    lists_of,
     table_of,
     window_store,
     windowed_serde,
@@ -178,7 +179,8 @@ class WindowedKStream(Generic[K, V]):
     ) -> KTable[Windowed[K], list[V]]:
         """All values of each key and window in a list, oldest first."""
         merger = merge_lists if isinstance(self._windows, SessionWindows) else None
-        return self.aggregate(list, collected, name, merger=merger, value=list, **options)
+        lists = lists_of(self._grouping.flow)
+        return self.aggregate(list, collected, name, merger=merger, value=lists, **options)
 
     def _aggregate(self, spec: Aggregation) -> KTable[Any, Any]:
         grouping, windows, emit = self._grouping, self._windows, self._emit
