@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from datetime import datetime, timedelta, timezone
+from datetime import UTC, datetime, timedelta
 from typing import Any
 from uuid import UUID
 
@@ -30,7 +30,7 @@ SOME: dict[str, tuple[Any, list[Any]]] = {
     "float": (float, [0.1, float("inf"), -0.0]),
     "int": (int, [2**62, -1]),
     "uuid": (UUID, [UUID(int=1), UUID(int=2)]),
-    "time": (datetime, [datetime(2024, 2, 29, tzinfo=timezone.utc)]),
+    "time": (datetime, [datetime(2024, 2, 29, tzinfo=UTC)]),
     "nested": (dict[str, list[int]], [{"a": [1]}, {}]),
 }
 WINDOWS = {

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Generic, TypeVar, Unpack
 
-from penstock.serdes import Serde, serde_of
+from penstock.serdes import MeanSerde, Serde, serde_of
 from penstock.topology.aggregation import (
     Aggregation,
     Grouping,
@@ -15,7 +15,6 @@ from penstock.topology.aggregation import (
 )
 from penstock.topology.builtins import (
     Builtin,
-    Mean,
     StoreOptions,
     add_to_mean,
     collected,
@@ -173,7 +172,7 @@ class KGroupedStream(Generic[K, V]):
         self, name: Store | None = None, **options: Unpack[StoreOptions]
     ) -> KTable[K, float]:
         """The average of each key's numbers; the store holds their sum and number."""
-        means = self.aggregate(no_mean, add_to_mean, name, value=Mean, **options)
+        means = self.aggregate(no_mean, add_to_mean, name, value=MeanSerde(), **options)
         return means.map_values(mean_value, value=float)
 
     def collect(

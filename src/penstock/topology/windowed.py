@@ -6,7 +6,7 @@ from collections.abc import Callable
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Generic, TypeVar, Unpack
 
-from penstock.serdes import Serde, Windowed, serde_of
+from penstock.serdes import MeanSerde, Serde, Windowed, serde_of
 from penstock.topology.aggregation import (
     Aggregation,
     Grouping,
@@ -19,7 +19,6 @@ from penstock.topology.aggregation import (
 )
 from penstock.topology.builtins import (
     Builtin,
-    Mean,
     WindowOptions,
     add_to_mean,
     collected,
@@ -171,7 +170,9 @@ class WindowedKStream(Generic[K, V]):
     ) -> KTable[Windowed[K], float]:
         """The average of the numbers of each key and window."""
         merger = merge_means if isinstance(self._windows, SessionWindows) else None
-        means = self.aggregate(no_mean, add_to_mean, name, merger=merger, value=Mean, **options)
+        means = self.aggregate(
+            no_mean, add_to_mean, name, merger=merger, value=MeanSerde(), **options
+        )
         return means.map_values(mean_value, value=float)
 
     def collect(
