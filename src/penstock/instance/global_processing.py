@@ -59,7 +59,7 @@ def program_for(programs: Programs, store: str) -> SubTopology:
     """The program of a store. Raises `InstanceError` where this process was given none."""
     if store not in programs:
         raise InstanceError(
-            "The global store is filled by the application, and this instance does not have its code",
+            "The global store is filled by code that this instance does not have",
             where={"store": store},
             hint="Start it with `penstock instance --application app.py`",
         )

@@ -47,7 +47,9 @@ class Each:
 class Fold(Protocol):
     """The values of all slots."""
 
-    timestamps: Int64s
+    @property
+    def timestamps(self) -> Int64s:
+        """The time of each slot's value, -1 where there is none."""
 
     def grow(self, stored: Stored) -> None:
         """Add slots with what the store holds for them."""

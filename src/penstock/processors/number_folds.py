@@ -38,7 +38,9 @@ _LOW_BITS = np.int64(2**63 - 1)
 class Scan(Protocol):
     """How results develop from row to row; both methods say None where numbers will not do."""
 
-    serde: LongSerde | DoubleSerde | MeanSerde
+    @property
+    def serde(self) -> LongSerde | DoubleSerde | MeanSerde:
+        """What reads and writes them."""
 
     def values(self, column: Column) -> Numbers | None:
         """The rows' values."""
