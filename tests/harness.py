@@ -128,7 +128,7 @@ class Scene:
         consumer = Consumer(properties)
         count = len(consumer.list_topics(topic).topics[topic].partitions)
         # While others write, the end may come again and again; what came after is not waited for.
-        ends = [consumer.get_watermark_offsets(TopicPartition(topic, p))[1] for p in range(count)]
+        ends = [_end(consumer, TopicPartition(topic, p)) for p in range(count)]
         consumer.assign([TopicPartition(topic, p, 0) for p in range(count)])
         rows: list[Row] = []
         ended: set[int] = set()
@@ -185,6 +185,22 @@ class Scene:
         found = consumer.committed(wanted, timeout=30)
         consumer.close()
         return sum(max(each.offset, 0) for each in found)
+
+
+def _end(consumer: Consumer, where: TopicPartition) -> int:
+    """Where a log ends; a new topic's leader may be on its way to some of the brokers' clients."""
+    found: list[int] = []
+
+    def is_told() -> bool:
+        try:
+            found.append(consumer.get_watermark_offsets(where, timeout=30)[1])
+        except KafkaException as error:
+            if error.args[0].code() not in LEADER_ON_ITS_WAY:
+                raise
+        return bool(found)
+
+    wait_until(is_told, what=f"{where} had a leader")
+    return found[0]
 
 
 class AppProcess:

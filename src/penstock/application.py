@@ -80,7 +80,7 @@ class Application:
     def __init__(self, application_id: str, **options: Any) -> None:
         self.application_id = check_name(application_id, "application")
         self.config = Config.build(options, os.environ)
-        self.builder = StreamsBuilder()
+        self.builder = StreamsBuilder(dsl_store=self.config.dsl_store)
         self.state = _S.CREATED
         self.totals = Totals()
         self._state_lock = threading.Lock()
@@ -114,7 +114,10 @@ class Application:
         caching: bool = True,
         logging: Logging = True,
         recover_from: RecoverFrom = "changelog",
+        persistent: bool | None = None,
+        supplier: str | None = None,
         kept_in: PostgreSQL | None = None,
+        timestamp: Callable[[K, V, int], int] | TimestampRule | None = None,
         name: str | None = None,
     ) -> KTable[K, V]:
         """A topic as a table: the latest value of each key, kept in a store.
@@ -129,7 +132,10 @@ class Application:
             caching=caching,
             logging=logging,
             recover_from=recover_from,
+            persistent=persistent,
+            supplier=supplier,
             kept_in=kept_in,
+            timestamp=timestamp,
             name=name,
         )
 
@@ -140,10 +146,20 @@ class Application:
         *,
         key: type[K] | Serde[K],
         value: type[V] | Serde[V],
+        persistent: bool | None = None,
+        timestamp: Callable[[K, V, int], int] | TimestampRule | None = None,
         name: str | None = None,
     ) -> GlobalKTable[K, V]:
         """A topic as a table that every instance holds whole, to be joined by any key."""
-        return self.builder.global_table(topic, store, key=key, value=value, name=name)
+        return self.builder.global_table(
+            topic,
+            store,
+            key=key,
+            value=value,
+            persistent=persistent,
+            timestamp=timestamp,
+            name=name,
+        )
 
     def add_state_store(self, store: StoreBuilder) -> None:
         """Add a store for processors, to be connected by its name."""

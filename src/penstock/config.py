@@ -31,6 +31,7 @@ OffsetReset = Literal["earliest", "latest"]
 OnBadRecord = Literal["fail", "continue", "dead_letter"]
 RecoverOutputs = Literal["drop", "repeat"]
 RebalanceProtocol = Literal["cooperative", "eager"]
+DslStore = Literal["rocksdb", "memory"]
 Compression = Literal["none", "snappy", "lz4", "zstd"]
 TimestampRule = Literal["fail", "skip", "partition_time", "wall_clock"]
 """What a record's time is: Kafka's, where a negative one stops the application, drops the record or
@@ -76,6 +77,12 @@ class Config:
         10 * 1024 * 1024,
         "statestore.cache.max.bytes",
         "Size of the record cache, divided by the slices that run at once; 0 turns it off.",
+    )
+    dsl_store: DslStore = _option(
+        "rocksdb",
+        "dsl.store.suppliers.class",
+        "Where tables, aggregations and joins keep what they hold, unless `persistent=` says: on "
+        "disk (`rocksdb`), or in `memory`, restored from the changelog by each new owner.",
     )
     state_dir: Path = field(
         default_factory=default_state_dir,
@@ -377,7 +384,16 @@ _EXTRACTORS = {
     "UsePartitionTimeOnInvalidTimestamp": "partition_time",
     "WallclockTimestampExtractor": "wall_clock",
 }
-_OLD_NAMES = {"cache.max.bytes.buffering": "statestore.cache.max.bytes"}
+_DSL_STORES = {
+    "RocksDBDslStoreSuppliers": "rocksdb",
+    "InMemoryDslStoreSuppliers": "memory",
+    "rocksDB": "rocksdb",
+    "in_memory": "memory",
+}
+_OLD_NAMES = {
+    "cache.max.bytes.buffering": "statestore.cache.max.bytes",
+    "default.dsl.store": "dsl.store.suppliers.class",
+}
 """Names that Kafka Streams still takes; where both are set, the new one counts."""
 
 
@@ -453,6 +469,8 @@ def _parse(name: str, text: str) -> Any:
         return _GUARANTEES.get(value, value)
     if name.endswith("_exception_handler"):
         return _HANDLERS.get(value.rsplit(".", 1)[-1], value)
+    if name == "dsl_store":
+        return _DSL_STORES.get(re.split(r"[.$]", value)[-1], value)
     if name == "default_timestamp_extractor":
         return _EXTRACTORS.get(value.rsplit(".", 1)[-1], value)
     return value

@@ -7,13 +7,17 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import penstock as ps
+from penstock.errors import UserFunctionError
 from penstock.processors import Limits, RecordRun, SliceRun, runs_in_columns
+from penstock.processors.running import running_float_sum, running_max, sort_by_slot
 from penstock.processors.two_inputs import TableJoinRun
+from penstock.serdes import serde_of
 from penstock.testing.stores import DriverState
 from penstock.topology import SubTopology
 from tests.unit.slices import Row, changes, outputs, records
@@ -143,6 +147,87 @@ def test_columns_equal_records(name: str, rows: Any, size: int, cache: int) -> N
     slices = _Slices(rows, size)
     columns = _answers(SliceRun, sub, slices, cache)
     assert columns == _answers(RecordRun, sub, slices, cache)
+
+
+FLOATS = [0.1, 0.2, -0.3, 1e16, 1.0, 0.0, 1e308, -1e308]
+ODD = [-0.0, float("nan"), float("inf"), float("-inf"), None]
+INTS = [1, 2, -3, 2**53 + 1, 0]
+HUGE = [2**62, -(2**63), 2**63 - 1, None]
+
+
+def _number_rows(kind: type, odd: bool) -> Any:
+    even, strange = (FLOATS, ODD) if kind is float else (INTS, HUGE)
+    values = st.sampled_from([*even, *strange] if odd else even)
+    return st.lists(
+        st.tuples(st.sampled_from(["a", "b", None]), values, st.integers(0, 60)), max_size=40
+    )
+
+
+def _encoded(kind: type, rows: list[tuple[str | None, Any, int]], size: int) -> list[list[Row]]:
+    """Slices of rows; one of many equal keys is long."""
+    write = serde_of(kind).serialize
+    made = [
+        Row(number, time, key and key.encode(), None if value is None else write(value))
+        for number, (key, value, time) in enumerate(rows)
+    ]
+    return [made[first : first + size] for first in range(0, len(made), size)]
+
+
+def _outcome(kind: Any, sub: SubTopology, slices: Iterable[Any], cache: int) -> Any:
+    try:
+        return _answers(kind, sub, slices, cache)
+    except UserFunctionError as error:
+        return type(error)
+
+
+@pytest.mark.parametrize("windowed", [False, True])
+@pytest.mark.parametrize("kind", [int, float])
+@pytest.mark.parametrize("name", ["sum", "min", "max", "average"])
+@given(data=st.data(), size=st.integers(1, 40), cache=st.sampled_from([0, 250, 10_000]))
+@settings(max_examples=60, deadline=None)
+def test_numbers_equal_records_to_the_bit(
+    name: str, kind: type, windowed: bool, data: Any, size: int, cache: int
+) -> None:
+    """Sums of floats depend on their order; NaN, the negative zero and nulls on everything."""
+    rows = data.draw(_number_rows(kind, odd=data.draw(st.booleans())))
+    builder = ps.StreamsBuilder()
+    grouped: Any = builder.stream("in", key=str, value=kind).group_by_key()
+    if windowed:
+        grouped = grouped.windowed_by(ps.hopping(_ms(20), advance=_ms(10), grace=_ms(20)))
+    getattr(grouped, name)("numbers").to_stream().to("out")
+    [sub] = builder.build().sub_topologies
+    assert runs_in_columns(sub)
+    slices = _encoded(kind, rows, size)
+    columns = _outcome(SliceRun, sub, slices, cache)
+    assert columns == _outcome(RecordRun, sub, slices, cache)
+
+
+def test_long_and_short_runs_of_floats_are_added_in_their_order() -> None:
+    random = np.random.default_rng(7)
+    slots = np.concatenate([np.zeros(500), random.integers(1, 300, 1_000)]).astype(np.int64)
+    random.shuffle(slots)
+    numbers = random.normal(size=len(slots)) * 10.0 ** random.integers(-8, 8, len(slots))
+    start, known = random.normal(size=300), random.integers(0, 2, 300).astype(np.bool_)
+    held: dict[int, float] = {slot: float(start[slot]) for slot in np.flatnonzero(known)}
+    expected = []
+    for slot, number in zip(slots.tolist(), numbers.tolist(), strict=True):
+        held[slot] = held[slot] + number if slot in held else number
+        expected.append(held[slot])
+    sums = running_float_sum(sort_by_slot(slots), numbers, start[slots], known[slots])
+    assert sums.tolist() == expected
+
+
+@given(values=st.lists(st.integers(-(2**63), 2**63 - 1), min_size=1, max_size=30), data=st.data())
+@settings(max_examples=60, deadline=None)
+def test_a_running_maximum_has_all_64_bits(values: list[int], data: Any) -> None:
+    slots = data.draw(
+        st.lists(st.integers(0, 3), min_size=len(values), max_size=len(values)).map(np.array)
+    )
+    numbers = np.array(values, dtype=np.int64)
+    restart = np.zeros(len(values), dtype=np.bool_)
+    found = running_max(sort_by_slot(slots), numbers, np.full(len(values), -(2**63)), restart)
+    for row, slot in enumerate(slots):
+        assert found[row] == numbers[: row + 1][slots[: row + 1] == slot].max()
 
 
 def _joined(builder: ps.StreamsBuilder, left: bool) -> None:

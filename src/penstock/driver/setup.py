@@ -317,7 +317,7 @@ def _global_tables(topology: Topology, config: Config) -> tuple[GlobalOrder, ...
             store=store.name,
             topic=topic,
             persistent=store.persistent,
-            is_processed=sub.has_processors,
+            is_processed=sub.is_filled_by_code,
             skips_undecodable=config.deserialization_exception_handler != "fail",
         )
         for sub in topology.global_tables

@@ -1,4 +1,4 @@
-"""Global stores that a processor of the user's keeps: from messages to what they are to hold."""
+"""Global stores that take code of the user's: from messages to what they are to hold."""
 
 from __future__ import annotations
 
@@ -9,25 +9,26 @@ import numpy as np
 import pyarrow as pa
 from confluent_kafka import Message
 
+from penstock.changelog.restore import wall_clock_ms
 from penstock.errors import InstanceError
 from penstock.processors import HEADERS_TYPE, Entry, Limits, RecordRun, Records
 from penstock.stores.contract import Change, KeyValueStore, pages
 from penstock.topology import SubTopology
 
 Programs = Mapping[str, SubTopology]
-"""What fills each global store that a processor keeps, by the store's name."""
+"""What fills each global store that code of the user's fills, by the store's name."""
 
 _TIME_BYTES = 8
 _PAGE_ENTRIES = 1_000
 
 
 def programs_of(subs: Iterable[SubTopology]) -> Programs:
-    """The sub-topologies that run processors, by the store that they fill."""
-    return {store.name: sub for sub in subs if sub.has_processors for store in sub.stores}
+    """The sub-topologies that run code of the user's, by the store that they fill."""
+    return {store.name: sub for sub in subs if sub.is_filled_by_code for store in sub.stores}
 
 
 class GlobalProgram:
-    """Runs the processor of one global store over what was read of its topic."""
+    """Runs what fills one global store over what was read of its topic."""
 
     def __init__(self, sub: SubTopology, application_id: str, *, skips_undecodable: bool) -> None:
         self._sub = sub
@@ -37,7 +38,7 @@ class GlobalProgram:
         )
 
     def changes(self, messages: Iterable[Message], store: KeyValueStore) -> list[Change]:
-        """What the processor puts into the store for these messages.
+        """What goes into the store for these messages.
 
         Raises `UserFunctionError`, `DeserializationError`.
         """
@@ -46,6 +47,7 @@ class GlobalProgram:
             application_id=self._application_id,
             state=_StoreReader(store),
             limits=self._limits,
+            now_ms=wall_clock_ms(),
         )
         for records in _records(messages):
             run.process(records)
@@ -57,7 +59,7 @@ def program_for(programs: Programs, store: str) -> SubTopology:
     """The program of a store. Raises `InstanceError` where this process was given none."""
     if store not in programs:
         raise InstanceError(
-            "The global store is kept by a processor, and this instance does not have its code",
+            "The global store is filled by code that this instance does not have",
             where={"store": store},
             hint="Start it with `penstock instance --application app.py`",
         )

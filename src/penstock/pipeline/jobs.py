@@ -202,8 +202,8 @@ def pickle_sub_topology(sub_topology: SubTopology) -> bytes:
 
 
 def pickle_programs(subs: Iterable[SubTopology]) -> bytes:
-    """What fills the global stores that processors keep; empty if there are none."""
-    processed = tuple(sub for sub in subs if sub.has_processors)
+    """What fills the global stores that take code of the user's; empty if there are none."""
+    processed = tuple(sub for sub in subs if sub.is_filled_by_code)
     return pickled(processed) if processed else b""
 
 

@@ -17,11 +17,11 @@ from penstock.processors.folds import (
     Fold,
     FunctionFold,
     LatestFold,
-    NumberFold,
     split_stored,
 )
 from penstock.processors.full_cache import FullCache, sizes_are_even
 from penstock.processors.keyed import Slots
+from penstock.processors.number_folds import number_fold
 from penstock.processors.outputs import Changes
 from penstock.processors.record_cache import (
     CONTEXT_BYTES,
@@ -32,9 +32,7 @@ from penstock.processors.record_cache import (
     EvictingCache,
 )
 from penstock.processors.records import HEADERS_TYPE, Int64s, StateReader
-from penstock.serdes import LongSerde
 from penstock.topology import AggregateNode, StoreSpec, WindowAggregateNode
-from penstock.topology.builtins import Builtin
 
 
 @dataclass(frozen=True)
@@ -297,11 +295,7 @@ def _fold(node: AggregateNode, store: StoreSpec) -> Fold:
         return CountFold()
     if node.kind == "latest":
         return LatestFold(node, store.value_serde)
-    # Values of windows may be null, which numbers cannot say.
-    numbers = isinstance(store.value_serde, LongSerde) and not isinstance(node, WindowAggregateNode)
-    if numbers and isinstance(node.aggregator, Builtin):
-        return NumberFold(node, node.aggregator)
-    return FunctionFold(node, store.value_serde)
+    return number_fold(node, store.value_serde) or FunctionFold(node, store.value_serde)
 
 
 def _accepted(batch: Batch, dropped: Counter[str], *, with_nulls: bool) -> Batch:

@@ -14,7 +14,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from penstock.processors.records import Int64s
-from penstock.serdes import Serde
+from penstock.serdes import DoubleSerde, LongSerde, Serde
 from penstock.serdes.columns import bytes_of_column, column_form, column_of_bytes
 
 Bools = npt.NDArray[np.bool_]
@@ -82,6 +82,19 @@ class Column:
         if self._binary is None:
             self._binary, self._serde = made, serde
         return made
+
+    def numbers(self, serde: LongSerde | DoubleSerde) -> npt.NDArray[Any] | None:
+        """The values, if each is what this serde reads: an `int` for it or a `float`, no null."""
+        if self._binary is not None and isinstance(self._serde, LongSerde | DoubleSerde):
+            same = self._serde == serde and not self._binary.null_count
+            return serde.read(self._binary) if same else None
+        values, kind = self._values(), int if isinstance(serde, LongSerde) else float
+        if set(map(type, values)) != {kind}:
+            return None
+        try:
+            return np.array(values, dtype=serde.native)
+        except OverflowError:
+            return None
 
     def present(self) -> Bools | None:
         """Which rows are not null; `None` if all are."""

@@ -18,18 +18,14 @@ from penstock.processors.batch import Batch, Bools, Column
 from penstock.processors.calls import encode, user_error
 from penstock.processors.records import Int64s
 from penstock.processors.running import (
-    Groups,
     positions_within,
     running_max,
-    running_sum,
     sort_by_slot,
 )
 from penstock.serdes import LongSerde, Serde
 from penstock.topology import AggregateNode
-from penstock.topology.builtins import Builtin
 
 ABSENT = -1
-SUM_MAX = 2.0**62
 
 
 @dataclass(frozen=True)
@@ -51,7 +47,9 @@ class Each:
 class Fold(Protocol):
     """The values of all slots."""
 
-    timestamps: Int64s
+    @property
+    def timestamps(self) -> Int64s:
+        """The time of each slot's value, -1 where there is none."""
 
     def grow(self, stored: Stored) -> None:
         """Add slots with what the store holds for them."""
@@ -138,61 +136,6 @@ class CountFold:
 def _counts(counts: Int64s) -> Column:
     serde = LongSerde()
     return Column(binary=serde.write(counts), serde=serde)
-
-
-class NumberFold:
-    """Sums, minima and maxima of whole numbers, without a step of Python per row."""
-
-    def __init__(self, node: AggregateNode, builtin: Builtin) -> None:
-        self._node = node
-        self._builtin = builtin
-        self._numbers = np.empty(0, dtype=np.int64)
-        self.timestamps = np.empty(0, dtype=np.int64)
-
-    def grow(self, stored: Stored) -> None:
-        self._numbers = np.concatenate([self._numbers, LongSerde().read(stored.values)])
-        self.timestamps = np.concatenate([self.timestamps, stored.timestamps])
-
-    def each(self, slots: Int64s, batch: Batch) -> Each:
-        data = encode(self._node.name, batch, batch.values, LongSerde(), "value")
-        values = LongSerde().read(data)
-        groups = sort_by_slot(slots)
-        known = self.timestamps[slots] != ABSENT
-        results = self._running(groups, values, self._numbers[slots], known, batch)
-        timestamps = running_max(groups, batch.timestamps, self.timestamps[slots], None)
-        self._numbers[slots], self.timestamps[slots] = results, timestamps
-        return Each(_counts(results), timestamps)
-
-    def last(self, slots: Int64s, batch: Batch) -> None:
-        self.each(slots, batch)
-
-    def values(self, slots: Int64s) -> Column:
-        return _counts(self._numbers[slots])
-
-    def snapshot(self) -> NumberFold:
-        copy = NumberFold(self._node, self._builtin)
-        copy._numbers, copy.timestamps = self._numbers.copy(), self.timestamps.copy()
-        return copy
-
-    def _running(
-        self, groups: Groups, values: Int64s, start: Int64s, known: Bools, batch: Batch
-    ) -> Int64s:
-        if self._builtin.name == "sum":
-            self._check_room(values, start, batch)
-            return running_sum(groups, values, np.where(known, start, 0))
-        begins = np.zeros(len(values), dtype=np.bool_)
-        begins[groups.rows[groups.first]] = True
-        restart = begins & ~known
-        if self._builtin.name == "max":
-            return running_max(groups, values, start, restart)
-        return -running_max(groups, -values, -start, restart)
-
-    def _check_room(self, values: Int64s, start: Int64s, batch: Batch) -> None:
-        """Refuse a sum that may not fit into Kafka's 64 bits: it would come out wrong, silently."""
-        largest = float(np.abs(start.astype(np.float64)).max(initial=0.0))
-        if largest + float(np.abs(values.astype(np.float64)).sum()) >= SUM_MAX:
-            error = OverflowError("a sum does not fit into 64 bits")
-            raise user_error(self._node.name, batch, 0, error) from error
 
 
 class LatestFold:

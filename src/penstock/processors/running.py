@@ -5,11 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
+import numpy.typing as npt
 
 from penstock.processors.batch import Bools
 from penstock.processors.records import Int64s
 
 _INT64_MAX = np.iinfo(np.int64).max
+_SHORT = 32
+"""Up to here a step for each place in all slots is cheaper than one for each slot."""
 
 
 @dataclass(frozen=True)
@@ -53,6 +56,36 @@ def running_sum(groups: Groups, numbers: Int64s, start: Int64s) -> Int64s:
     return result
 
 
+def running_float_sum(
+    groups: Groups,
+    numbers: npt.NDArray[np.float64],
+    start: npt.NDArray[np.float64],
+    known: Bools,
+) -> npt.NDArray[np.float64]:
+    """For each row the sum of its slot's numbers so far, from `start` on where that is `known`.
+
+    Numbers are added one by one in the order of the rows: another order rounds otherwise.
+    """
+    sums = numbers[groups.rows]
+    first = np.flatnonzero(groups.first)
+    lengths = np.diff(first, append=len(sums))
+    heads = groups.rows[first]
+    with np.errstate(over="ignore", invalid="ignore"):
+        sums[first] = np.where(known[heads], start[heads] + sums[first], sums[first])
+        for begin, length in zip(
+            *(each[lengths > _SHORT] for each in (first, lengths)), strict=True
+        ):
+            sums[begin : begin + length] = np.add.accumulate(sums[begin : begin + length])
+        # All short slots go one row further at a time.
+        first, lengths = first[lengths <= _SHORT], lengths[lengths <= _SHORT]
+        for place in range(1, int(lengths.max(initial=0))):
+            first, lengths = first[lengths > place], lengths[lengths > place]
+            sums[first + place] += sums[first + place - 1]
+    result = np.empty_like(sums)
+    result[groups.rows] = sums
+    return result
+
+
 def running_max(groups: Groups, numbers: Int64s, start: Int64s, restart: Bools | None) -> Int64s:
     """For each row the largest number of its slot so far, from `start` on.
 
@@ -79,5 +112,6 @@ def _segmented_max(values: Int64s, begins: Bools) -> Int64s:
         lift = segment * span
         lifted: Int64s = np.maximum.accumulate(values - low + lift)
         return lifted - lift + low
-    parts = np.split(values, np.flatnonzero(begins)[1:])
-    return np.concatenate([np.maximum.accumulate(part) for part in parts])
+    known, ranks = np.unique(values, return_inverse=True)
+    found: Int64s = known[_segmented_max(ranks.astype(np.int64), begins)]
+    return found

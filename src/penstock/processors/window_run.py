@@ -19,6 +19,7 @@ from penstock.processors.records import Int64s
 from penstock.serdes import Serde, Windowed, WindowedSerde
 from penstock.serdes.windowed import split_window_key, window_end, window_key
 from penstock.topology import StoreSpec, TimeWindows, WindowAggregateNode
+from penstock.topology.builtins import add_to_mean
 
 _SEQUENCE_BYTES = 4
 
@@ -64,6 +65,7 @@ class WindowRun:
         self._store = store
         self._aggregate = aggregate
         self._rank = rank
+        self._shows_keys = node.kind == "aggregate" and node.aggregator is not add_to_mean
         self._memory = window_memory(store.name, 0)
         self._stream_time = int(metadata.get(f"{self._memory}:stream-time", -1))
         self._store_time = int(metadata.get(f"{store.name}:time", -1))
@@ -85,7 +87,7 @@ class WindowRun:
         tails = np.zeros((len(starts), 8 + _SEQUENCE_BYTES), dtype=np.uint8)
         tails[:, :8] = big_endian(starts)
         # The fold shows keys to the user's function: those inside, as Kafka Streams does.
-        shown = rows.keys.objects() if self._node.kind == "aggregate" else None
+        shown = rows.keys.objects() if self._shows_keys else None
         serde = StoreKeySerde(inner, self._windows.size_ms)
         column = Column(binary=with_tail(keys, tails), serde=serde, objects=shown)
         return self._as_windowed(self._aggregate.process(rows.replace(keys=column), dropped))

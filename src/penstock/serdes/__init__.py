@@ -12,6 +12,7 @@ from penstock.serdes.functions import serde
 from penstock.serdes.joined import JoinSideSerde, SideValue, TimedSide, TimedSideSerde
 from penstock.serdes.json import JsonSerde
 from penstock.serdes.lists import ListSerde
+from penstock.serdes.means import Mean, MeanSerde
 from penstock.serdes.registry import (
     AvroSerde,
     JsonSchemaSerde,
@@ -46,6 +47,8 @@ __all__ = [
     "JsonSerde",
     "ListSerde",
     "LongSerde",
+    "Mean",
+    "MeanSerde",
     "ProtobufSerde",
     "RecordPart",
     "SchemaRegistry",

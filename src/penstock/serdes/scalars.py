@@ -69,7 +69,7 @@ class StringSerde(Serde[str]):
         array.cast(pa.string())
 
 
-class _Numbers:
+class NumberColumns:
     """Columns of big-endian numbers of one width, read and written as one block of memory."""
 
     width: ClassVar[int]
@@ -108,7 +108,7 @@ class _Numbers:
         return pa.Array.from_buffers(pa.binary(), len(numbers), buffers)
 
 
-class _Whole(_Numbers, Serde[int]):
+class _Whole(NumberColumns, Serde[int]):
     """Whole numbers, big-endian, signed."""
 
     immutable: ClassVar[bool] = True
@@ -168,7 +168,7 @@ class ShortSerde(_Whole):
     native: ClassVar[Any] = np.int16
 
 
-class _Floating(_Numbers, Serde[float]):
+class _Floating(NumberColumns, Serde[float]):
     """Floating-point numbers, big-endian."""
 
     immutable: ClassVar[bool] = True

@@ -8,9 +8,9 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 from penstock.errors import TopologyError
-from penstock.serdes import ChangeSerde, Serde, SessionWindowedSerde, WindowedSerde
+from penstock.serdes import ChangeSerde, ListSerde, Serde, SessionWindowedSerde, WindowedSerde
 from penstock.topology.changelogs import Logging, RecoverFrom, changelog_config, is_logged
-from penstock.topology.draft import SerdeOrMissing, needed
+from penstock.topology.draft import Draft, SerdeOrMissing, needed
 from penstock.topology.external import PostgreSQL, check_kept
 from penstock.topology.flow import Flow, chosen_serde, returned_type
 from penstock.topology.holding import Store, history_of, kept_in, name_of
@@ -39,6 +39,7 @@ class Aggregation:
     caching: bool
     logging: Logging
     recover_from: RecoverFrom = "changelog"
+    persistent: bool | None = None
     initializer: Callable[[], Any] | None = None
     aggregator: Callable[..., Any] | None = None
     subtractor: Callable[..., Any] | None = None
@@ -104,6 +105,7 @@ class Grouping:
                 changelog_config=changelog_config(spec.logging, store),
                 recover_from=spec.recover_from,
                 caching=spec.caching and spec.max_entries is None,
+                persistent=draft.keeps(spec.persistent, spec.supplier or spec.kept_in),
                 max_entries=spec.max_entries,
                 supplier=spec.supplier or "",
                 kept_in=spec.kept_in,
@@ -177,6 +179,11 @@ def aggregate_serde(
     return chosen_serde(value, kind, "aggregate", "value")
 
 
+def lists_of(flow: Flow) -> Serde[Any]:
+    """The serde of lists of a stream's values: each comes back as it was."""
+    return ListSerde(needed(flow.value, "value", "collect"))
+
+
 def table_of(flow: Flow) -> KTable[Any, Any]:
     """The table that comes from a step."""
     # tables.py imports this module for its group_by.
@@ -186,7 +193,7 @@ def table_of(flow: Flow) -> KTable[Any, Any]:
 
 
 def window_store(
-    store: str, windows: Windows, spec: Aggregation, key: Serde[Any], *, emit: Emit
+    draft: Draft, store: str, windows: Windows, spec: Aggregation, key: Serde[Any], *, emit: Emit
 ) -> StoreSpec:
     """The store of an aggregation by window."""
     sessions = isinstance(windows, SessionWindows)
@@ -200,6 +207,7 @@ def window_store(
         recover_from=spec.recover_from,
         # As in Kafka Streams, results at the close of sessions do not come from the cache.
         caching=spec.caching and not (sessions and emit == "close"),
+        persistent=draft.keeps(spec.persistent, spec.supplier),
         retention_ms=_retention(store, windows, spec.retention),
         time_index=_time_index(windows) if emit == "close" else None,
         window_ms=window_size(windows),

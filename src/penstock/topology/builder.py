@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from datetime import timedelta
 from typing import Any, TypeVar
 
-from penstock.config import TimestampRule
+from penstock.config import DslStore, TimestampRule
 from penstock.errors import TopologyError
 from penstock.serdes import Serde, serde_of
 from penstock.topology.changelogs import Logging, RecoverFrom, changelog_config, is_logged
@@ -38,11 +38,12 @@ class StreamsBuilder:
     'counts'
 
     `names="kafka_streams"` gives unnamed stores Kafka Streams' numbers; otherwise a generated name
-    is made of the topic's, and unrelated changes leave it alone.
+    is made of the topic's, and unrelated changes leave it alone. `dsl_store="memory"` keeps what
+    tables, aggregations and joins hold in memory, where `persistent=` does not say otherwise.
     """
 
-    def __init__(self, *, names: Names = "stable") -> None:
-        self._draft = Draft(names)
+    def __init__(self, *, names: Names = "stable", dsl_store: DslStore = "rocksdb") -> None:
+        self._draft = Draft(names, dsl_store)
 
     def stream(
         self,
@@ -98,16 +99,19 @@ class StreamsBuilder:
         caching: bool = True,
         logging: Logging = True,
         recover_from: RecoverFrom = "changelog",
+        persistent: bool | None = None,
         supplier: str | None = None,
         kept_in: PostgreSQL | None = None,
+        timestamp: Callable[[K, V, int], int] | TimestampRule | None = None,
         name: str | None = None,
     ) -> KTable[K, V]:
         """A topic as a table: the latest value of each key, in a store.
 
         A record without a value deletes its key; one without a key is dropped. In place of the
         store's name may stand a `versioned_store(...)`: then records may come in any order, and a
-        stream that joins the table meets the value of each record's own time. `supplier`
-        names what opens a store of yours, as for `key_value_store`.
+        stream that joins the table meets the value of each record's own time. With
+        `persistent=False` instances keep the store in memory; else `dsl_store` says. `supplier`
+        names what opens a store of yours, as for `key_value_store`; `timestamp` is as in `stream`.
 
         >>> builder = StreamsBuilder()
         >>> patients = builder.table("patients", "patient-names", key=str, value=str)
@@ -120,7 +124,14 @@ class StreamsBuilder:
         held = draft.store_name(name_of(store), f"{topic}-STATE-STORE-", origin=topic, kind="table")
         source, step = self._table_steps(name)
         draft.add_source(
-            SourceNode(name=source, topics=(topic,), key_serde=key_serde, value_serde=value_serde)
+            SourceNode(
+                name=source,
+                topics=(topic,),
+                key_serde=key_serde,
+                value_serde=value_serde,
+                timestamp=timestamp if callable(timestamp) else None,
+                time_rule=None if callable(timestamp) else timestamp,
+            )
         )
         spec = StoreSpec(
             name=held,
@@ -130,6 +141,7 @@ class StreamsBuilder:
             changelog_config=changelog_config(logging, held),
             recover_from=recover_from,
             caching=caching,
+            persistent=draft.keeps(persistent, supplier or kept_in),
             supplier=supplier or "",
             kept_in=kept_in,
         )
@@ -145,18 +157,35 @@ class StreamsBuilder:
         *,
         key: type[K] | Serde[K],
         value: type[V] | Serde[V],
+        persistent: bool | None = None,
+        timestamp: Callable[[K, V, int], int] | TimestampRule | None = None,
         name: str | None = None,
     ) -> GlobalKTable[K, V]:
-        """A topic as a table that every instance holds whole, to be joined by any key."""
+        """A topic as a table that every instance holds whole, to be joined by any key.
+
+        `timestamp` is as in `stream`, without "partition_time": nobody owns the topic's partitions.
+        """
         draft = self._draft
         check_name(topic, "topic")
+        if timestamp == "partition_time":
+            raise TopologyError(
+                f"The global table of topic {topic!r} cannot take its partition's latest time",
+                hint='Say timestamp="wall_clock", or a function of key, value and Kafka\'s time',
+            )
         key_serde = serde_of(key).for_topic(topic, "key")
         value_serde = serde_of(value).for_topic(topic, "value")
         store = plain_name(store, "A global table")
         held = draft.store_name(store, f"{topic}-STATE-STORE-", origin=topic, kind="global")
         source, step = self._table_steps(name)
         draft.add_source(
-            SourceNode(name=source, topics=(topic,), key_serde=key_serde, value_serde=value_serde)
+            SourceNode(
+                name=source,
+                topics=(topic,),
+                key_serde=key_serde,
+                value_serde=value_serde,
+                timestamp=timestamp if callable(timestamp) else None,
+                time_rule=None if callable(timestamp) else timestamp,
+            )
         )
         spec = StoreSpec(
             name=held,
@@ -164,6 +193,7 @@ class StreamsBuilder:
             value_serde=value_serde,
             logging=False,
             caching=False,
+            persistent=draft.keeps(persistent),
             is_global=True,
         )
         draft.add_store(spec)

@@ -6,8 +6,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any, Literal, TypedDict
 
-import msgspec
-
+from penstock.serdes import Mean
 from penstock.topology.changelogs import Logging, RecoverFrom
 from penstock.topology.external import PostgreSQL
 
@@ -20,6 +19,7 @@ class StoreOptions(TypedDict, total=False):
     caching: bool
     logging: Logging
     recover_from: RecoverFrom
+    persistent: bool | None
     supplier: str | None
     max_entries: int | None
     kept_in: PostgreSQL | None
@@ -31,6 +31,7 @@ class WindowOptions(TypedDict, total=False):
     caching: bool
     logging: Logging
     recover_from: RecoverFrom
+    persistent: bool | None
     supplier: str | None
     retention: timedelta | None
 
@@ -52,13 +53,6 @@ class Builtin:
         if self.name == "sum":
             return aggregate + value
         return min(aggregate, value) if self.name == "min" else max(aggregate, value)
-
-
-class Mean(msgspec.Struct, frozen=True):
-    """What an average is made of."""
-
-    total: float
-    count: int
 
 
 def add_to_mean(_key: Any, value: Any, mean: Mean) -> Mean:

@@ -65,12 +65,14 @@ class CogroupedKStream(Generic[K, V2]):
         caching: bool = True,
         logging: Logging = True,
         recover_from: RecoverFrom = "changelog",
+        persistent: bool | None = None,
         supplier: str | None = None,
     ) -> KTable[K, V2]:
         """Fold the records of all streams by key into the store `name`."""
         spec = _specification(
             self.parts, initializer, name, value, caching, logging, supplier=supplier
         )
+        draft = self.parts[0][0].flow.draft
 
         def store(held: str, key: Serde[Any]) -> StoreSpec:
             serde = needed(spec.value, "value", f"The store {held!r}")
@@ -82,6 +84,7 @@ class CogroupedKStream(Generic[K, V2]):
                 logging=is_logged(logging),
                 changelog_config=changelog_config(logging, held),
                 recover_from=recover_from,
+                persistent=draft.keeps(persistent, supplier),
                 supplier=supplier or "",
             )
             return kept_in(name, plain)
@@ -116,6 +119,7 @@ class WindowedCogroupedKStream(Generic[K, V2]):
         caching: bool = True,
         logging: Logging = True,
         recover_from: RecoverFrom = "changelog",
+        persistent: bool | None = None,
         supplier: str | None = None,
     ) -> KTable[Windowed[K], V2]:
         """Fold the records of all streams by key and window into the store `name`."""
@@ -130,8 +134,8 @@ class WindowedCogroupedKStream(Generic[K, V2]):
             retention=retention,
             supplier=supplier,
         )
-        spec = replace(spec, recover_from=recover_from)
-        windows = self.windows
+        spec = replace(spec, recover_from=recover_from, persistent=persistent)
+        windows, draft = self.windows, self.parts[0][0].flow.draft
 
         def node(step: str, held: str, aggregator: Callable[..., Any]) -> AggregateNode:
             return WindowAggregateNode(
@@ -148,7 +152,7 @@ class WindowedCogroupedKStream(Generic[K, V2]):
             _aggregate(
                 self.parts,
                 spec,
-                lambda held, key: window_store(held, windows, spec, key, emit="update"),
+                lambda held, key: window_store(draft, held, windows, spec, key, emit="update"),
                 node,
                 windows=windows,
             )

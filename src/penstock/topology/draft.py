@@ -9,6 +9,7 @@ from collections.abc import Container, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from penstock.config import DslStore
 from penstock.errors import SerdeMissingError, TopologyError
 from penstock.serdes import Serde
 from penstock.topology.functions import BatchFunction, Expression
@@ -73,8 +74,9 @@ def _free(base: str, taken: Container[str]) -> str:
 class Draft:
     """Collects steps; `compile` freezes them."""
 
-    def __init__(self, names: Names = "stable") -> None:
+    def __init__(self, names: Names = "stable", dsl_store: DslStore = "rocksdb") -> None:
         self.names = names
+        self._dsl_store = dsl_store
         self._counter = 0
         self._nodes: dict[str, Node] = {}
         self._children: dict[str, list[str]] = {}
@@ -94,6 +96,15 @@ class Draft:
         """The user's name or a generated one; either way a number is used up, as in Java."""
         generated = self.number(prefix)
         return generated if name is None else check_name(name, "step")
+
+    def keeps(self, persistent: bool | None, brought: object = None) -> bool:
+        """Whether a table's or a join's store is on disk: as said, else as `dsl_store` says.
+
+        That is about stores of ours: one that the user brought is taken to keep what it holds.
+        """
+        if persistent is not None:
+            return persistent
+        return bool(brought) or self._dsl_store == "rocksdb"
 
     def check_store(self, name: str) -> str:
         """The name, if there is a store of that name."""

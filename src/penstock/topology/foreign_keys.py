@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from penstock.errors import TopologyError
@@ -74,9 +74,8 @@ def join_foreign_key(left: Flow, right: Flow, join: ForeignKeyJoin) -> Flow:
     )
     store = names.step("subscription-store", "SUBSCRIPTION-STATE-STORE")
     combined = CombinedKeySerde(foreign, key)
-    draft.add_store(
-        StoreSpec(name=store, key_serde=combined, value_serde=subscriptions, caching=False)
-    )
+    plain = StoreSpec(name=store, key_serde=combined, value_serde=subscriptions, caching=False)
+    draft.add_store(replace(plain, persistent=draft.keeps(None)))
     register = RegisterNode(
         name=names.step("subscription-receive", SUBSCRIPTION_PROCESSOR), store=store
     )
@@ -181,6 +180,7 @@ def _result(
         key_serde=key,
         value_serde=value,
         caching=join.caching,
+        persistent=draft.keeps(None),
         logging=is_logged(join.logging),
         changelog_config=changelog_config(join.logging, store),
     )

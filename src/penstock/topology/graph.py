@@ -54,6 +54,12 @@ class SubTopology:
         return any(isinstance(node, ProcessNode | TableTransformValuesNode) for node in self.nodes)
 
     @property
+    def is_filled_by_code(self) -> bool:
+        """Whether a global table holds something else than the bytes and times of its topic."""
+        times = any(source.timestamp or source.time_rule for source in self.sources)
+        return self.has_processors or times
+
+    @property
     def recovers_from_input(self) -> bool:
         """Whether its tasks read their input again when they have lost a store."""
         return any(store.recover_from == "input" for store in self.stores)

@@ -5,11 +5,16 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Generic, TypeVar, Unpack
 
-from penstock.serdes import Serde, serde_of
-from penstock.topology.aggregation import Aggregation, Grouping, aggregate_serde, table_of
+from penstock.serdes import MeanSerde, Serde, serde_of
+from penstock.topology.aggregation import (
+    Aggregation,
+    Grouping,
+    aggregate_serde,
+    lists_of,
+    table_of,
+)
 from penstock.topology.builtins import (
     Builtin,
-    Mean,
     StoreOptions,
     add_to_mean,
     collected,
@@ -45,6 +50,7 @@ class KGroupedStream(Generic[K, V]):
         caching: bool = True,
         logging: Logging = True,
         recover_from: RecoverFrom = "changelog",
+        persistent: bool | None = None,
         supplier: str | None = None,
         max_entries: int | None = None,
         kept_in: PostgreSQL | None = None,
@@ -54,7 +60,8 @@ class KGroupedStream(Generic[K, V]):
         Records without a key or a value are not counted. With `max_entries` the store forgets the
         key that was not used for longest when there is one too many, and has no cache. In place of
         a name may stand a `versioned_store(...)`. With `recover_from="input"` the task of a store
-        that is lost reads its input again. `supplier` names what opens a store of yours, as for
+        that is lost reads its input again. With `persistent=False` instances keep the store in
+        memory; else `dsl_store` says. `supplier` names what opens a store of yours, as for
         `key_value_store`; with `kept_in` a database keeps the store.
         """
         return self._aggregate(
@@ -66,6 +73,7 @@ class KGroupedStream(Generic[K, V]):
                 caching=caching,
                 logging=logging,
                 recover_from=recover_from,
+                persistent=persistent,
                 supplier=supplier,
                 max_entries=max_entries,
                 kept_in=kept_in,
@@ -80,6 +88,7 @@ class KGroupedStream(Generic[K, V]):
         caching: bool = True,
         logging: Logging = True,
         recover_from: RecoverFrom = "changelog",
+        persistent: bool | None = None,
         supplier: str | None = None,
         max_entries: int | None = None,
         kept_in: PostgreSQL | None = None,
@@ -97,6 +106,7 @@ class KGroupedStream(Generic[K, V]):
                 caching=caching,
                 logging=logging,
                 recover_from=recover_from,
+                persistent=persistent,
                 supplier=supplier,
                 max_entries=max_entries,
                 kept_in=kept_in,
@@ -114,6 +124,7 @@ class KGroupedStream(Generic[K, V]):
         caching: bool = True,
         logging: Logging = True,
         recover_from: RecoverFrom = "changelog",
+        persistent: bool | None = None,
         supplier: str | None = None,
         max_entries: int | None = None,
         kept_in: PostgreSQL | None = None,
@@ -131,6 +142,7 @@ class KGroupedStream(Generic[K, V]):
                 caching=caching,
                 logging=logging,
                 recover_from=recover_from,
+                persistent=persistent,
                 supplier=supplier,
                 max_entries=max_entries,
                 kept_in=kept_in,
@@ -160,14 +172,18 @@ class KGroupedStream(Generic[K, V]):
         self, name: Store | None = None, **options: Unpack[StoreOptions]
     ) -> KTable[K, float]:
         """The average of each key's numbers; the store holds their sum and number."""
-        means = self.aggregate(no_mean, add_to_mean, name, value=Mean, **options)
+        means = self.aggregate(no_mean, add_to_mean, name, value=MeanSerde(), **options)
         return means.map_values(mean_value, value=float)
 
     def collect(
         self, name: Store | None = None, **options: Unpack[StoreOptions]
     ) -> KTable[K, list[V]]:
-        """All values of each key in a list, oldest first; it grows with every record."""
-        return self.aggregate(list, collected, name, value=list, **options)
+        """All values of each key in a list, oldest first; it grows with every record.
+
+        The store, and a topic that the lists go to, hold them as `ListSerde` of the values' serde
+        writes them.
+        """
+        return self.aggregate(list, collected, name, value=lists_of(self.grouping.flow), **options)
 
     def cogroup(self, aggregator: Callable[[K, V, V2], V2 | None]) -> CogroupedKStream[K, V2]:
         """Begin one aggregate of several grouped streams; `aggregator(key, value, aggregate)`.
@@ -209,6 +225,7 @@ class KGroupedTable(Generic[K, V]):
         *,
         caching: bool = True,
         logging: Logging = True,
+        persistent: bool | None = None,
         supplier: str | None = None,
         kept_in: PostgreSQL | None = None,
     ) -> KTable[K, int]:
@@ -221,6 +238,7 @@ class KGroupedTable(Generic[K, V]):
                 store=name,
                 caching=caching,
                 logging=logging,
+                persistent=persistent,
                 supplier=supplier,
                 kept_in=kept_in,
             )
@@ -234,6 +252,7 @@ class KGroupedTable(Generic[K, V]):
         *,
         caching: bool = True,
         logging: Logging = True,
+        persistent: bool | None = None,
         supplier: str | None = None,
         kept_in: PostgreSQL | None = None,
     ) -> KTable[K, V]:
@@ -246,6 +265,7 @@ class KGroupedTable(Generic[K, V]):
                 store=name,
                 caching=caching,
                 logging=logging,
+                persistent=persistent,
                 supplier=supplier,
                 kept_in=kept_in,
                 aggregator=adder,
@@ -263,6 +283,7 @@ class KGroupedTable(Generic[K, V]):
         value: type[V2] | Serde[V2] | None = None,
         caching: bool = True,
         logging: Logging = True,
+        persistent: bool | None = None,
         supplier: str | None = None,
         kept_in: PostgreSQL | None = None,
     ) -> KTable[K, V2]:
@@ -275,6 +296,7 @@ class KGroupedTable(Generic[K, V]):
                 store=name,
                 caching=caching,
                 logging=logging,
+                persistent=persistent,
                 supplier=supplier,
                 kept_in=kept_in,
                 initializer=initializer,

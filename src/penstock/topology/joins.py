@@ -49,6 +49,7 @@ class JoinOptions:
     value: Any
     name: str | None
     grace: timedelta | None = None
+    persistent: bool | None = None
 
 
 @dataclass(frozen=True)
@@ -103,6 +104,7 @@ def join(
         kind=kind,
         value=value,
         name=options.name,
+        persistent=options.persistent,
     )
 
 
@@ -123,6 +125,11 @@ def _check_options(other: Partner, options: JoinOptions) -> None:
             "Only a join with a table has a grace of its own",
             hint="A join of streams has it in join_window(...), one with a global table has none",
         )
+    if is_table and options.persistent is not None:
+        raise TopologyError(
+            "A join with a table keeps nothing that could be on disk or in memory",
+            hint="Say persistent= where the table is made",
+        )
     if (other.table is not None) != (options.key_selector is not None):
         raise TopologyError(
             "A global table is joined by key_selector(key, value), and nothing else is",
@@ -139,6 +146,7 @@ def join_streams(
     kind: JoinKind,
     value: SerdeOrMissing,
     name: str | None,
+    persistent: bool | None = None,
 ) -> Flow:
     """The stream of a join of streams within a window of time."""
     _check_one_draft(left, right)
@@ -152,8 +160,10 @@ def join_streams(
     numbers = [draft.number(f"KSTREAM-{part}-") for part in _join_parts(kind)]
     steps = _join_steps(numbers, name, kind)
     stores = _join_stores(steps, name, base, draft, kind)
+    on_disk = draft.keeps(persistent)
     specs = [
-        _join_store(s, flow, windows) for s, flow in zip(stores[:2], (left, right), strict=True)
+        replace(_join_store(s, flow, windows), persistent=on_disk)
+        for s, flow in zip(stores[:2], (left, right), strict=True)
     ]
     for spec in specs:
         draft.add_store(spec)
@@ -166,6 +176,7 @@ def join_streams(
                 key_serde=TimedSideSerde(key),
                 value_serde=JoinSideSerde(specs[0].value_serde, specs[1].value_serde),
                 caching=False,
+                persistent=on_disk,
             )
         )
     sides = _sides(left, right, specs, steps, kind)
@@ -310,6 +321,7 @@ def join_tables(
             key_serde=key,
             value_serde=serde,
             caching=caching,
+            persistent=draft.keeps(None),
             logging=is_logged(logging),
             changelog_config=changelog_config(logging, held),
         )

@@ -204,6 +204,7 @@ class KStream(Generic[K, V]):
         caching: bool = True,
         logging: Logging = True,
         recover_from: RecoverFrom = "changelog",
+        persistent: bool | None = None,
         supplier: str | None = None,
         name: str | None = None,
     ) -> KTable[K, V]:
@@ -233,6 +234,7 @@ class KStream(Generic[K, V]):
             changelog_config=changelog_config(logging, held),
             recover_from=recover_from,
             caching=caching,
+            persistent=draft.keeps(persistent, supplier),
             supplier=supplier or "",
         )
         store_spec = kept_in(store, store_spec)
@@ -321,6 +323,7 @@ class KStream(Generic[K, V]):
         *,
         key_selector: Callable[[K, V], Any] | None = None,
         grace: timedelta | None = None,
+        persistent: bool | None = None,
         value: type[V3] | Serde[V3] | None = None,
         name: str | None = None,
     ) -> KStream[K, V3]:
@@ -328,7 +331,8 @@ class KStream(Generic[K, V]):
 
         A row of a global table is that of `key_selector(key, value)`, one of a versioned table that
         of the record's own time. With `grace` a record waits until the stream is so much further,
-        so that rows which come late are met; the table must keep versions for as long.
+        so that rows which come late are met; the table must keep versions for as long. With
+        `persistent=False` a join of streams keeps their records in memory.
 
         >>> from penstock.topology import StreamsBuilder
         >>> builder = StreamsBuilder()
@@ -336,7 +340,7 @@ class KStream(Generic[K, V]):
         >>> calls = builder.stream("calls", key=str, value=str)
         >>> calls.join(names, lambda call, name: f"{name}: {call}", value=str).to("named-calls")
         """
-        options = JoinOptions(windows, key_selector, value, name, grace)
+        options = JoinOptions(windows, key_selector, value, name, grace, persistent)
         return KStream(join(self.flow, _other(other), joiner, INNER, options))
 
     def left_join(
@@ -347,11 +351,12 @@ class KStream(Generic[K, V]):
         *,
         key_selector: Callable[[K, V], Any] | None = None,
         grace: timedelta | None = None,
+        persistent: bool | None = None,
         value: type[V3] | Serde[V3] | None = None,
         name: str | None = None,
     ) -> KStream[K, V3]:
         """As `join`, and a record of this stream that meets nothing is joined with None."""
-        options = JoinOptions(windows, key_selector, value, name, grace)
+        options = JoinOptions(windows, key_selector, value, name, grace, persistent)
         return KStream(join(self.flow, _other(other), joiner, LEFT, options))
 
     def outer_join(
@@ -360,11 +365,12 @@ class KStream(Generic[K, V]):
         joiner: Callable[[V | None, V2 | None], V3],
         windows: JoinWindows,
         *,
+        persistent: bool | None = None,
         value: type[V3] | Serde[V3] | None = None,
         name: str | None = None,
     ) -> KStream[K, V3]:
         """As `join` of streams, and a record of either that meets nothing is joined with None."""
-        options = JoinOptions(windows, None, value, name)
+        options = JoinOptions(windows, None, value, name, persistent=persistent)
         return KStream(join(self.flow, _other(other), joiner, OUTER, options))
 
     def process(

@@ -287,7 +287,10 @@ class KTable(Generic[K, V]):
             return flow
         where = f"The store {check_name(name, 'store')!r}"
         key, value = needed(flow.key, "key", where), needed(flow.value, "value", where)
-        spec = kept_in(store, StoreSpec(name=name, key_serde=key, value_serde=value))
+        plain = StoreSpec(
+            name=name, key_serde=key, value_serde=value, persistent=flow.draft.keeps(None)
+        )
+        spec = kept_in(store, plain)
         flow.draft.add_store(spec)
         history = history_of(spec)
         return dataclasses.replace(flow, origin=name, reads=(name,), history_ms=history)

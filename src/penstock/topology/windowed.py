@@ -6,19 +6,19 @@ from collections.abc import Callable
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Generic, TypeVar, Unpack
 
-from penstock.serdes import Serde, Windowed, serde_of
+from penstock.serdes import MeanSerde, Serde, Windowed, serde_of
 from penstock.topology.aggregation import (
     Aggregation,
     Grouping,
     aggregate_serde,
     check_merger,
+    lists_of,
     table_of,
     window_store,
     windowed_serde,
 )
 from penstock.topology.builtins import (
     Builtin,
-    Mean,
     WindowOptions,
     add_to_mean,
     collected,
@@ -61,6 +61,7 @@ class WindowedKStream(Generic[K, V]):
         caching: bool = True,
         logging: Logging = True,
         recover_from: RecoverFrom = "changelog",
+        persistent: bool | None = None,
         supplier: str | None = None,
     ) -> KTable[Windowed[K], int]:
         """Count the records of each key and window in the store `name`."""
@@ -73,6 +74,7 @@ class WindowedKStream(Generic[K, V]):
                 caching=caching,
                 logging=logging,
                 recover_from=recover_from,
+                persistent=persistent,
                 supplier=supplier,
                 retention=retention,
             )
@@ -87,6 +89,7 @@ class WindowedKStream(Generic[K, V]):
         caching: bool = True,
         logging: Logging = True,
         recover_from: RecoverFrom = "changelog",
+        persistent: bool | None = None,
         supplier: str | None = None,
     ) -> KTable[Windowed[K], V]:
         """Combine the values of each key and window by `reducer(aggregate, value)`."""
@@ -99,6 +102,7 @@ class WindowedKStream(Generic[K, V]):
                 caching=caching,
                 logging=logging,
                 recover_from=recover_from,
+                persistent=persistent,
                 supplier=supplier,
                 retention=retention,
                 aggregator=reducer,
@@ -117,6 +121,7 @@ class WindowedKStream(Generic[K, V]):
         caching: bool = True,
         logging: Logging = True,
         recover_from: RecoverFrom = "changelog",
+        persistent: bool | None = None,
         supplier: str | None = None,
     ) -> KTable[Windowed[K], V2]:
         """Fold the values of each key and window by `aggregator(key, value, aggregate)`.
@@ -133,6 +138,7 @@ class WindowedKStream(Generic[K, V]):
                 caching=caching,
                 logging=logging,
                 recover_from=recover_from,
+                persistent=persistent,
                 supplier=supplier,
                 retention=retention,
                 initializer=initializer,
@@ -164,7 +170,9 @@ class WindowedKStream(Generic[K, V]):
     ) -> KTable[Windowed[K], float]:
         """The average of the numbers of each key and window."""
         merger = merge_means if isinstance(self._windows, SessionWindows) else None
-        means = self.aggregate(no_mean, add_to_mean, name, merger=merger, value=Mean, **options)
+        means = self.aggregate(
+            no_mean, add_to_mean, name, merger=merger, value=MeanSerde(), **options
+        )
         return means.map_values(mean_value, value=float)
 
     def collect(
@@ -172,7 +180,8 @@ class WindowedKStream(Generic[K, V]):
     ) -> KTable[Windowed[K], list[V]]:
         """All values of each key and window in a list, oldest first."""
         merger = merge_lists if isinstance(self._windows, SessionWindows) else None
-        return self.aggregate(list, collected, name, merger=merger, value=list, **options)
+        lists = lists_of(self._grouping.flow)
+        return self.aggregate(list, collected, name, merger=merger, value=lists, **options)
 
     def _aggregate(self, spec: Aggregation) -> KTable[Any, Any]:
         grouping, windows, emit = self._grouping, self._windows, self._emit
@@ -181,7 +190,7 @@ class WindowedKStream(Generic[K, V]):
         step = draft.number(f"{spec.prefix}-")
         where = f"The store {store!r}"
         inner = needed(flow.key, "key", where)
-        draft.add_store(window_store(store, windows, spec, inner, emit=emit))
+        draft.add_store(window_store(draft, store, windows, spec, inner, emit=emit))
         source = grouping.source(store)
         node = WindowAggregateNode(
             name=step,

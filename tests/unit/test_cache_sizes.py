@@ -1,0 +1,175 @@
+"""A larger record cache says less on the way, and leaves the same behind.
+
+That is so for whatever is computed from what a table holds. It is not so where a step sees the
+changes on the way: a table that is joined with one made of itself, and a group of a table's rows
+that comes and goes while the cache hides it, which leaves a row of nothing (a count of 0) only
+where it was seen. Nor do joined rows always have the same times: the deletion of a row that is not
+there is told, and is a time, but not where a cache knows that nobody saw the row. It is the same in
+Kafka Streams.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import penstock as ps
+from penstock.processors import Limits
+from penstock.processors.choice import start_slice
+from penstock.testing.stores import DriverState
+from penstock.topology import Topology
+from tests.unit.slices import Row, records
+
+CACHES = (0, 150, 400, 1_500, 10_000_000)
+TIME_BYTES = 8
+
+
+def _ms(count: int) -> timedelta:
+    return timedelta(milliseconds=count)
+
+
+def _last_or_none(old: str, new: str) -> str | None:
+    return None if new == "x" else old[-6:] + new
+
+
+def _told(key: str, value: str | None, aggregate: str) -> str:
+    return f"{aggregate[-6:]}{value}"
+
+
+def _merged(key: str, left: str, right: str) -> str:
+    return left + right
+
+
+def _pair(left: str | None, right: str | None) -> str:
+    return f"({left},{right})"
+
+
+class _Program:
+    """A topology over the topics `in` and `in2`; its tables go to topics."""
+
+    def __init__(self) -> None:
+        self.builder = ps.StreamsBuilder()
+
+    @property
+    def stream(self) -> ps.KStream[str, str]:
+        return self.builder.stream("in", key=str, value=str)
+
+    def table(self, topic: str = "in2") -> Any:
+        return self.builder.table(topic, f"{topic}-rows", key=str, value=str)
+
+
+def _aggregates(program: _Program) -> None:
+    grouped = program.stream.group_by_key()
+    grouped.count("counts").to_stream().to("out")
+    grouped.reduce(_last_or_none, "reduced").to_stream().to("out-reduced")
+    grouped.aggregate(str, _told, "told", value=str).to_stream().to("out-told")
+
+
+def _windows(program: _Program) -> None:
+    grouped = program.stream.group_by_key()
+    hopping = ps.hopping(_ms(20), advance=_ms(10), grace=_ms(10))
+    grouped.windowed_by(hopping).count("hopping").to_stream().to("out")
+    sliding = grouped.windowed_by(ps.sliding(_ms(8), grace=_ms(10)))
+    sliding.aggregate(str, _told, "sliding", value=str).to_stream().to("out-sliding")
+
+
+def _sessions(program: _Program) -> None:
+    sessions = program.stream.group_by_key().windowed_by(ps.session(_ms(5), grace=_ms(20)))
+    sessions.aggregate(str, _told, "sessions", merger=_merged, value=str).to_stream().to("out")
+
+
+def _derived(program: _Program) -> None:
+    kept = program.table().filter(lambda key, value: value != "b", store="kept")
+    kept.map_values(lambda value: value + "!", value=str, store="marked").to_stream().to("out")
+
+
+def _table_joins(program: _Program) -> None:
+    left = program.stream.group_by_key().aggregate(str, _told, "told", value=str)
+    right = program.table()
+    for kind in ("join", "left_join", "outer_join"):
+        joined = getattr(left, kind)(right, _pair, kind.replace("_", "-"), value=str)
+        joined.to_stream().to(f"out-{kind}")
+
+
+def _stream_table_join(program: _Program) -> None:
+    joined = program.stream.left_join(program.table(), _pair, value=str)
+    joined.group_by_key().aggregate(str, _told, "told", value=str).to_stream().to("out")
+
+
+PROGRAMS: dict[str, Callable[[_Program], None]] = {
+    "aggregates": _aggregates,
+    "windows": _windows,
+    "sessions": _sessions,
+    "derived tables": _derived,
+    "table joins": _table_joins,
+    "stream-table join": _stream_table_join,
+}
+ROWS = st.lists(
+    st.tuples(
+        st.booleans(),
+        st.sampled_from(["a", "b", "cc"]),
+        st.sampled_from(["a", "b", "x", None]),
+        st.integers(0, 60),
+    ),
+    max_size=40,
+)
+
+
+def _end(topology: Topology, slices: list[dict[str, list[Row]]], cache: int, *, timed: bool) -> Any:
+    """All stores, and of each key of an output the last value that is one, with their times."""
+    [sub] = topology.sub_topologies
+    state = DriverState({spec.name: spec for spec in sub.stores})
+    counts = dict.fromkeys(sub.output_topics("app"), 1)
+    metadata: dict[str, str] = {}
+    told: dict[tuple[Any, ...], tuple[Any, ...]] = {}
+    for inputs in slices:
+        run = start_slice(
+            sub,
+            application_id="app",
+            state=state,
+            limits=Limits(cache_max_bytes=cache, partition_counts=counts),
+            metadata=metadata,
+            partition=0,
+            now_ms=0,
+        )
+        for topic in set(inputs) & set(sub.input_topics("app")):
+            run.process(records(inputs[topic], topic))
+        result = run.finish()
+        state.apply(result.changes)
+        metadata = dict(result.metadata)
+        for row in result.outputs.to_pylist():
+            told[row["topic"], row["key"]] = (row["value"], row["timestamp"])
+    last = {key: value for key, value in told.items() if value[0] is not None}
+    stores = {spec.name: dict(state.of(spec.name)) for spec in sub.stores}
+    if timed:
+        return stores, last
+    bare = {
+        name: {key: value[TIME_BYTES:] for key, value in held.items()}
+        for name, held in stores.items()
+    }
+    return bare, {key: value for key, (value, _) in last.items()}
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+@given(rows=ROWS, size=st.integers(1, 40))
+@settings(max_examples=20, deadline=None)
+def test_every_cache_leaves_the_same_behind(name: str, rows: Any, size: int) -> None:
+    program = _Program()
+    PROGRAMS[name](program)
+    topology = program.builder.build()
+    slices: list[dict[str, list[Row]]] = []
+    for first in range(0, len(rows), size):
+        inputs: dict[str, list[Row]] = {}
+        for number, (is_second, key, value, time) in enumerate(rows[first : first + size]):
+            topic = "in2" if is_second else "in"
+            data = None if value is None else value.encode()
+            inputs.setdefault(topic, []).append(Row(first + number, time, key.encode(), data))
+        slices.append(inputs)
+    ends = [_end(topology, slices, cache, timed=name != "table joins") for cache in CACHES]
+    for cache, end in zip(CACHES, ends, strict=True):
+        assert end == ends[0], f"with {cache} bytes"
