@@ -11,6 +11,7 @@ from typing import Any, Literal
 
 from penstock.errors import SerdeMissingError, TopologyError
 from penstock.serdes import Serde
+from penstock.topology.cycles import check_cycles
 from penstock.topology.functions import BatchFunction, Expression
 from penstock.topology.graph import SubTopology, Topology
 from penstock.topology.materialization import settled, with_null_keys
@@ -245,6 +246,7 @@ class Draft:
             }
         )
         nodes = with_null_keys(nodes)
+        check_cycles(nodes)
         root = self._connected(nodes)
         groups: dict[str, list[Node]] = {}
         for node in nodes.values():
