@@ -45,6 +45,7 @@ from penstock.topology import (
     StreamsBuilder,
     Topology,
 )
+from penstock.topology.callables import check_awaits_nothing
 from penstock.topology.changelogs import Logging, RecoverFrom
 from penstock.topology.external import PostgreSQL, check_external
 from penstock.topology.naming import check_name
@@ -183,6 +184,7 @@ class Application:
 
     def on_event(self, listener: Listener) -> Listener:
         """Call this with every event: states, notices, rebalances, batches."""
+        check_awaits_nothing(listener, "A listener")
         self._listeners.append(listener)
         return listener
 
@@ -191,6 +193,8 @@ class Application:
 
         The thread that drives the application calls it, and goes on when it comes back.
         """
+
+        check_awaits_nothing(listener, "A listener")
 
         def heard(event: Event) -> None:
             if isinstance(event, StateChanged):

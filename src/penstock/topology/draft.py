@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import inspect
 import re
 from collections.abc import Container, Iterable, Mapping
 from dataclasses import dataclass
@@ -11,8 +10,8 @@ from typing import Any, Literal
 
 from penstock.errors import SerdeMissingError, TopologyError
 from penstock.serdes import Serde
+from penstock.topology.callables import check_functions, check_store_functions
 from penstock.topology.cycles import check_cycles
-from penstock.topology.functions import BatchFunction, Expression
 from penstock.topology.graph import SubTopology, Topology
 from penstock.topology.materialization import settled, with_null_keys
 from penstock.topology.naming import check_name, pattern_name, repartition_base
@@ -128,7 +127,7 @@ class Draft:
 
     def add(self, node: Node, *, after: Iterable[str] = ()) -> str:
         """Append a step behind others."""
-        _check_functions(node)
+        check_functions(node)
         if node.name in self._nodes:
             raise TopologyError(
                 f"Two steps are called {node.name!r}", hint="Give one of them another name="
@@ -170,6 +169,7 @@ class Draft:
             raise TopologyError(
                 f"Two stores are called {spec.name!r}", hint="Give one of them another name"
             )
+        check_store_functions(spec)
         topic = f"{spec.name}-changelog"
         self._stores[spec.name] = dataclasses.replace(
             spec,
@@ -322,20 +322,3 @@ def _read_by_both(one: SourceNode, other: SourceNode) -> str | None:
 
 def _reading(source: SourceNode) -> tuple[object, ...]:
     return source.key_serde, source.value_serde, source.timestamp, source.time_rule
-
-
-def _check_functions(node: Node) -> None:
-    """Refuse what nobody would call: functions that return a coroutine, and those of columns where
-    the step knows functions of one record only."""
-    for field in dataclasses.fields(node):
-        if isinstance(getattr(node, field.name), BatchFunction | Expression):
-            raise TopologyError(
-                f"The {field.name} of step {node.name} must be a function of one record",
-                hint="ps.batch and ps.expr go into filter, filter_not, map_values, map, "
-                "select_key, group_by and branch; on tables into the first three and group_by",
-            )
-        if inspect.iscoroutinefunction(getattr(node, field.name)):
-            raise TopologyError(
-                f"The {field.name} of step {node.name} is an async function, which nobody awaits",
-                hint="Write it with def; a slice's records are processed one after the other",
-            )

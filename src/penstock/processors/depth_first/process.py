@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import timedelta
 from functools import partial
-from typing import Any
+from typing import Any, get_args
 
 from penstock.errors import TopologyError
 from penstock.processors.depth_first.handed_out import HandedOut
@@ -15,6 +15,7 @@ from penstock.processors.depth_first.steps import Step
 from penstock.processors.depth_first.versioned import UserVersionedStore
 from penstock.serdes import Serde
 from penstock.topology import ProcessNode, StoreSpec
+from penstock.topology.callables import check_awaits_nothing, check_processor
 from penstock.topology.processor import (
     Processor,
     ProcessorContext,
@@ -113,6 +114,7 @@ class Process(Step):
         self._current: Record | None = None
         self.is_starting = False
         self.processor: Processor[Any, Any, Any, Any] = self.call(node.supplier)
+        check_processor(self.processor, node.name)
 
     def start(self) -> None:
         """Run the processor's `init`, once all steps are connected."""
@@ -232,7 +234,16 @@ class Process(Step):
             )
         span = int(interval / _MILLISECOND)
         if span < 1:
-            raise TopologyError(f"The step {self.name} schedules a call every {interval}")
+            raise TopologyError(
+                f"The step {self.name} schedules a call every {interval}",
+                hint="Let it be a millisecond or more",
+            )
+        check_awaits_nothing(action, f"What step {self.name} schedules")
+        if kind not in get_args(PunctuationType):
+            raise TopologyError(
+                f"The step {self.name} schedules a call by {kind!r}",
+                hint=f"Use one of {get_args(PunctuationType)}",
+            )
         name = f"{self.name}:punctuator:{len(self.punctuators)}"
         punctuator = Punctuator(self, name, span, kind, action)
         self.punctuators.append(punctuator)
