@@ -324,6 +324,7 @@ _OLD_NAMES = {"cache.max.bytes.buffering": "statestore.cache.max.bytes"}
 
 
 _LEAST = {
+    "replication_factor": -1,
     "slice_records_max": 1,
     "slice_bytes_max": 1,
     "rocksdb_memory_bytes": 16 * 1024 * 1024,
@@ -405,7 +406,7 @@ def _check(config: Config) -> None:
             raise ConfigError(f"Option {name} is {value!r}", hint="Use a positive timedelta")
         if kind is bool and not isinstance(value, bool):
             raise ConfigError(f"Option {name} is {value!r}", hint="Use True or False")
-        least = _LEAST.get(name, -1)
+        least = _LEAST.get(name, 0)
         if kind is int and (not isinstance(value, int) or value < least):
             raise ConfigError(f"Option {name} is {value!r}", hint=f"Use a number >= {least}")
     rules, rule = typing.get_args(TimestampRule), config.default_timestamp_extractor

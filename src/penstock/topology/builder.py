@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Sequence
 from datetime import timedelta
-from typing import Any, TypeVar
+from typing import Any, TypeVar, get_args
 
 from penstock.config import TimestampRule
 from penstock.errors import TopologyError
@@ -62,6 +62,12 @@ class StreamsBuilder:
         option `default_timestamp_extractor` does. A second stream of the same
         topics is the first one.
         """
+        if not (timestamp is None or callable(timestamp) or timestamp in get_args(TimestampRule)):
+            raise TopologyError(
+                f"The stream of {topic!r} takes its records' time by {timestamp!r}",
+                hint=f"Use one of {get_args(TimestampRule)}, or a function of key, value and "
+                "Kafka's time",
+            )
         pattern = topic if isinstance(topic, re.Pattern) else None
         topics: tuple[str, ...] = ()
         if not isinstance(topic, re.Pattern):

@@ -27,7 +27,7 @@ from penstock.topology.nodes import (
     TableMergeNode,
     WindowAggregateNode,
 )
-from penstock.topology.windows import Windows
+from penstock.topology.windows import Windows, check_windows
 
 if TYPE_CHECKING:
     from penstock.topology.grouped import KGroupedStream
@@ -54,6 +54,7 @@ class CogroupedKStream(Generic[K, V2]):
 
     def windowed_by(self, windows: Windows) -> WindowedCogroupedKStream[K, V2]:
         """Divide the records into windows."""
+        check_windows(windows, self.parts[0][0].flow.step)
         return WindowedCogroupedKStream(self.parts, windows)
 
     def aggregate(

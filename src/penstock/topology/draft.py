@@ -22,6 +22,7 @@ from penstock.topology.nodes import (
     SourceNode,
     StoreSpec,
 )
+from penstock.topology.partitions import check_said_partitions
 from penstock.topology.recovery import check_recovery
 
 Names = Literal["stable", "kafka_streams"]
@@ -127,6 +128,7 @@ class Draft:
 
     def add(self, node: Node, *, after: Iterable[str] = ()) -> str:
         """Append a step behind others."""
+        check_name(node.name, "step")
         check_functions(node)
         if node.name in self._nodes:
             raise TopologyError(
@@ -169,6 +171,12 @@ class Draft:
             raise TopologyError(
                 f"Two stores are called {spec.name!r}", hint="Give one of them another name"
             )
+        check_name(spec.name, "store")
+        if spec.max_entries is not None and spec.max_entries < 1:
+            raise TopologyError(
+                f"The store {spec.name!r} is to keep {spec.max_entries} entries",
+                hint="Let max_entries be 1 or more, or leave it out for a store without a limit",
+            )
         check_store_functions(spec)
         topic = f"{spec.name}-changelog"
         self._stores[spec.name] = dataclasses.replace(
@@ -193,6 +201,12 @@ class Draft:
         With `shared` a second one of the same name is the first one.
         """
         base = repartition_base(check_name(name, "repartition"))
+        if partitions is not None and partitions < 1:
+            raise TopologyError(
+                f"The topic {base!r} behind step {parent} is to have {partitions} partitions",
+                hint="Let partitions be 1 or more, or leave it out: then there are as many as the "
+                "input has",
+            )
         key, value = key.for_topic(base, "key"), value.for_topic(base, "value")
         steps = self.repartition_steps(base, name, table=table)
         if shared and name in self._shared:
@@ -254,6 +268,7 @@ class Draft:
         subs = [self._sub_topology(i, nodes) for i, nodes in enumerate(groups.values())]
         for sub in subs:
             check_recovery(sub)
+        check_said_partitions(subs)
         return Topology(
             sub_topologies=tuple(sub for sub in subs if not sub.is_global),
             global_tables=tuple(sub for sub in subs if sub.is_global),

@@ -13,6 +13,7 @@ from penstock.topology.changelogs import Logging, changelog_config, is_logged
 from penstock.topology.draft import Draft, SerdeOrMissing, needed
 from penstock.topology.flow import Flow
 from penstock.topology.holding import Store, history_of, kept_in, name_of
+from penstock.topology.naming import check_name
 from penstock.topology.nodes import (
     AggregateNode,
     AnswerRowNode,
@@ -53,6 +54,8 @@ def join_foreign_key(left: Flow, right: Flow, join: ForeignKeyJoin) -> Flow:
             hint="Make both from one Application or StreamsBuilder",
         )
     draft = left.draft
+    if join.name is not None:
+        check_name(join.name, "join", step=left.step)
     base = join.name or name_of(join.store) or draft.unique(_base(left, right))
     names = _Names(draft, base, numbered=join.name is None and draft.names == "kafka_streams")
     where = f"The foreign-key join {base!r}"

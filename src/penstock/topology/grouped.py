@@ -22,7 +22,7 @@ from penstock.topology.external import PostgreSQL
 from penstock.topology.flow import Flow
 from penstock.topology.holding import Store
 from penstock.topology.windowed import WindowedKStream
-from penstock.topology.windows import Windows
+from penstock.topology.windows import Windows, check_windows
 
 if TYPE_CHECKING:
     from penstock.topology.tables import KTable
@@ -191,6 +191,7 @@ class KGroupedStream(Generic[K, V]):
         >>> minutes = tumbling(timedelta(minutes=1), grace=timedelta(seconds=5))
         >>> beats.group_by_key().windowed_by(minutes).count("rates").to_stream().to("rates")
         """
+        check_windows(windows, self.grouping.flow.step)
         return WindowedKStream(self.grouping, windows)
 
     def _aggregate(self, spec: Aggregation) -> KTable[Any, Any]:
