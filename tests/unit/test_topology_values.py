@@ -129,5 +129,5 @@ def test_a_join_of_repartition_topics_that_can_agree_is_built(
 
 
 def test_a_negative_cache_is_refused() -> None:
-    with pytest.raises(ConfigError, match="statestore_cache_max_bytes is -1. Use a number >= 0"):
+    with pytest.raises(ConfigError, match=r"statestore_cache_max_bytes is -1\. Use a number >= 0"):
         Config(statestore_cache_max_bytes=-1)

@@ -9,9 +9,9 @@ from typing import Any, TypeVar, get_args
 
 from penstock.config import TimestampRule
 from penstock.errors import TopologyError
-from penstock.serdes import Serde, serde_of
+from penstock.serdes import Serde
 from penstock.topology.changelogs import Logging, RecoverFrom, changelog_config, is_logged
-from penstock.topology.draft import Draft, Names
+from penstock.topology.draft import Draft, Names, said_serde
 from penstock.topology.external import PostgreSQL, check_kept
 from penstock.topology.flow import Flow
 from penstock.topology.graph import Topology
@@ -75,8 +75,9 @@ class StreamsBuilder:
         if not topics and pattern is None:
             raise TopologyError("A stream needs a topic")
         for each in topics:
-            check_name(each, "topic")
-        key_serde, value_serde = serde_of(key), serde_of(value)
+            check_name(each, "topic", step=f"stream of {each!r}")
+        key_serde = said_serde(key, "key", f"the stream of {topic!r}")
+        value_serde = said_serde(value, "value", f"the stream of {topic!r}")
         if len(topics) == 1:
             key_serde = key_serde.for_topic(topics[0], "key")
             value_serde = value_serde.for_topic(topics[0], "value")
@@ -120,9 +121,10 @@ class StreamsBuilder:
         >>> patients.filter(lambda key, name: name != "").to_stream().to("named-patients")
         """
         draft = self._draft
-        check_name(topic, "topic")
-        key_serde = serde_of(key).for_topic(topic, "key")
-        value_serde = serde_of(value).for_topic(topic, "value")
+        check_name(topic, "topic", step=f"table of {topic!r}")
+        key_serde = said_serde(key, "key", f"the table of {topic!r}").for_topic(topic, "key")
+        value_serde = said_serde(value, "value", f"the table of {topic!r}")
+        value_serde = value_serde.for_topic(topic, "value")
         held = draft.store_name(name_of(store), f"{topic}-STATE-STORE-", origin=topic, kind="table")
         source, step = self._table_steps(name)
         draft.add_source(
@@ -155,9 +157,11 @@ class StreamsBuilder:
     ) -> GlobalKTable[K, V]:
         """A topic as a table that every instance holds whole, to be joined by any key."""
         draft = self._draft
-        check_name(topic, "topic")
-        key_serde = serde_of(key).for_topic(topic, "key")
-        value_serde = serde_of(value).for_topic(topic, "value")
+        check_name(topic, "topic", step=f"global table of {topic!r}")
+        key_serde = said_serde(key, "key", f"the global table of {topic!r}")
+        value_serde = said_serde(value, "value", f"the global table of {topic!r}")
+        key_serde = key_serde.for_topic(topic, "key")
+        value_serde = value_serde.for_topic(topic, "value")
         store = plain_name(store, "A global table")
         held = draft.store_name(store, f"{topic}-STATE-STORE-", origin=topic, kind="global")
         source, step = self._table_steps(name)
@@ -172,7 +176,7 @@ class StreamsBuilder:
             caching=False,
             is_global=True,
         )
-        draft.add_store(spec)
+        draft.add_store(spec, behind=source)
         draft.add(AggregateNode(name=step, kind="latest", store=held), after=[source])
         return GlobalKTable(draft, spec)
 
@@ -189,8 +193,8 @@ class StreamsBuilder:
             )
         spec = StoreSpec(
             name=check_name(store.name, "store"),
-            key_serde=serde_of(store.key),
-            value_serde=serde_of(store.value),
+            key_serde=said_serde(store.key, "key", f"the store {store.name!r}"),
+            value_serde=said_serde(store.value, "value", f"the store {store.name!r}"),
             kind=store.kind,
             logging=is_logged(store.logging) and store.kept_in is None,
             changelog_config=changelog_config(store.logging, store.name),
@@ -225,7 +229,7 @@ class StreamsBuilder:
         default the store's.
         """
         draft = self._draft
-        check_name(topic, "topic")
+        check_name(topic, "topic", step=f"global store {store.name!r}")
         special = store.max_entries is not None or store.supplier or store.shape or store.kept_in
         if store.kind != "key_value" or special:
             raise TopologyError(
@@ -237,23 +241,25 @@ class StreamsBuilder:
             SourceNode(
                 name=source,
                 topics=(topic,),
-                key_serde=serde_of(store.key if key is None else key).for_topic(topic, "key"),
-                value_serde=serde_of(store.value if value is None else value).for_topic(
-                    topic, "value"
-                ),
+                key_serde=said_serde(
+                    store.key if key is None else key, "key", f"the global topic {topic!r}"
+                ).for_topic(topic, "key"),
+                value_serde=said_serde(
+                    store.value if value is None else value, "value", f"the global topic {topic!r}"
+                ).for_topic(topic, "value"),
             )
         )
         spec = StoreSpec(
             name=check_name(store.name, "store"),
-            key_serde=serde_of(store.key),
-            value_serde=serde_of(store.value),
+            key_serde=said_serde(store.key, "key", f"the store {store.name!r}"),
+            value_serde=said_serde(store.value, "value", f"the store {store.name!r}"),
             # The topic is what it is rebuilt from.
             logging=False,
             caching=False,
             persistent=store.persistent,
             is_global=True,
         )
-        draft.add_store(spec)
+        draft.add_store(spec, behind=source)
         node = ProcessNode(name=step, reads=(spec.name,), supplier=processor, fixed_key=False)
         draft.add(node, after=[source])
         return GlobalKTable(draft, spec)

@@ -65,11 +65,10 @@ def _check_serde(serde: Serde[Any], where: str) -> None:
 def _parts(serde: Serde[Any]) -> Iterator[Serde[Any]]:
     """A serde and those that it is made of."""
     yield serde
-    if dataclasses.is_dataclass(serde):
-        for field in dataclasses.fields(serde):
-            inner = getattr(serde, field.name)
-            if isinstance(inner, Serde):
-                yield from _parts(inner)
+    for name in getattr(serde, "__dataclass_fields__", ()):
+        inner = getattr(serde, name)
+        if isinstance(inner, Serde):
+            yield from _parts(inner)
 
 
 def _check_supplier(

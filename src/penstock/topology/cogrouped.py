@@ -170,7 +170,7 @@ def _specification(
     return Aggregation(
         kind="aggregate",
         prefix="COGROUPKSTREAM-AGGREGATE",
-        value=aggregate_serde(value, initializer, parts[0][1]),
+        value=aggregate_serde(value, initializer, parts[0][1], behind=parts[0][0].flow.step),
         store=store,
         caching=caching,
         logging=logging,
@@ -194,7 +194,7 @@ def _aggregate(
     store = first.store_name(spec)
     key = needed(first.flow.key, "key", f"The store {store!r}")
     held = store_of(store, key)
-    draft.add_store(held)
+    draft.add_store(held, behind=first.flow.step)
     steps = []
     for source, (_, aggregator) in zip(_sources(parts, store), parts, strict=True):
         step = draft.number(f"{spec.prefix}-")

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from penstock.errors import SerdeMissingError, TopologyError
-from penstock.serdes import Serde
+from penstock.serdes import Serde, serde_of
 from penstock.topology.callables import check_functions, check_store_functions
 from penstock.topology.cycles import check_cycles
 from penstock.topology.graph import SubTopology, Topology
@@ -48,6 +48,16 @@ def needed(serde: SerdeOrMissing, what: str, for_step: str) -> Serde[Any]:
         hint=f"Say it there: {serde.option}=str (or int, bytes, a dataclass, a Serde ...), "
         "or annotate what the function returns",
     )
+
+
+def said_serde(given: Any, part: str, where: str) -> Serde[Any]:
+    """The serde of a type that the user says; `TopologyError` with the place if it has none."""
+    try:
+        return serde_of(given)
+    except TopologyError as error:
+        raise TopologyError(
+            f"{error.message}, which is the {part} of {where}", hint=error.hint
+        ) from None
 
 
 @dataclass(frozen=True)
@@ -94,7 +104,7 @@ class Draft:
     def step_name(self, name: str | None, prefix: str) -> str:
         """The user's name or a generated one; either way a number is used up, as in Java."""
         generated = self.number(prefix)
-        return generated if name is None else check_name(name, "step")
+        return generated if name is None else check_name(name, "step", step=generated)
 
     def check_store(self, name: str) -> str:
         """The name, if there is a store of that name."""
@@ -114,7 +124,7 @@ class Draft:
     def store_name(self, name: str | None, prefix: str, *, origin: str, kind: str) -> str:
         """The user's name; else one made of what it counts, or Kafka Streams' number."""
         if name is not None:
-            return check_name(name, "store")
+            return check_name(name, "store", step=f"{kind} of {origin}")
         generated = self.number(prefix)
         if self.names == "kafka_streams":
             return generated
@@ -165,13 +175,17 @@ class Draft:
         self._streams.append(node)
         return self.add_source(node)
 
-    def add_store(self, spec: StoreSpec) -> None:
-        """Add a store; two of one name would overwrite each other's changelog."""
+    def add_store(self, spec: StoreSpec, *, behind: str | None = None) -> None:
+        """Add a store, behind a step; two of one name would overwrite each other's changelog."""
         if spec.name in self._stores:
+            users = [name for name, node in self._nodes.items() if spec.name in node.stores]
+            first = f"one of step {users[0]}" if users else "one that was added"
+            second = "one that is added" if behind is None else f"one behind step {behind}"
             raise TopologyError(
-                f"Two stores are called {spec.name!r}", hint="Give one of them another name"
+                f"Two stores are called {spec.name!r}: {first}, and {second}",
+                hint=f"Give one of them another name, {spec.name}-2 for example",
             )
-        check_name(spec.name, "store")
+        check_name(spec.name, "store", **({} if behind is None else {"behind step": behind}))
         if spec.max_entries is not None and spec.max_entries < 1:
             raise TopologyError(
                 f"The store {spec.name!r} is to keep {spec.max_entries} entries",

@@ -126,7 +126,9 @@ class KGroupedStream(Generic[K, V]):
             Aggregation(
                 kind="aggregate",
                 prefix="KSTREAM-AGGREGATE",
-                value=aggregate_serde(value, initializer, aggregator),
+                value=aggregate_serde(
+                    value, initializer, aggregator, behind=self.grouping.flow.step
+                ),
                 store=name,
                 caching=caching,
                 logging=logging,
@@ -272,7 +274,7 @@ class KGroupedTable(Generic[K, V]):
             Aggregation(
                 kind="aggregate",
                 prefix="KTABLE-AGGREGATE",
-                value=aggregate_serde(value, initializer, adder),
+                value=aggregate_serde(value, initializer, adder, behind=self._grouping.flow.step),
                 store=name,
                 caching=caching,
                 logging=logging,

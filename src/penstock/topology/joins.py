@@ -74,7 +74,8 @@ def join(
     if options.name is not None:
         check_name(options.name, "join", step=stream.step)
     _check_options(other, options, stream.step)
-    value = chosen_serde(options.value, returned_type(joiner), "join", "value")
+    where = f"join (of step {stream.step})"
+    value = chosen_serde(options.value, returned_type(joiner), where, "value")
     if other.table is not None:
         assert options.key_selector is not None
         node = GlobalJoinNode(
@@ -159,8 +160,8 @@ def join_streams(
     specs = [
         _join_store(s, flow, windows) for s, flow in zip(stores[:2], (left, right), strict=True)
     ]
-    for spec in specs:
-        draft.add_store(spec)
+    for spec, flow in zip(specs, (left, right), strict=True):
+        draft.add_store(spec, behind=flow.step)
     unmatched = stores[2] if kind.left or kind.right else None
     if unmatched is not None:
         key = specs[0].key_serde
@@ -321,7 +322,7 @@ def join_tables(
             changelog_config=changelog_config(logging, held),
         )
         spec = kept_in(store, plain)
-        draft.add_store(spec)
+        draft.add_store(spec, behind=left.step)
         history = history_of(spec)
     draft.add(TableMergeNode(name=merge, store=held, left=steps[0], right=steps[1]), after=steps)
     reads = (held,) if held is not None else tuple(dict.fromkeys(left.reads + right.reads))

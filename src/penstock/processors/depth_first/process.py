@@ -382,12 +382,31 @@ class UserKeyValueStore:
 class UserGlobalStore:
     """A global table's store in a processor's hands: to be looked into, and written by nobody."""
 
-    def __init__(self, store: UserKeyValueStore) -> None:
+    def __init__(self, name: str, step: str, store: UserKeyValueStore) -> None:
+        self._name = name
+        self._step = step
         self.get = store.get
         self.range = store.range
         self.all = store.all
         self.prefix_scan = store.prefix_scan
         self.approximate_num_entries = store.approximate_num_entries
+
+    def put(self, key: Any, value: Any) -> None:
+        """Refuse it: each instance would hold something else."""
+        del key, value
+        raise TopologyError(
+            f"The processor of step {self._step} writes to the global store {self._name!r}",
+            hint="Only its topic fills it: forward the record, and write it there with to(...); or "
+            "keep it in a store of add_state_store(...)",
+        )
+
+    def put_if_absent(self, key: Any, value: Any) -> Any:
+        """Refuse it, as `put`."""
+        self.put(key, value)
+
+    def delete(self, key: Any) -> Any:
+        """Refuse it, as `put`."""
+        self.put(key, None)
 
 
 class UserTimedStore:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import heapq
 from collections import Counter
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
+from penstock.errors import TopologyError, UserFunctionError
 from penstock.processors.batch import Batch
 from penstock.processors.depth_first.building import Builder
 from penstock.processors.depth_first.bulk import answers_ahead
@@ -43,6 +44,7 @@ from penstock.serdes import SessionWindowedSerde, WindowedSerde
 from penstock.serdes.windowed import SESSION_TAIL_BYTES, TIME_BYTES
 from penstock.topology import Node, SinkNode, SubTopology
 from penstock.topology.graph import full_topic
+from penstock.topology.naming import check_name
 
 Input = tuple[str, int]
 _Output = tuple[str, bytes | None, bytes | None, int, Headers, bytes | None, int]
@@ -61,6 +63,7 @@ class Sink(Step):
         self._node = node
         self._topic = topic
         self._outputs = outputs
+        self._known_topics: set[str] = set()
         # Windows of one key belong together: only the key inside chooses the partition.
         tails = {WindowedSerde: TIME_BYTES, SessionWindowedSerde: SESSION_TAIL_BYTES}
         self._tail = tails.get(type(node.key_serde), 0)
@@ -72,10 +75,27 @@ class Sink(Step):
         inner = key[: -self._tail] if key is not None and self._tail else key
         chosen, topic = BY_KEY, self._topic
         if node.topic_of is not None:
-            topic, chosen = self.call(node.topic_of, record.key, record.value), BY_PRODUCER
+            topic, chosen = self._named(node.topic_of, record), BY_PRODUCER
         elif node.partitioner is not None:
             chosen = self.call(node.partitioner, record.key, record.value, self._count)
         self._outputs.append((topic, key, value, record.timestamp, record.headers, inner, chosen))
+
+    def _named(self, topic_of: Callable[[Any, Any], str], record: Record) -> str:
+        """The topic that the user's function names; `UserFunctionError` if that is no name."""
+        topic = self.call(topic_of, record.key, record.value)
+        if isinstance(topic, str) and topic in self._known_topics:
+            return topic
+        try:
+            if not isinstance(topic, str):
+                raise TypeError(f"it returned {topic!r}, which is no text")
+            self._known_topics.add(check_name(topic, "topic"))
+        except (TypeError, TopologyError) as error:
+            raise UserFunctionError(
+                f"The function that names the topic of step {self.name} failed: {error}",
+                where=self.shared.context.where(self.name),
+                hint="Return the name of a topic for every record, or filter those that have none",
+            ) from error
+        return topic
 
 
 class RecordRun:
