@@ -91,7 +91,7 @@ def _counted_and_added(builder: ps.StreamsBuilder) -> None:
     [
         (
             _two_counts,
-            "one of step KSTREAM-AGGREGATE-0000000001, and one behind step KSTREAM-SOURCE-000000000",
+            "one of step KSTREAM-AGGREGATE-0000000001, and one behind step KSTREAM-SOURCE-",
         ),
         (_added_and_counted, "one that was added, and one behind step KSTREAM-SOURCE-0000000000"),
         (_counted_and_added, "one of step KSTREAM-AGGREGATE-0000000001, and one that is added"),
@@ -147,7 +147,7 @@ def _named_by(topic: Any, **options: Any) -> TopologyTestDriver:
 
 @pytest.mark.parametrize("topic", [None, 5, ["out"], "a/b", ""])
 def test_a_function_that_names_no_topic_fails_with_the_records_place(topic: Any) -> None:
-    with pytest.raises(UserFunctionError, match="names the topic of step o failed") as caught:
+    with pytest.raises(UserFunctionError, match="names the topic of step o returned") as caught:
         _named_by(topic)
     assert caught.value.where == {"topic": "in", "partition": 0, "offset": 1, "step": "o"}
 

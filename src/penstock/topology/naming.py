@@ -8,7 +8,18 @@ from penstock.errors import TopologyError
 
 NAME_LENGTH_MAX = 249
 _ALLOWED = re.compile(r"[A-Za-z0-9._-]+")
+_PLACES = (".", "..")
 _FORBIDDEN = re.compile(r"[^A-Za-z0-9_-]+")
+
+
+def is_name(name: str) -> bool:
+    """Whether Kafka would take it as a topic's name.
+
+    >>> is_name("pulse-counts"), is_name("pulse/counts")
+    (True, False)
+    """
+    fits = len(name) <= NAME_LENGTH_MAX and name not in _PLACES
+    return fits and _ALLOWED.fullmatch(name) is not None
 
 
 def check_name(name: str, what: str, **where: object) -> str:
@@ -17,7 +28,7 @@ def check_name(name: str, what: str, **where: object) -> str:
     >>> check_name("pulse-counts", "store")
     'pulse-counts'
     """
-    if not _ALLOWED.fullmatch(name) or name in (".", ".."):
+    if not _ALLOWED.fullmatch(name) or name in _PLACES:
         raise TopologyError(
             f"The {what} name {name!r} cannot be used",
             where=where,

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from penstock.errors import TopologyError, UserFunctionError
+from penstock.errors import UserFunctionError
 from penstock.processors.batch import Batch
 from penstock.processors.depth_first.building import Builder
 from penstock.processors.depth_first.bulk import answers_ahead
@@ -44,7 +44,7 @@ from penstock.serdes import SessionWindowedSerde, WindowedSerde
 from penstock.serdes.windowed import SESSION_TAIL_BYTES, TIME_BYTES
 from penstock.topology import Node, SinkNode, SubTopology
 from penstock.topology.graph import full_topic
-from penstock.topology.naming import check_name
+from penstock.topology.naming import is_name
 
 Input = tuple[str, int]
 _Output = tuple[str, bytes | None, bytes | None, int, Headers, bytes | None, int]
@@ -63,7 +63,6 @@ class Sink(Step):
         self._node = node
         self._topic = topic
         self._outputs = outputs
-        self._known_topics: set[str] = set()
         # Windows of one key belong together: only the key inside chooses the partition.
         tails = {WindowedSerde: TIME_BYTES, SessionWindowedSerde: SESSION_TAIL_BYTES}
         self._tail = tails.get(type(node.key_serde), 0)
@@ -83,18 +82,13 @@ class Sink(Step):
     def _named(self, topic_of: Callable[[Any, Any], str], record: Record) -> str:
         """The topic that the user's function names; `UserFunctionError` if that is no name."""
         topic = self.call(topic_of, record.key, record.value)
-        if isinstance(topic, str) and topic in self._known_topics:
-            return topic
-        try:
-            if not isinstance(topic, str):
-                raise TypeError(f"it returned {topic!r}, which is no text")
-            self._known_topics.add(check_name(topic, "topic"))
-        except (TypeError, TopologyError) as error:
+        if not isinstance(topic, str) or not is_name(topic):
             raise UserFunctionError(
-                f"The function that names the topic of step {self.name} failed: {error}",
+                f"The function that names the topic of step {self.name} returned {topic!r}, which "
+                "is no topic's name",
                 where=self.shared.context.where(self.name),
                 hint="Return the name of a topic for every record, or filter those that have none",
-            ) from error
+            )
         return topic
 
 
