@@ -47,6 +47,7 @@ from penstock.topology import (
 )
 from penstock.topology.callables import check_awaits_nothing
 from penstock.topology.changelogs import Logging, RecoverFrom
+from penstock.topology.draft import Names
 from penstock.topology.external import PostgreSQL, check_external
 from penstock.topology.naming import check_name
 
@@ -75,13 +76,14 @@ class Application:
     >>> print(app.describe().splitlines()[1].strip())
     Sub-topology: 0
 
-    Options are those of `Config`, as keywords. Raises `ConfigError`, `TopologyError`.
+    Options are those of `Config`, as keywords; `names` is that of `StreamsBuilder`. Raises
+    `ConfigError`, `TopologyError`.
     """
 
-    def __init__(self, application_id: str, **options: Any) -> None:
+    def __init__(self, application_id: str, *, names: Names = "stable", **options: Any) -> None:
         self.application_id = check_name(application_id, "application")
         self.config = Config.build(options, os.environ)
-        self.builder = StreamsBuilder()
+        self.builder = StreamsBuilder(names=names)
         self.state = _S.CREATED
         self.totals = Totals()
         self._state_lock = threading.Lock()

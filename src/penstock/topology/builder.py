@@ -42,6 +42,11 @@ class StreamsBuilder:
     """
 
     def __init__(self, *, names: Names = "stable") -> None:
+        if names not in get_args(Names):
+            raise TopologyError(
+                f"There are no names {names!r} for steps and stores",
+                hint=f"Use one of {get_args(Names)}",
+            )
         self._draft = Draft(names)
 
     def stream(
