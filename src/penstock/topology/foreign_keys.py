@@ -48,14 +48,8 @@ class ForeignKeyJoin:
 
 def join_foreign_key(left: Flow, right: Flow, join: ForeignKeyJoin) -> Flow:
     """The table of left rows, each with the right row that it refers to."""
-    if left.draft is not right.draft:
-        raise TopologyError(
-            "The two tables belong to different applications",
-            hint="Make both from one Application or StreamsBuilder",
-        )
+    _check(left, right, join)
     draft = left.draft
-    if join.name is not None:
-        check_name(join.name, "join", step=left.step)
     base = join.name or name_of(join.store) or draft.unique(_base(left, right))
     names = _Names(draft, base, numbered=join.name is None and draft.names == "kafka_streams")
     where = f"The foreign-key join {base!r}"
@@ -118,6 +112,16 @@ def join_foreign_key(left: Flow, right: Flow, join: ForeignKeyJoin) -> Flow:
     )
     draft.add(resolve, after=[answered])
     return _result(draft, names, resolve.name, key, join)
+
+
+def _check(left: Flow, right: Flow, join: ForeignKeyJoin) -> None:
+    if left.draft is not right.draft:
+        raise TopologyError(
+            "The two tables belong to different applications",
+            hint="Make both from one Application or StreamsBuilder",
+        )
+    if join.name is not None:
+        check_name(join.name, "join", step=left.step)
 
 
 def _base(left: Flow, right: Flow) -> str:
