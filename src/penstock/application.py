@@ -45,7 +45,9 @@ from penstock.topology import (
     StreamsBuilder,
     Topology,
 )
+from penstock.topology.callables import check_awaits_nothing
 from penstock.topology.changelogs import Logging, RecoverFrom
+from penstock.topology.draft import Names
 from penstock.topology.external import PostgreSQL, check_external
 from penstock.topology.naming import check_name
 
@@ -74,13 +76,14 @@ class Application:
     >>> print(app.describe().splitlines()[1].strip())
     Sub-topology: 0
 
-    Options are those of `Config`, as keywords. Raises `ConfigError`, `TopologyError`.
+    Options are those of `Config`, as keywords; `names` is that of `StreamsBuilder`. Raises
+    `ConfigError`, `TopologyError`.
     """
 
-    def __init__(self, application_id: str, **options: Any) -> None:
+    def __init__(self, application_id: str, *, names: Names = "stable", **options: Any) -> None:
         self.application_id = check_name(application_id, "application")
         self.config = Config.build(options, os.environ)
-        self.builder = StreamsBuilder(dsl_store=self.config.dsl_store)
+        self.builder = StreamsBuilder(names=names, dsl_store=self.config.dsl_store)
         self.state = _S.CREATED
         self.totals = Totals()
         self._state_lock = threading.Lock()
@@ -200,6 +203,7 @@ class Application:
 
     def on_event(self, listener: Listener) -> Listener:
         """Call this with every event: states, notices, rebalances, batches."""
+        check_awaits_nothing(listener, "A listener")
         self._listeners.append(listener)
         return listener
 
@@ -208,6 +212,8 @@ class Application:
 
         The thread that drives the application calls it, and goes on when it comes back.
         """
+
+        check_awaits_nothing(listener, "A listener")
 
         def heard(event: Event) -> None:
             if isinstance(event, StateChanged):

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import dataclasses
 import importlib
+import logging
 import os
 import re
 import typing
@@ -25,6 +26,8 @@ from pathlib import Path
 from typing import Any, Literal
 
 from penstock.errors import ConfigError
+
+_log = logging.getLogger("penstock")
 
 Guarantee = Literal["exactly_once", "at_least_once"]
 OffsetReset = Literal["earliest", "latest"]
@@ -76,7 +79,9 @@ class Config:
     statestore_cache_max_bytes: int = _option(
         10 * 1024 * 1024,
         "statestore.cache.max.bytes",
-        "Size of the record cache, divided by the slices that run at once; 0 turns it off.",
+        "Size of the record cache, divided by the slices that run at once; 0 turns it off. Kafka "
+        "Streams' older name, `cache_max_bytes_buffering`, is taken too; where both are set, this "
+        "one counts.",
     )
     dsl_store: DslStore = _option(
         "rocksdb",
@@ -309,13 +314,18 @@ class Config:
     @classmethod
     def build(cls, options: Mapping[str, Any], environment: Mapping[str, str]) -> Config:
         """The config of these keyword options, overridden by `PENSTOCK_*` variables."""
-        values = dict(options)
+        values = _with_new_names(options, _OLD_OPTIONS)
         unknown = sorted(set(values) - set(_FIELDS))
         if unknown:
             raise ConfigError(
                 f"There is no option {unknown[0]!r}",
                 hint=f"Options are: {', '.join(sorted(_FIELDS))}",
             )
+        variables = {
+            f"PENSTOCK_{old.upper()}": f"PENSTOCK_{new.upper()}"
+            for old, new in _OLD_OPTIONS.items()
+        }
+        environment = _with_new_names(environment, variables)
         for name in _FIELDS:
             text = environment.get(f"PENSTOCK_{name.upper()}")
             if text is not None:
@@ -328,6 +338,8 @@ class Config:
     def from_properties(cls, properties: Mapping[str, str]) -> Config:
         """The config of Java's names and values; other names go to the Kafka clients.
 
+        Options of Kafka Streams' that mean nothing here are left out, with a line in the log.
+
         >>> Config.from_properties({"topic.segment.bytes": "536870912"}).topic
         {'segment.bytes': '536870912'}
         """
@@ -335,14 +347,12 @@ class Config:
         clients: dict[str, str] = {}
         prefixed: dict[str, dict[str, str]] = {prefix: {} for prefix in _PREFIXES}
         by_kafka_name = {f.metadata["kafka"]: name for name, f in _FIELDS.items()}
-        given = dict(properties)
-        for old, new in _OLD_NAMES.items():
-            if old in given:
-                given.setdefault(new, given.pop(old))
-                given.pop(old, None)
-        for kafka_name, text in given.items():
+        for kafka_name, text in _with_new_names(properties, _OLD_NAMES).items():
             name = by_kafka_name.get(kafka_name)
             if kafka_name == "application.id":
+                continue
+            if kafka_name in LEFT_OUT:
+                _log.warning("Left out %s=%s: %s", kafka_name, text, LEFT_OUT[kafka_name])
                 continue
             if name is not None:
                 values[name] = _parse(name, text)
@@ -395,9 +405,38 @@ _OLD_NAMES = {
     "default.dsl.store": "dsl.store.suppliers.class",
 }
 """Names that Kafka Streams still takes; where both are set, the new one counts."""
+_OLD_OPTIONS = {"cache_max_bytes_buffering": "statestore_cache_max_bytes"}
+_TYPED = "serdes come from the types that the program names"
+LEFT_OUT = {
+    "num.stream.threads": "Spark decides how many tasks run at once (master, num_instances)",
+    "max.task.idle.ms": "an input of which Kafka holds more is always waited for, as with 0",
+    "task.timeout.ms": "a task that cannot go on is planned again until it can",
+    "poll.ms": "the driver plans ranges; nothing is polled",
+    "buffered.records.per.partition": "slice_records_max bounds what is read at once",
+    "ensure.explicit.internal.resource.naming": "generated names survive unrelated changes",
+    "topology.optimization": "the topology is run as it is written",
+    "built.in.metrics.version": "there is one version of the metrics",
+    "default.key.serde": _TYPED,
+    "default.value.serde": _TYPED,
+    "default.list.key.serde.inner": _TYPED,
+    "default.list.key.serde.type": _TYPED,
+    "default.list.value.serde.inner": _TYPED,
+    "default.list.value.serde.type": _TYPED,
+    "windowed.inner.class.serde": _TYPED,
+    "window.size.ms": "windows say their size",
+    "upgrade.from": "instances of two versions of a protocol never work together",
+    "log.summary.interval.ms": "every batch is an event, see Application.on_event",
+    "application.server": "the driver knows where its instances are",
+    "processor.wrapper.class": "processors are not wrapped",
+    "rack.aware.assignment.strategy": "racks are not looked at",
+    "rack.aware.assignment.traffic_cost": "racks are not looked at",
+    "rack.aware.assignment.non_overlap_cost": "racks are not looked at",
+}
+"""Options of Kafka Streams' that are no client's and mean nothing here, with the reason."""
 
 
 _LEAST = {
+    "replication_factor": -1,
     "num_standby_replicas": 0,
     "acceptable_recovery_lag": 0,
     "max_warmup_replicas": 1,
@@ -428,6 +467,19 @@ def imported(path: str, *, option: str) -> Any:
             hint="Write module:name, of a module on the Python path of every instance",
         ) from error
     return found
+
+
+def _with_new_names(given: Mapping[str, Any], renamed: Mapping[str, str]) -> dict[str, Any]:
+    """The values by their new names; where both are set, the new one counts.
+
+    >>> _with_new_names({"old": 1, "other": 2}, {"old": "new"})
+    {'other': 2, 'new': 1}
+    """
+    values = {name: value for name, value in given.items() if name not in renamed}
+    for old, new in renamed.items():
+        if old in given:
+            values.setdefault(new, given[old])
+    return values
 
 
 def _milliseconds(text: str) -> timedelta:
@@ -491,7 +543,7 @@ def _check(config: Config) -> None:
             raise ConfigError(f"Option {name} is {value!r}", hint="Use True or False")
         if kind == tuple[str, ...] and not isinstance(value, tuple):
             raise ConfigError(f"Option {name} is {value!r}", hint="Use a tuple of names")
-        least = _LEAST.get(name, -1)
+        least = _LEAST.get(name, 0)
         if kind is int and (not isinstance(value, int) or value < least):
             raise ConfigError(f"Option {name} is {value!r}", hint=f"Use a number >= {least}")
     rules, rule = typing.get_args(TimestampRule), config.default_timestamp_extractor
@@ -571,7 +623,9 @@ Options are keywords of `Application`, by Kafka's names with underscores; durati
 `PENSTOCK_<OPTION>` in the environment overrides them (durations in milliseconds; `kafka`, `spark`,
 `topic` and `client_tags` as `name=value;name=value`). `Config.from_properties` takes Java's names.
 `kafka` is given in librdkafka's words and reaches Spark's Java client too, translated where the two
-differ.
+differ. Options of Kafka Streams' that mean nothing here (`num.stream.threads`, `max.task.idle.ms`
+...) are left out by `from_properties`, with the reason in the log; other names that it does not
+know go to `kafka`.
 
 Defaults are Kafka Streams', except: the guarantee is exactly-once (a commit is one transaction for
 a whole slice, so the safe choice is also fast); `commit_interval` is 100 ms under both guarantees

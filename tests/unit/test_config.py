@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import dataclasses
 from datetime import timedelta
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from penstock.config import Config, options_page
+from penstock.config import LEFT_OUT, Config, options_page
 from penstock.errors import ConfigError
 from penstock.pipeline.kafka_options import java_properties
 
@@ -90,3 +92,41 @@ def test_the_caches_old_name_is_known_and_its_new_one_counts() -> None:
     assert Config.from_properties({old: "5"}).statestore_cache_max_bytes == 5
     both = Config.from_properties({new: "7", old: "5"})
     assert (both.statestore_cache_max_bytes, dict(both.kafka)) == (7, {})
+
+
+@pytest.mark.parametrize(
+    ("options", "environment"),
+    [
+        ({"cache_max_bytes_buffering": 7}, {}),
+        ({}, {"PENSTOCK_CACHE_MAX_BYTES_BUFFERING": "7"}),
+        ({"cache_max_bytes_buffering": 5, "statestore_cache_max_bytes": 7}, {}),
+        ({"statestore_cache_max_bytes": 5}, {"PENSTOCK_CACHE_MAX_BYTES_BUFFERING": "7"}),
+        (
+            {},
+            {
+                "PENSTOCK_CACHE_MAX_BYTES_BUFFERING": "5",
+                "PENSTOCK_STATESTORE_CACHE_MAX_BYTES": "7",
+            },
+        ),
+    ],
+)
+def test_the_caches_older_name_is_taken_and_the_newer_one_wins(
+    options: dict[str, Any], environment: dict[str, str]
+) -> None:
+    assert Config.build(options, environment).statestore_cache_max_bytes == 7
+
+
+def test_options_of_kafka_streams_that_mean_nothing_here_reach_no_client(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    config = Config.from_properties(
+        {**dict.fromkeys(LEFT_OUT, "1"), "security.protocol": "SSL", "commit.interval.ms": "5"}
+    )
+    assert config.kafka == {"security.protocol": "SSL"}
+    told = [record.getMessage() for record in caplog.records]
+    assert len(told) == len(LEFT_OUT)
+    assert "Left out num.stream.threads=1: Spark decides how many tasks run at once" in told[0]
+
+
+def test_no_option_that_is_left_out_has_a_meaning() -> None:
+    assert not set(LEFT_OUT) & {each.metadata["kafka"] for each in dataclasses.fields(Config)}

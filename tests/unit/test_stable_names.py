@@ -8,6 +8,7 @@ from datetime import timedelta
 import pytest
 
 import penstock as ps
+from penstock.errors import TopologyError
 from penstock.testing import TopologyTestDriver
 from penstock.topology import StreamsBuilder
 from penstock.topology.diff import diff
@@ -114,3 +115,16 @@ def test_a_left_join_has_results_for_records_that_lost_their_key(
 
 def test_every_description_has_a_program_here() -> None:
     assert set(described_stateful.PROGRAMS) <= set(PROGRAMS)
+
+
+def test_an_application_takes_kafka_streams_names() -> None:
+    app = ps.Application("taken-over", names="kafka_streams")
+    app.stream("in", key=str, value=str).group_by_key().count().to_stream().to("out")
+    assert [store.name for store in app.build().stores] == [
+        "KSTREAM-AGGREGATE-STATE-STORE-0000000001"
+    ]
+
+
+def test_names_that_nobody_knows_are_refused() -> None:
+    with pytest.raises(TopologyError, match="no names 'java' for steps"):
+        ps.Application("app", names="java")  # type: ignore[arg-type]

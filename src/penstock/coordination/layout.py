@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from penstock.coordination.ids import TaskId, durable_name
 from penstock.errors import PartitionCountError
-from penstock.topology import SubTopology, Topology
+from penstock.topology import AggregateNode, LatestNode, Node, SubTopology, Topology
 from penstock.topology.graph import full_topic
 from penstock.topology.naming import changelog_topic
 
@@ -83,22 +83,53 @@ def copartitioned(sub: SubTopology, application_id: str) -> list[tuple[str, ...]
     return [tuple(t for name in group for t in topics[name]) for group in sub.copartitioned]
 
 
-def check_copartitioned(groups: Iterable[Collection[str]], sizes: Mapping[str, int]) -> None:
-    """Make sure that the topics of each group have equally many partitions.
+def check_copartitioned(
+    groups: Iterable[Collection[str]], sizes: Mapping[str, int], tables: Collection[str] = ()
+) -> None:
+    """Make sure that the topics of each group have equally many partitions; some are `tables`.
 
     >>> check_copartitioned([("a", "b")], {"a": 2, "b": 2})
     """
     for group in groups:
         first, *others = group
         for other in others:
+            pair = (other, first)
             if sizes[first] != sizes[other]:
                 raise PartitionCountError(
                     f"{first!r} has {sizes[first]} partitions and {other!r} has {sizes[other]}: "
                     "records of one key would be in different tasks, and never meet",
                     where={"topic": other},
-                    hint=f"Give both topics equally many partitions, or call repartition() on the "
-                    f"stream of {other!r} before it is joined",
+                    hint=f"Give both topics equally many partitions, or {_way_out(pair, tables)}",
                 )
+
+
+def _way_out(topics: tuple[str, str], tables: Collection[str]) -> str:
+    """What makes one of two topics as wide as the other: a table cannot be sent on as it is."""
+    for topic in topics:
+        if topic not in tables:
+            return f"call repartition() on the stream of {topic!r} before it is joined"
+    return (
+        f"read {topics[0]!r} as a stream, and join stream(...).repartition().to_table(...) instead "
+        "of its table"
+    )
+
+
+def _tables(topology: Topology, application_id: str) -> set[str]:
+    """The topics that are read as tables."""
+    return {
+        full_topic(source, topic, application_id)
+        for sub in topology.sub_topologies
+        for source in sub.sources
+        if not source.repartition
+        if any(_keeps_latest(sub.by_name[child]) for child in source.children)
+        for topic in source.topics
+    }
+
+
+def _keeps_latest(node: Node) -> bool:
+    return isinstance(node, LatestNode) or (
+        isinstance(node, AggregateNode) and node.kind == "latest"
+    )
 
 
 def _sizes(
@@ -129,7 +160,7 @@ def _sizes(
             break
         sizes |= widths
     assert all(sizes.values()), "a repartition topic that nothing feeds cannot be built"
-    check_copartitioned(groups, sizes)
+    check_copartitioned(groups, sizes, _tables(topology, application_id))
     return sizes
 
 

@@ -16,6 +16,7 @@ from penstock.driver.events import (
     RestoreSuspended,
     TopicPartition,
 )
+from penstock.topology.callables import check_awaits_nothing
 
 _log = logging.getLogger("penstock")
 
@@ -73,6 +74,7 @@ class RestoreListeners:
 
     def add(self, kind: type[RestoreEvent], function: Function) -> None:
         """Call this function with every event of that kind."""
+        check_awaits_nothing(function, "A restore listener")
         self._functions.setdefault(kind, []).append(function)
 
     def set(self, listener: RestoreListener) -> None:
@@ -83,6 +85,8 @@ class RestoreListeners:
             RestoreEnded: listener.on_restore_end,
             RestoreSuspended: listener.on_restore_suspended,
         }
+        for function in self._object.values():
+            check_awaits_nothing(function, "A restore listener")
 
     def tell(self, event: RestoreEvent) -> None:
         """Have the listeners called soon; returns at once."""

@@ -112,7 +112,7 @@ class Grouping:
             ),
         )
         check_kept(held, logging=spec.logging)
-        draft.add_store(held)
+        draft.add_store(held, behind=flow.step)
         source = self.source(store)
         node: AggregateNode
         if self._table:
@@ -155,6 +155,14 @@ def _time_index(windows: Windows) -> TimeIndex:
     return "session_end" if isinstance(windows, SessionWindows) else "window_start"
 
 
+_LEAST_RETENTION: dict[type, str] = {
+    TimeWindows: "the windows' size and grace",
+    # A window that begins after a record, where another is out of order, lasts as long again.
+    SlidingWindows: "twice the windows' difference, and the grace",
+    SessionWindows: "the sessions' gap and grace",
+}
+
+
 def _retention(store: str, windows: Windows, retention: timedelta | None) -> int:
     least = windows.retention_ms
     if retention is None:
@@ -164,19 +172,19 @@ def _retention(store: str, windows: Windows, retention: timedelta | None) -> int
         raise TopologyError(
             f"The store {store!r} keeps windows for {retention}, and they can change for "
             f"{timedelta(milliseconds=least)}",
-            hint="Let retention be at least the windows' size and grace",
+            hint=f"Let retention be at least {_LEAST_RETENTION[type(windows)]}",
         )
     return chosen
 
 
 def aggregate_serde(
-    value: Any, initializer: Callable[[], Any], aggregator: Callable[..., Any]
+    value: Any, initializer: Callable[[], Any], aggregator: Callable[..., Any], *, behind: str
 ) -> SerdeOrMissing:
     """The serde of an aggregate: as given, or as either function's annotation says."""
     kind = returned_type(aggregator)
     if kind is None:
         kind = initializer if isinstance(initializer, type) else returned_type(initializer)
-    return chosen_serde(value, kind, "aggregate", "value")
+    return chosen_serde(value, kind, f"aggregate (behind step {behind})", "value")
 
 
 def lists_of(flow: Flow) -> Serde[Any]:

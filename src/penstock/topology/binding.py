@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from penstock.errors import TopologyError
-from penstock.serdes import Serde, serde_of
+from penstock.serdes import Serde
 from penstock.topology.column_functions import (
     PAIR,
     TIMESTAMPS,
@@ -16,7 +16,7 @@ from penstock.topology.column_functions import (
     Part,
     Result,
 )
-from penstock.topology.draft import SerdeOrMissing, needed
+from penstock.topology.draft import SerdeOrMissing, needed, said_serde
 from penstock.topology.expressions import Program, Programs, compile_program
 from penstock.topology.flow import Flow, chosen_serde, pair_types, returned_type
 from penstock.topology.functions import BatchFunction, Expression
@@ -139,7 +139,7 @@ def _serde(flow: Flow, step: str, part: Part) -> Serde[Any]:
 
 
 def _expression_serde(program: Program, given: Any, step: str) -> Serde[Any]:
-    serde = program.serde() if given is None else serde_of(given)
+    serde = program.serde() if given is None else said_serde(given, "result", f"step {step}")
     program.check_result(serde, step)
     return serde
 

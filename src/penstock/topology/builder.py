@@ -5,13 +5,13 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Sequence
 from datetime import timedelta
-from typing import Any, TypeVar
+from typing import Any, TypeVar, get_args
 
 from penstock.config import DslStore, TimestampRule
 from penstock.errors import TopologyError
-from penstock.serdes import Serde, serde_of
+from penstock.serdes import Serde
 from penstock.topology.changelogs import Logging, RecoverFrom, changelog_config, is_logged
-from penstock.topology.draft import Draft, Names
+from penstock.topology.draft import Draft, Names, said_serde
 from penstock.topology.external import PostgreSQL, check_kept
 from penstock.topology.flow import Flow
 from penstock.topology.graph import Topology
@@ -43,6 +43,11 @@ class StreamsBuilder:
     """
 
     def __init__(self, *, names: Names = "stable", dsl_store: DslStore = "rocksdb") -> None:
+        if names not in get_args(Names):
+            raise TopologyError(
+                f"There are no names {names!r} for steps and stores",
+                hint=f"Use one of {get_args(Names)}",
+            )
         self._draft = Draft(names, dsl_store)
 
     def stream(
@@ -63,6 +68,12 @@ class StreamsBuilder:
         option `default_timestamp_extractor` does. A second stream of the same
         topics is the first one.
         """
+        if not (timestamp is None or callable(timestamp) or timestamp in get_args(TimestampRule)):
+            raise TopologyError(
+                f"The stream of {topic!r} takes its records' time by {timestamp!r}",
+                hint=f"Use one of {get_args(TimestampRule)}, or a function of key, value and "
+                "Kafka's time",
+            )
         pattern = topic if isinstance(topic, re.Pattern) else None
         topics: tuple[str, ...] = ()
         if not isinstance(topic, re.Pattern):
@@ -70,8 +81,9 @@ class StreamsBuilder:
         if not topics and pattern is None:
             raise TopologyError("A stream needs a topic")
         for each in topics:
-            check_name(each, "topic")
-        key_serde, value_serde = serde_of(key), serde_of(value)
+            check_name(each, "topic", step=f"stream of {each!r}")
+        key_serde = said_serde(key, "key", f"the stream of {topic!r}")
+        value_serde = said_serde(value, "value", f"the stream of {topic!r}")
         if len(topics) == 1:
             key_serde = key_serde.for_topic(topics[0], "key")
             value_serde = value_serde.for_topic(topics[0], "value")
@@ -118,9 +130,10 @@ class StreamsBuilder:
         >>> patients.filter(lambda key, name: name != "").to_stream().to("named-patients")
         """
         draft = self._draft
-        check_name(topic, "topic")
-        key_serde = serde_of(key).for_topic(topic, "key")
-        value_serde = serde_of(value).for_topic(topic, "value")
+        check_name(topic, "topic", step=f"table of {topic!r}")
+        key_serde = said_serde(key, "key", f"the table of {topic!r}").for_topic(topic, "key")
+        value_serde = said_serde(value, "value", f"the table of {topic!r}")
+        value_serde = value_serde.for_topic(topic, "value")
         held = draft.store_name(name_of(store), f"{topic}-STATE-STORE-", origin=topic, kind="table")
         source, step = self._table_steps(name)
         draft.add_source(
@@ -166,14 +179,16 @@ class StreamsBuilder:
         `timestamp` is as in `stream`, without "partition_time": nobody owns the topic's partitions.
         """
         draft = self._draft
-        check_name(topic, "topic")
+        check_name(topic, "topic", step=f"global table of {topic!r}")
         if timestamp == "partition_time":
             raise TopologyError(
                 f"The global table of topic {topic!r} cannot take its partition's latest time",
                 hint='Say timestamp="wall_clock", or a function of key, value and Kafka\'s time',
             )
-        key_serde = serde_of(key).for_topic(topic, "key")
-        value_serde = serde_of(value).for_topic(topic, "value")
+        key_serde = said_serde(key, "key", f"the global table of {topic!r}")
+        value_serde = said_serde(value, "value", f"the global table of {topic!r}")
+        key_serde = key_serde.for_topic(topic, "key")
+        value_serde = value_serde.for_topic(topic, "value")
         store = plain_name(store, "A global table")
         held = draft.store_name(store, f"{topic}-STATE-STORE-", origin=topic, kind="global")
         source, step = self._table_steps(name)
@@ -196,7 +211,7 @@ class StreamsBuilder:
             persistent=draft.keeps(persistent),
             is_global=True,
         )
-        draft.add_store(spec)
+        draft.add_store(spec, behind=source)
         draft.add(AggregateNode(name=step, kind="latest", store=held), after=[source])
         return GlobalKTable(draft, spec)
 
@@ -213,8 +228,8 @@ class StreamsBuilder:
             )
         spec = StoreSpec(
             name=check_name(store.name, "store"),
-            key_serde=serde_of(store.key),
-            value_serde=serde_of(store.value),
+            key_serde=said_serde(store.key, "key", f"the store {store.name!r}"),
+            value_serde=said_serde(store.value, "value", f"the store {store.name!r}"),
             kind=store.kind,
             logging=is_logged(store.logging) and store.kept_in is None,
             changelog_config=changelog_config(store.logging, store.name),
@@ -249,7 +264,7 @@ class StreamsBuilder:
         default the store's.
         """
         draft = self._draft
-        check_name(topic, "topic")
+        check_name(topic, "topic", step=f"global store {store.name!r}")
         special = store.max_entries is not None or store.supplier or store.shape or store.kept_in
         if store.kind != "key_value" or special:
             raise TopologyError(
@@ -261,23 +276,25 @@ class StreamsBuilder:
             SourceNode(
                 name=source,
                 topics=(topic,),
-                key_serde=serde_of(store.key if key is None else key).for_topic(topic, "key"),
-                value_serde=serde_of(store.value if value is None else value).for_topic(
-                    topic, "value"
-                ),
+                key_serde=said_serde(
+                    store.key if key is None else key, "key", f"the global topic {topic!r}"
+                ).for_topic(topic, "key"),
+                value_serde=said_serde(
+                    store.value if value is None else value, "value", f"the global topic {topic!r}"
+                ).for_topic(topic, "value"),
             )
         )
         spec = StoreSpec(
             name=check_name(store.name, "store"),
-            key_serde=serde_of(store.key),
-            value_serde=serde_of(store.value),
+            key_serde=said_serde(store.key, "key", f"the store {store.name!r}"),
+            value_serde=said_serde(store.value, "value", f"the store {store.name!r}"),
             # The topic is what it is rebuilt from.
             logging=False,
             caching=False,
             persistent=store.persistent,
             is_global=True,
         )
-        draft.add_store(spec)
+        draft.add_store(spec, behind=source)
         node = ProcessNode(name=step, reads=(spec.name,), supplier=processor, fixed_key=False)
         draft.add(node, after=[source])
         return GlobalKTable(draft, spec)

@@ -27,7 +27,7 @@ from penstock.topology.nodes import (
     TableMergeNode,
     WindowAggregateNode,
 )
-from penstock.topology.windows import Windows
+from penstock.topology.windows import Windows, check_windows
 
 if TYPE_CHECKING:
     from penstock.topology.grouped import KGroupedStream
@@ -54,6 +54,7 @@ class CogroupedKStream(Generic[K, V2]):
 
     def windowed_by(self, windows: Windows) -> WindowedCogroupedKStream[K, V2]:
         """Divide the records into windows."""
+        check_windows(windows, self.parts[0][0].flow.step)
         return WindowedCogroupedKStream(self.parts, windows)
 
     def aggregate(
@@ -173,7 +174,7 @@ def _specification(
     return Aggregation(
         kind="aggregate",
         prefix="COGROUPKSTREAM-AGGREGATE",
-        value=aggregate_serde(value, initializer, parts[0][1]),
+        value=aggregate_serde(value, initializer, parts[0][1], behind=parts[0][0].flow.step),
         store=store,
         caching=caching,
         logging=logging,
@@ -197,7 +198,7 @@ def _aggregate(
     store = first.store_name(spec)
     key = needed(first.flow.key, "key", f"The store {store!r}")
     held = store_of(store, key)
-    draft.add_store(held)
+    draft.add_store(held, behind=first.flow.step)
     steps = []
     for source, (_, aggregator) in zip(_sources(parts, store), parts, strict=True):
         step = draft.number(f"{spec.prefix}-")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import inspect
 import re
 from collections.abc import Container, Iterable, Mapping
 from dataclasses import dataclass
@@ -11,8 +10,9 @@ from typing import Any, Literal
 
 from penstock.config import DslStore
 from penstock.errors import SerdeMissingError, TopologyError
-from penstock.serdes import Serde
-from penstock.topology.functions import BatchFunction, Expression
+from penstock.serdes import Serde, serde_of
+from penstock.topology.callables import check_functions, check_store_functions
+from penstock.topology.cycles import check_cycles
 from penstock.topology.graph import SubTopology, Topology
 from penstock.topology.materialization import settled, with_null_keys
 from penstock.topology.naming import check_name, pattern_name, repartition_base
@@ -23,6 +23,7 @@ from penstock.topology.nodes import (
     SourceNode,
     StoreSpec,
 )
+from penstock.topology.partitions import check_said_partitions
 from penstock.topology.recovery import check_recovery
 
 Names = Literal["stable", "kafka_streams"]
@@ -48,6 +49,16 @@ def needed(serde: SerdeOrMissing, what: str, for_step: str) -> Serde[Any]:
         hint=f"Say it there: {serde.option}=str (or int, bytes, a dataclass, a Serde ...), "
         "or annotate what the function returns",
     )
+
+
+def said_serde(given: Any, part: str, where: str) -> Serde[Any]:
+    """The serde of a type that the user says; `TopologyError` with the place if it has none."""
+    try:
+        return serde_of(given)
+    except TopologyError as error:
+        raise TopologyError(
+            f"{error.message}, which is the {part} of {where}", hint=error.hint
+        ) from None
 
 
 @dataclass(frozen=True)
@@ -95,7 +106,7 @@ class Draft:
     def step_name(self, name: str | None, prefix: str) -> str:
         """The user's name or a generated one; either way a number is used up, as in Java."""
         generated = self.number(prefix)
-        return generated if name is None else check_name(name, "step")
+        return generated if name is None else check_name(name, "step", step=generated)
 
     def keeps(self, persistent: bool | None, brought: object = None) -> bool:
         """Whether a table's or a join's store is on disk: as said, else as `dsl_store` says.
@@ -124,7 +135,7 @@ class Draft:
     def store_name(self, name: str | None, prefix: str, *, origin: str, kind: str) -> str:
         """The user's name; else one made of what it counts, or Kafka Streams' number."""
         if name is not None:
-            return check_name(name, "store")
+            return check_name(name, "store", step=f"{kind} of {origin}")
         generated = self.number(prefix)
         if self.names == "kafka_streams":
             return generated
@@ -138,7 +149,8 @@ class Draft:
 
     def add(self, node: Node, *, after: Iterable[str] = ()) -> str:
         """Append a step behind others."""
-        _check_functions(node)
+        check_name(node.name, "step")
+        check_functions(node)
         if node.name in self._nodes:
             raise TopologyError(
                 f"Two steps are called {node.name!r}", hint="Give one of them another name="
@@ -174,12 +186,23 @@ class Draft:
         self._streams.append(node)
         return self.add_source(node)
 
-    def add_store(self, spec: StoreSpec) -> None:
-        """Add a store; two of one name would overwrite each other's changelog."""
+    def add_store(self, spec: StoreSpec, *, behind: str | None = None) -> None:
+        """Add a store, behind a step; two of one name would overwrite each other's changelog."""
         if spec.name in self._stores:
+            users = [name for name, node in self._nodes.items() if spec.name in node.stores]
+            first = f"one of step {users[0]}" if users else "one that was added"
+            second = "one that is added" if behind is None else f"one behind step {behind}"
             raise TopologyError(
-                f"Two stores are called {spec.name!r}", hint="Give one of them another name"
+                f"Two stores are called {spec.name!r}: {first}, and {second}",
+                hint=f"Give one of them another name, {spec.name}-2 for example",
             )
+        check_name(spec.name, "store", **({} if behind is None else {"behind step": behind}))
+        if spec.max_entries is not None and spec.max_entries < 1:
+            raise TopologyError(
+                f"The store {spec.name!r} is to keep {spec.max_entries} entries",
+                hint="Let max_entries be 1 or more, or leave it out for a store without a limit",
+            )
+        check_store_functions(spec)
         topic = f"{spec.name}-changelog"
         self._stores[spec.name] = dataclasses.replace(
             spec,
@@ -203,6 +226,12 @@ class Draft:
         With `shared` a second one of the same name is the first one.
         """
         base = repartition_base(check_name(name, "repartition"))
+        if partitions is not None and partitions < 1:
+            raise TopologyError(
+                f"The topic {base!r} behind step {parent} is to have {partitions} partitions",
+                hint="Let partitions be 1 or more, or leave it out: then there are as many as the "
+                "input has",
+            )
         key, value = key.for_topic(base, "key"), value.for_topic(base, "value")
         steps = self.repartition_steps(base, name, table=table)
         if shared and name in self._shared:
@@ -256,6 +285,7 @@ class Draft:
             }
         )
         nodes = with_null_keys(nodes)
+        check_cycles(nodes)
         root = self._connected(nodes)
         groups: dict[str, list[Node]] = {}
         for node in nodes.values():
@@ -263,6 +293,7 @@ class Draft:
         subs = [self._sub_topology(i, nodes) for i, nodes in enumerate(groups.values())]
         for sub in subs:
             check_recovery(sub)
+        check_said_partitions(subs)
         return Topology(
             sub_topologies=tuple(sub for sub in subs if not sub.is_global),
             global_tables=tuple(sub for sub in subs if sub.is_global),
@@ -331,20 +362,3 @@ def _read_by_both(one: SourceNode, other: SourceNode) -> str | None:
 
 def _reading(source: SourceNode) -> tuple[object, ...]:
     return source.key_serde, source.value_serde, source.timestamp, source.time_rule
-
-
-def _check_functions(node: Node) -> None:
-    """Refuse what nobody would call: functions that return a coroutine, and those of columns where
-    the step knows functions of one record only."""
-    for field in dataclasses.fields(node):
-        if isinstance(getattr(node, field.name), BatchFunction | Expression):
-            raise TopologyError(
-                f"The {field.name} of step {node.name} must be a function of one record",
-                hint="ps.batch and ps.expr go into filter, filter_not, map_values, map, "
-                "select_key, group_by and branch; on tables into the first three and group_by",
-            )
-        if inspect.iscoroutinefunction(getattr(node, field.name)):
-            raise TopologyError(
-                f"The {field.name} of step {node.name} is an async function, which nobody awaits",
-                hint="Write it with def; a slice's records are processed one after the other",
-            )

@@ -10,7 +10,7 @@ from typing import Any
 
 from penstock.errors import TopologyError
 from penstock.serdes import serde_of
-from penstock.topology.draft import Draft, Missing, SerdeOrMissing
+from penstock.topology.draft import Draft, Missing, SerdeOrMissing, said_serde
 from penstock.topology.nodes import Node
 from penstock.topology.windows import SessionWindows, SlidingWindows, TimeWindows
 
@@ -40,7 +40,7 @@ class Flow:
 def chosen_serde(given: Any, annotated: Any, step: str, option: str) -> SerdeOrMissing:
     """The serde that was given, else that of an annotation, else a note of what is missing."""
     if given is not None:
-        return serde_of(given)
+        return said_serde(given, option, step)
     if annotated is None or annotated is Any:
         return Missing(step, option)
     try:

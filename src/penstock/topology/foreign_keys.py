@@ -13,6 +13,7 @@ from penstock.topology.changelogs import Logging, changelog_config, is_logged
 from penstock.topology.draft import Draft, SerdeOrMissing, needed
 from penstock.topology.flow import Flow
 from penstock.topology.holding import Store, history_of, kept_in, name_of
+from penstock.topology.naming import check_name
 from penstock.topology.nodes import (
     AggregateNode,
     AnswerRowNode,
@@ -47,11 +48,7 @@ class ForeignKeyJoin:
 
 def join_foreign_key(left: Flow, right: Flow, join: ForeignKeyJoin) -> Flow:
     """The table of left rows, each with the right row that it refers to."""
-    if left.draft is not right.draft:
-        raise TopologyError(
-            "The two tables belong to different applications",
-            hint="Make both from one Application or StreamsBuilder",
-        )
+    _check(left, right, join)
     draft = left.draft
     base = join.name or name_of(join.store) or draft.unique(_base(left, right))
     names = _Names(draft, base, numbered=join.name is None and draft.names == "kafka_streams")
@@ -114,6 +111,16 @@ def join_foreign_key(left: Flow, right: Flow, join: ForeignKeyJoin) -> Flow:
     )
     draft.add(resolve, after=[answered])
     return _result(draft, names, resolve.name, key, join)
+
+
+def _check(left: Flow, right: Flow, join: ForeignKeyJoin) -> None:
+    if left.draft is not right.draft:
+        raise TopologyError(
+            "The two tables belong to different applications",
+            hint="Make both from one Application or StreamsBuilder",
+        )
+    if join.name is not None:
+        check_name(join.name, "join", step=left.step)
 
 
 def _base(left: Flow, right: Flow) -> str:

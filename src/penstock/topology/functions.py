@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import inspect
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -21,6 +22,23 @@ class BatchFunction:
         return self.function(*columns)
 
 
+def is_async(function: object) -> bool:
+    """Whether a call of it gives something to be awaited instead of a result.
+
+    >>> async def later(value): return value
+    >>> is_async(later), is_async(functools.partial(later, 1)), is_async(str)
+    (True, True, False)
+    """
+    if isinstance(function, functools.partial):
+        return is_async(function.func)
+    kinds = (inspect.iscoroutinefunction, inspect.isasyncgenfunction)
+    if any(kind(function) for kind in kinds):
+        return True
+    # Of a class the call makes an object, whatever a call of that would be.
+    called = None if inspect.isclass(function) else getattr(type(function), "__call__", None)  # noqa: B004
+    return any(kind(called) for kind in kinds)
+
+
 def batch(function: Callable[..., Any]) -> BatchFunction:
     """Mark a function that takes Arrow columns and returns one, instead of one record's values.
 
@@ -36,7 +54,7 @@ def batch(function: Callable[..., Any]) -> BatchFunction:
     >>> numbers = StreamsBuilder().stream("numbers", key=str, value=int)
     >>> numbers.map_values(doubled, value=int).to("doubled")
     """
-    if inspect.iscoroutinefunction(function):
+    if is_async(function):
         raise TopologyError(
             f"{getattr(function, '__name__', function)} is an async function, which nobody awaits",
             hint="Write it with def",

@@ -10,6 +10,7 @@ from typing import Any
 from penstock.config import TimestampRule
 from penstock.errors import TopologyError
 from penstock.topology import diagram
+from penstock.topology.callables import check_functions
 from penstock.topology.describe import describe
 from penstock.topology.naming import repartition_topic
 from penstock.topology.nodes import (
@@ -154,7 +155,9 @@ def _with_times(
         if node.timestamp is not None or node.time_rule is not None:
             return node
         if callable(default):
-            return replace(node, timestamp=default)
+            node = replace(node, timestamp=default)
+            check_functions(node)
+            return node
         return replace(node, time_rule=default)
 
     nodes = tuple(timed(node) for node in sub.nodes)

@@ -27,7 +27,7 @@ from penstock.topology.external import PostgreSQL
 from penstock.topology.flow import Flow
 from penstock.topology.holding import Store
 from penstock.topology.windowed import WindowedKStream
-from penstock.topology.windows import Windows
+from penstock.topology.windows import Windows, check_windows
 
 if TYPE_CHECKING:
     from penstock.topology.tables import KTable
@@ -137,7 +137,9 @@ class KGroupedStream(Generic[K, V]):
             Aggregation(
                 kind="aggregate",
                 prefix="KSTREAM-AGGREGATE",
-                value=aggregate_serde(value, initializer, aggregator),
+                value=aggregate_serde(
+                    value, initializer, aggregator, behind=self.grouping.flow.step
+                ),
                 store=name,
                 caching=caching,
                 logging=logging,
@@ -207,6 +209,7 @@ class KGroupedStream(Generic[K, V]):
         >>> minutes = tumbling(timedelta(minutes=1), grace=timedelta(seconds=5))
         >>> beats.group_by_key().windowed_by(minutes).count("rates").to_stream().to("rates")
         """
+        check_windows(windows, self.grouping.flow.step)
         return WindowedKStream(self.grouping, windows)
 
     def _aggregate(self, spec: Aggregation) -> KTable[Any, Any]:
@@ -292,7 +295,7 @@ class KGroupedTable(Generic[K, V]):
             Aggregation(
                 kind="aggregate",
                 prefix="KTABLE-AGGREGATE",
-                value=aggregate_serde(value, initializer, adder),
+                value=aggregate_serde(value, initializer, adder, behind=self._grouping.flow.step),
                 store=name,
                 caching=caching,
                 logging=logging,

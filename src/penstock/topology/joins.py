@@ -13,6 +13,7 @@ from penstock.topology.changelogs import Logging, changelog_config, is_logged
 from penstock.topology.draft import Draft, SerdeOrMissing, needed
 from penstock.topology.flow import Flow, chosen_serde, returned_type
 from penstock.topology.holding import Store, history_of, kept_in, name_of
+from penstock.topology.naming import check_name
 from penstock.topology.nodes import (
     GlobalJoinNode,
     JoinWindowNode,
@@ -71,8 +72,11 @@ def join(
             "The two sides belong to different applications",
             hint="Make both from one Application or StreamsBuilder",
         )
-    _check_options(other, options)
-    value = chosen_serde(options.value, returned_type(joiner), "join", "value")
+    if options.name is not None:
+        check_name(options.name, "join", step=stream.step)
+    _check_options(other, options, stream.step)
+    where = f"join (of step {stream.step})"
+    value = chosen_serde(options.value, returned_type(joiner), where, "value")
     if other.table is not None:
         assert options.key_selector is not None
         node = GlobalJoinNode(
@@ -108,16 +112,17 @@ def join(
     )
 
 
-def _check_options(other: Partner, options: JoinOptions) -> None:
+def _check_options(other: Partner, options: JoinOptions, step: str) -> None:
     is_table = other.is_table or other.table is not None
     if is_table and options.windows is not None:
         raise TopologyError(
             "A join with a table has no window: a record meets the row of that moment",
             hint="Leave the window out, or join with the table's to_stream()",
         )
-    if not is_table and options.windows is None:
+    if not is_table and not isinstance(options.windows, JoinWindows):
         raise TopologyError(
             "A join of streams needs a window of time",
+            where={"step": step, "given": type(options.windows).__name__},
             hint="Add join_window(timedelta(...), grace=timedelta(...))",
         )
     if options.grace is not None and not other.is_table:
@@ -165,8 +170,8 @@ def join_streams(
         replace(_join_store(s, flow, windows), persistent=on_disk)
         for s, flow in zip(stores[:2], (left, right), strict=True)
     ]
-    for spec in specs:
-        draft.add_store(spec)
+    for spec, flow in zip(specs, (left, right), strict=True):
+        draft.add_store(spec, behind=flow.step)
     unmatched = stores[2] if kind.left or kind.right else None
     if unmatched is not None:
         key = specs[0].key_serde
@@ -242,7 +247,10 @@ def _checked_grace(grace: timedelta, table: Flow) -> int:
     """The grace in milliseconds, if the table remembers what was so long ago."""
     grace_ms = int(grace / timedelta(milliseconds=1))
     if grace_ms < 0:
-        raise TopologyError(f"A join has a negative grace of {grace}")
+        raise TopologyError(
+            f"The join with the table of step {table.step} has a negative grace of {grace}",
+            hint="Let it be 0 or more",
+        )
     if table.history_ms is None:
         raise TopologyError(
             f"The table of step {table.step} keeps no versions, so a join cannot have a grace",
@@ -326,7 +334,7 @@ def join_tables(
             changelog_config=changelog_config(logging, held),
         )
         spec = kept_in(store, plain)
-        draft.add_store(spec)
+        draft.add_store(spec, behind=left.step)
         history = history_of(spec)
     draft.add(TableMergeNode(name=merge, store=held, left=steps[0], right=steps[1]), after=steps)
     reads = (held,) if held is not None else tuple(dict.fromkeys(left.reads + right.reads))

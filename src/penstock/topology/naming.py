@@ -8,26 +8,49 @@ from penstock.errors import TopologyError
 
 NAME_LENGTH_MAX = 249
 _ALLOWED = re.compile(r"[A-Za-z0-9._-]+")
+_PLACES = (".", "..")
 _FORBIDDEN = re.compile(r"[^A-Za-z0-9_-]+")
 
 
-def check_name(name: str, what: str) -> str:
+def is_name(name: str) -> bool:
+    """Whether Kafka would take it as a topic's name.
+
+    >>> is_name("pulse-counts"), is_name("pulse/counts")
+    (True, False)
+    """
+    fits = len(name) <= NAME_LENGTH_MAX and name not in _PLACES
+    return fits and _ALLOWED.fullmatch(name) is not None
+
+
+def check_name(name: str, what: str, **where: object) -> str:
     """The name, if Kafka would take it as (part of) a topic's name; else `TopologyError`.
 
     >>> check_name("pulse-counts", "store")
     'pulse-counts'
     """
-    if not _ALLOWED.fullmatch(name) or name in (".", ".."):
+    if not _ALLOWED.fullmatch(name) or name in _PLACES:
         raise TopologyError(
             f"The {what} name {name!r} cannot be used",
-            hint="Use letters, digits, '.', '_' and '-', as in Kafka's topic names",
+            where=where,
+            hint="Use letters, digits, '.', '_' and '-', as in Kafka's topic names: "
+            f"{allowed_name(name)!r}, for example",
         )
     if len(name) > NAME_LENGTH_MAX:
         raise TopologyError(
             f"The {what} name {name[:20]}... has {len(name)} characters",
+            where=where,
             hint=f"Kafka's topic names have at most {NAME_LENGTH_MAX}",
         )
     return name
+
+
+def allowed_name(name: str) -> str:
+    """A name like this one that can be used.
+
+    >>> allowed_name("../counts/of words")
+    'counts-of-words'
+    """
+    return _FORBIDDEN.sub("-", name).strip("-")[:NAME_LENGTH_MAX] or "a-name"
 
 
 def pattern_name(pattern: re.Pattern[str]) -> str:

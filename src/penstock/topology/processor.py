@@ -422,7 +422,15 @@ def window_store(
     recover_from: RecoverFrom = "changelog",
     supplier: str | None = None,
 ) -> StoreBuilder:
-    """A window store for processors; entries older than `retention` expire."""
+    """A window store for processors; entries older than `retention` expire.
+
+    Raises `TopologyError` for windows that would expire before they end.
+    """
+    if window < timedelta(0) or retention < window:
+        raise TopologyError(
+            f"The store {name!r} keeps windows of {window} for {retention}",
+            hint="Let retention be at least the window, and neither be negative",
+        )
     return StoreBuilder(
         name,
         key,
@@ -449,6 +457,11 @@ def session_store(
     supplier: str | None = None,
 ) -> StoreBuilder:
     """A session store for processors; sessions that ended longer ago than `retention` expire."""
+    if retention < timedelta(0):
+        raise TopologyError(
+            f"The store {name!r} keeps sessions for {retention}",
+            hint="Let retention be 0 or more",
+        )
     return StoreBuilder(
         name,
         key,

@@ -10,10 +10,10 @@ from datetime import timedelta
 from typing import Any, Generic, TypeVar
 
 from penstock.errors import TopologyError
-from penstock.serdes import Serde, serde_of
+from penstock.serdes import Serde
 from penstock.topology.binding import bound_mapper, bound_pairs, bound_predicate
 from penstock.topology.changelogs import Logging, RecoverFrom, changelog_config, is_logged
-from penstock.topology.draft import Draft, needed
+from penstock.topology.draft import Draft, needed, said_serde
 from penstock.topology.flow import Flow, chosen_serde, item_type, pair_types, returned_type
 from penstock.topology.functions import BatchFunction, Columnar, Expression
 from penstock.topology.grouped import KGroupedStream
@@ -255,15 +255,16 @@ class KStream(Generic[K, V]):
         without it equal keys go to equal partitions, as any Kafka client sends them.
         """
         if isinstance(topic, str):
-            check_name(topic, "topic")
+            check_name(topic, "topic", step=f"to, behind {self.flow.step}")
         elif partitioner is not None:
             raise TopologyError(
                 "A record's partition cannot be chosen where its topic is named by a function",
                 hint="Leave partitioner= out, or write to one topic",
             )
         flow, step = self.flow, self._name(name, "KSTREAM-SINK-")
-        key_serde = flow.key if key is None else serde_of(key)
-        value_serde = flow.value if value is None else serde_of(value)
+        records = f"what step {step} writes to topic {topic!r}"
+        key_serde = flow.key if key is None else said_serde(key, "key", records)
+        value_serde = flow.value if value is None else said_serde(value, "value", records)
         where = f"Writing to topic {topic!r}"
         keys, values = needed(key_serde, "key", where), needed(value_serde, "value", where)
         if isinstance(topic, str):
@@ -302,8 +303,10 @@ class KStream(Generic[K, V]):
         if name is None and draft.names == "kafka_streams":
             topic = draft.number("KSTREAM-REPARTITION-")
         where = f"The repartition topic {topic!r}"
-        key_serde = needed(flow.key if key is None else serde_of(key), "key", where)
-        value_serde = needed(flow.value if value is None else serde_of(value), "value", where)
+        given = f"the repartition topic {topic!r}"
+        keys = flow.key if key is None else said_serde(key, "key", given)
+        values = flow.value if value is None else said_serde(value, "value", given)
+        key_serde, value_serde = needed(keys, "key", where), needed(values, "value", where)
         source = draft.add_repartition(
             flow.step,
             topic,

@@ -20,6 +20,14 @@ class BufferLimits:
     size_bytes: int | None = None
     when_full: WhenFull = "emit"
 
+    def __post_init__(self) -> None:
+        for limit, what in ((self.records, "records"), (self.size_bytes, "bytes")):
+            if limit is not None and limit < 1:
+                raise TopologyError(
+                    f"A buffer of suppress for {limit} {what} could hold nothing back",
+                    hint="Let the limit be 1 or more, or leave suppress(...) out",
+                )
+
     def with_max_records(self, count: int) -> BufferLimits:
         """The same, for at most so many keys."""
         return dataclasses.replace(self, records=count)
@@ -84,5 +92,13 @@ def until_window_closes(buffer: BufferLimits | None = None) -> Suppression:
 
 
 def until_time_limit(limit: timedelta, buffer: BufferLimits) -> Suppression:
-    """At most one update of a key per `limit` of event time."""
+    """At most one update of a key per `limit` of event time.
+
+    Raises `TopologyError` for a negative limit.
+    """
+    if limit < timedelta(0):
+        raise TopologyError(
+            f"until_time_limit of suppress has a negative limit of {limit}",
+            hint="Let it be 0 or more",
+        )
     return Suppression(limit_ms=int(limit / timedelta(milliseconds=1)), buffer=buffer)

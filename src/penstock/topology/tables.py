@@ -291,7 +291,7 @@ class KTable(Generic[K, V]):
             name=name, key_serde=key, value_serde=value, persistent=flow.draft.keeps(None)
         )
         spec = kept_in(store, plain)
-        flow.draft.add_store(spec)
+        flow.draft.add_store(spec, behind=flow.step)
         history = history_of(spec)
         return dataclasses.replace(flow, origin=name, reads=(name,), history_ms=history)
 
@@ -302,7 +302,9 @@ class KTable(Generic[K, V]):
         kind: JoinKind,
         options: _JoinOptions,
     ) -> KTable[K, V3]:
-        value = chosen_serde(options.value, returned_type(joiner), "join", "value")
+        value = chosen_serde(
+            options.value, returned_type(joiner), f"join (of step {self.flow.step})", "value"
+        )
         if options.foreign_key is not None:
             join = ForeignKeyJoin(
                 joiner=joiner,
@@ -344,7 +346,7 @@ def latest_values(
     draft: Draft, step: str, store: StoreSpec, *, after: str, named: bool
 ) -> KTable[Any, Any]:
     """The table of each key's latest value behind a step; a store with a name is always kept."""
-    draft.add_store(store)
+    draft.add_store(store, behind=after)
     node: Node = LatestNode(name=step, store=store.name)
     if named:
         node = AggregateNode(name=step, kind="latest", store=store.name)

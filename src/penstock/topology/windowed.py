@@ -133,7 +133,9 @@ class WindowedKStream(Generic[K, V]):
             Aggregation(
                 kind="aggregate",
                 prefix="KSTREAM-AGGREGATE",
-                value=aggregate_serde(value, initializer, aggregator),
+                value=aggregate_serde(
+                    value, initializer, aggregator, behind=self._grouping.flow.step
+                ),
                 store=name,
                 caching=caching,
                 logging=logging,
@@ -190,7 +192,8 @@ class WindowedKStream(Generic[K, V]):
         step = draft.number(f"{spec.prefix}-")
         where = f"The store {store!r}"
         inner = needed(flow.key, "key", where)
-        draft.add_store(window_store(draft, store, windows, spec, inner, emit=emit))
+        held = window_store(draft, store, windows, spec, inner, emit=emit)
+        draft.add_store(held, behind=flow.step)
         source = grouping.source(store)
         node = WindowAggregateNode(
             name=step,

@@ -152,11 +152,27 @@ def _grace(grace: timedelta) -> int:
 
 def _positive(span: timedelta, what: str) -> int:
     if span < _MILLISECOND:
-        raise TopologyError(f"A window's {what} of {span} is less than a millisecond")
+        raise TopologyError(
+            f"A window's {what} of {span} is less than a millisecond",
+            hint="Times are in milliseconds; let it be one or more",
+        )
     return _milliseconds(span, what)
 
 
 def _milliseconds(span: timedelta, what: str) -> int:
     if span < timedelta(0):
-        raise TopologyError(f"A window's {what} cannot be negative, and is {span}")
+        raise TopologyError(
+            f"A window's {what} cannot be negative, and is {span.total_seconds():g} s",
+            hint="Let it be 0 or more",
+        )
     return int(span / _MILLISECOND)
+
+
+def check_windows(windows: object, step: str) -> None:
+    """Raise `TopologyError` for what no aggregation can be divided into."""
+    if not isinstance(windows, Windows):
+        raise TopologyError(
+            f"The records of step {step} cannot be divided by {type(windows).__name__}",
+            hint="Use tumbling(...), hopping(...), sliding(...), session(...) or unlimited(); "
+            "join_window(...) is for joins of streams",
+        )

@@ -337,7 +337,8 @@ class Builder:
         stores = {name: self._user_store(name, handed) for name in node.reads}
         for spec in node.global_stores:
             state = self._key_value(spec.name)
-            stores[spec.name] = UserGlobalStore(UserKeyValueStore(self._shared, spec, state))
+            held = UserKeyValueStore(self._shared, spec, state)
+            stores[spec.name] = UserGlobalStore(spec.name, node.name, held)
         step = Process(
             self._shared,
             node,

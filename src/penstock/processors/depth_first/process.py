@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import timedelta
 from functools import partial
-from typing import Any
+from typing import Any, get_args
 
 from penstock.errors import TopologyError
 from penstock.processors.depth_first.handed_out import HandedOut
@@ -15,6 +15,7 @@ from penstock.processors.depth_first.steps import Step
 from penstock.processors.depth_first.versioned import UserVersionedStore
 from penstock.serdes import Serde
 from penstock.topology import ProcessNode, StoreSpec
+from penstock.topology.callables import check_awaits_nothing, check_processor
 from penstock.topology.processor import (
     Processor,
     ProcessorContext,
@@ -113,6 +114,7 @@ class Process(Step):
         self._current: Record | None = None
         self.is_starting = False
         self.processor: Processor[Any, Any, Any, Any] = self.call(node.supplier)
+        check_processor(self.processor, node.name)
 
     def start(self) -> None:
         """Run the processor's `init`, once all steps are connected."""
@@ -232,7 +234,16 @@ class Process(Step):
             )
         span = int(interval / _MILLISECOND)
         if span < 1:
-            raise TopologyError(f"The step {self.name} schedules a call every {interval}")
+            raise TopologyError(
+                f"The step {self.name} schedules a call every {interval}",
+                hint="Let it be a millisecond or more",
+            )
+        check_awaits_nothing(action, f"What step {self.name} schedules")
+        if kind not in get_args(PunctuationType):
+            raise TopologyError(
+                f"The step {self.name} schedules a call by {kind!r}",
+                hint=f"Use one of {get_args(PunctuationType)}",
+            )
         name = f"{self.name}:punctuator:{len(self.punctuators)}"
         punctuator = Punctuator(self, name, span, kind, action)
         self.punctuators.append(punctuator)
@@ -371,12 +382,31 @@ class UserKeyValueStore:
 class UserGlobalStore:
     """A global table's store in a processor's hands: to be looked into, and written by nobody."""
 
-    def __init__(self, store: UserKeyValueStore) -> None:
+    def __init__(self, name: str, step: str, store: UserKeyValueStore) -> None:
+        self._name = name
+        self._step = step
         self.get = store.get
         self.range = store.range
         self.all = store.all
         self.prefix_scan = store.prefix_scan
         self.approximate_num_entries = store.approximate_num_entries
+
+    def put(self, key: Any, value: Any) -> None:
+        """Refuse it: each instance would hold something else."""
+        del key, value
+        raise TopologyError(
+            f"The processor of step {self._step} writes to the global store {self._name!r}",
+            hint="Only its topic fills it: forward the record, and write it there with to(...); or "
+            "keep it in a store of add_state_store(...)",
+        )
+
+    def put_if_absent(self, key: Any, value: Any) -> Any:
+        """Refuse it, as `put`."""
+        self.put(key, value)
+
+    def delete(self, key: Any) -> Any:
+        """Refuse it, as `put`."""
+        self.put(key, None)
 
 
 class UserTimedStore:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import heapq
 from collections import Counter
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
+from penstock.errors import UserFunctionError
 from penstock.processors.batch import Batch
 from penstock.processors.depth_first.building import Builder
 from penstock.processors.depth_first.bulk import answers_ahead
@@ -43,6 +44,7 @@ from penstock.serdes import SessionWindowedSerde, WindowedSerde
 from penstock.serdes.windowed import SESSION_TAIL_BYTES, TIME_BYTES
 from penstock.topology import Node, SinkNode, SubTopology
 from penstock.topology.graph import full_topic
+from penstock.topology.naming import is_name
 
 Input = tuple[str, int]
 _Output = tuple[str, bytes | None, bytes | None, int, Headers, bytes | None, int]
@@ -72,10 +74,22 @@ class Sink(Step):
         inner = key[: -self._tail] if key is not None and self._tail else key
         chosen, topic = BY_KEY, self._topic
         if node.topic_of is not None:
-            topic, chosen = self.call(node.topic_of, record.key, record.value), BY_PRODUCER
+            topic, chosen = self._named(node.topic_of, record), BY_PRODUCER
         elif node.partitioner is not None:
             chosen = self.call(node.partitioner, record.key, record.value, self._count)
         self._outputs.append((topic, key, value, record.timestamp, record.headers, inner, chosen))
+
+    def _named(self, topic_of: Callable[[Any, Any], str], record: Record) -> str:
+        """The topic that the user's function names; `UserFunctionError` if that is no name."""
+        topic = self.call(topic_of, record.key, record.value)
+        if not isinstance(topic, str) or not is_name(topic):
+            raise UserFunctionError(
+                f"The function that names the topic of step {self.name} returned {topic!r}, which "
+                "is no topic's name",
+                where=self.shared.context.where(self.name),
+                hint="Return the name of a topic for every record, or filter those that have none",
+            )
+        return topic
 
 
 class RecordRun:
