@@ -14,7 +14,9 @@ state).
 from __future__ import annotations
 
 import dataclasses
+import difflib
 import importlib
+import logging
 import os
 import re
 import typing
@@ -25,6 +27,9 @@ from pathlib import Path
 from typing import Any, Literal
 
 from penstock.errors import ConfigError
+from penstock.kafka_names import check_client_properties, sort_properties
+
+_log = logging.getLogger("penstock.config")
 
 Guarantee = Literal["exactly_once", "at_least_once"]
 OffsetReset = Literal["earliest", "latest"]
@@ -246,9 +251,16 @@ class Config:
         _check(self)
 
     @classmethod
-    def build(cls, options: Mapping[str, Any], environment: Mapping[str, str]) -> Config:
-        """The config of these keyword options, overridden by `PENSTOCK_*` variables."""
-        values = dict(options)
+    def build(
+        cls,
+        options: Mapping[str, Any],
+        environment: Mapping[str, str],
+        *,
+        base: Config | None = None,
+    ) -> Config:
+        """The config of these options, over those of `base`, overridden by `PENSTOCK_*`."""
+        known = {} if base is None else {name: getattr(base, name) for name in _FIELDS}
+        values = {**known, **options}
         unknown = sorted(set(values) - set(_FIELDS))
         if unknown:
             raise ConfigError(
@@ -259,37 +271,32 @@ class Config:
             text = environment.get(f"PENSTOCK_{name.upper()}")
             if text is not None:
                 values[name] = _parse(name, text)
-        if isinstance(values.get("state_dir"), str):
-            values["state_dir"] = Path(values["state_dir"])
+        _tell_misspelt(environment)
         return cls(**values)
 
     @classmethod
     def from_properties(cls, properties: Mapping[str, str]) -> Config:
-        """The config of Java's names and values; other names go to the Kafka clients.
+        """The config of Java's names and values; names that are not known go to the Kafka clients.
+
+        `topic.`, `kafka.` and `spark.` before a name say whose it is. What has no effect here is
+        told in the log; what would change results is refused.
 
         >>> Config.from_properties({"topic.segment.bytes": "536870912"}).topic
         {'segment.bytes': '536870912'}
         """
-        values: dict[str, Any] = {}
-        clients: dict[str, str] = {}
-        topic: dict[str, str] = {}
-        by_kafka_name = {f.metadata["kafka"]: name for name, f in _FIELDS.items()}
         given = dict(properties)
         for old, new in _OLD_NAMES.items():
             if old in given:
                 given.setdefault(new, given.pop(old))
                 given.pop(old, None)
-        for kafka_name, text in given.items():
-            name = by_kafka_name.get(kafka_name)
-            if kafka_name == "application.id":
-                continue
-            if name is not None:
-                values[name] = _parse(name, text)
-            elif kafka_name.startswith(_TOPIC_PREFIX):
-                topic[kafka_name.removeprefix(_TOPIC_PREFIX)] = text
-            else:
-                clients[kafka_name] = text
-        return cls(**values, kafka=clients, topic=topic)
+        names = {f.metadata["kafka"]: name for name, f in _FIELDS.items()}
+        groups = {each.removesuffix("*"): name for each, name in names.items() if each[-1] == "*"}
+        options = {each: name for each, name in names.items() if each[-1] != "*"}
+        found = sort_properties(given, options, groups)
+        for name, reason in found.ignored.items():
+            _log.warning("%s has no effect here: %s", name, reason)
+        values = {name: _parse(name, text) for name, text in found.options.items()}
+        return cls(**values, **found.groups)
 
     @property
     def exactly_once(self) -> bool:
@@ -300,10 +307,9 @@ class Config:
         """The properties of a confluent-kafka client: the user's, and these (`_` for `.`)."""
         own = {name.replace("_", "."): value for name, value in more.items()}
         quiet = {"log_level": 0} if "log_level" not in self.kafka else {}
-        return {"bootstrap.servers": self.bootstrap_servers, **quiet, **self.kafka, **own}
+        return {**quiet, **self.kafka, "bootstrap.servers": self.bootstrap_servers, **own}
 
 
-_TOPIC_PREFIX = "topic."
 _FIELDS = {f.name: f for f in dataclasses.fields(Config)}
 _GUARANTEES = {"exactly_once": "exactly_once", "exactly_once_v2": "exactly_once"}
 _HANDLERS = {
@@ -324,6 +330,8 @@ _OLD_NAMES = {"cache.max.bytes.buffering": "statestore.cache.max.bytes"}
 
 
 _LEAST = {
+    "statestore_cache_max_bytes": 0,
+    "num_instances": 0,
     "slice_records_max": 1,
     "slice_bytes_max": 1,
     "rocksdb_memory_bytes": 16 * 1024 * 1024,
@@ -331,6 +339,12 @@ _LEAST = {
     "rocksdb_write_buffers_max": 2,
     "rocksdb_block_bytes": 1024,
     "rocksdb_bloom_bits": 0,
+}
+
+
+_NEVER_EMPTY = {
+    "bootstrap_servers": "Use host:port[,host:port]; `penstock dev` prints the address of its Kafka",
+    "master": "Use local[*,4], spark://host:port, yarn or k8s://...",
 }
 
 
@@ -365,7 +379,10 @@ def _truth(text: str) -> bool:
 
 
 def _pairs(text: str) -> dict[str, str]:
-    return dict(pair.split("=", 1) for pair in text.split(";") if pair)
+    pairs = [pair.strip() for pair in text.split(";") if pair.strip()]
+    if not all("=" in pair for pair in pairs):
+        raise ValueError("Write name=value;name=value")
+    return dict(typing.cast("tuple[str, str]", pair.split("=", 1)) for pair in pairs)
 
 
 _PARSERS: dict[Any, Callable[[str], Any]] = {
@@ -382,7 +399,9 @@ def _parse(name: str, text: str) -> Any:
     try:
         value = _PARSERS.get(kind, str)(text)
     except ValueError as error:
-        raise ConfigError(f"Option {name} cannot be {text!r}", hint=str(error)) from error
+        # Settings of clients may be passwords, which are not for the log.
+        shown = "that" if kind == Mapping[str, str] else repr(text)
+        raise ConfigError(f"Option {name} cannot be {shown}", hint=_hint(kind, error)) from error
     if name == "processing_guarantee":
         return _GUARANTEES.get(value, value)
     if name.endswith("_exception_handler"):
@@ -392,10 +411,28 @@ def _parse(name: str, text: str) -> Any:
     return value
 
 
+def _hint(kind: Any, error: ValueError) -> str:
+    numbers = {timedelta: "Use a number of milliseconds", int: "Use a whole number"}
+    return numbers.get(kind, str(error))
+
+
+def _tell_misspelt(environment: Mapping[str, str]) -> None:
+    """Tell of `PENSTOCK_*` variables that are nobody's and look like an option's."""
+    options = [name.upper() for name in _FIELDS]
+    for variable in environment:
+        name = variable.removeprefix("PENSTOCK_")
+        if name in (variable, *options):
+            continue
+        for near in difflib.get_close_matches(name, options, n=1, cutoff=0.8):
+            _log.warning("%s is no option; did you mean PENSTOCK_%s?", variable, near)
+
+
 def _check(config: Config) -> None:
     """Refuse values that would fail later, in words that are harder to understand."""
     if config.processing_guarantee in _GUARANTEES:
         object.__setattr__(config, "processing_guarantee", "exactly_once")
+    if isinstance(config.state_dir, str):
+        object.__setattr__(config, "state_dir", Path(config.state_dir))
     for name, kind in typing.get_type_hints(Config).items():
         choices = typing.get_args(kind) if typing.get_origin(kind) is Literal else ()
         value = getattr(config, name)
@@ -406,8 +443,21 @@ def _check(config: Config) -> None:
         if kind is bool and not isinstance(value, bool):
             raise ConfigError(f"Option {name} is {value!r}", hint="Use True or False")
         least = _LEAST.get(name, -1)
-        if kind is int and (not isinstance(value, int) or value < least):
+        if kind is int and (type(value) is not int or value < least):
             raise ConfigError(f"Option {name} is {value!r}", hint=f"Use a number >= {least}")
+        if kind is str and not isinstance(value, str):
+            raise ConfigError(f"Option {name} is {value!r}", hint="Use a text")
+        if kind is str and name in _NEVER_EMPTY and not value.strip(" ,"):
+            raise ConfigError(f"Option {name} is empty", hint=_NEVER_EMPTY[name])
+        if kind is Path and not isinstance(value, Path):
+            raise ConfigError(f"Option {name} is {value!r}", hint="Use a pathlib.Path")
+        if kind == Mapping[str, str]:
+            _check_texts(name, value)
+    if config.replication_factor == 0:
+        raise ConfigError(
+            "Option replication_factor is 0",
+            hint="Use the number of copies, or -1 for the brokers' default",
+        )
     rules, rule = typing.get_args(TimestampRule), config.default_timestamp_extractor
     if not callable(rule) and rule not in rules:
         raise ConfigError(
@@ -422,7 +472,13 @@ def _check(config: Config) -> None:
             f"Option {sends[0]} sends records to a dead-letter topic, and none is named",
             hint="Set errors_dead_letter_queue_topic_name to a topic that exists",
         )
+    check_client_properties(config.kafka)
     _check_topic_settings(config.topic)
+    if config.rocksdb_config_setter and ":" not in config.rocksdb_config_setter:
+        raise ConfigError(
+            f"Option rocksdb_config_setter is {config.rocksdb_config_setter!r}",
+            hint="Write module:function, of a Python function",
+        )
     if config.group_instance_id:
         check_group_instance_id(config.group_instance_id)
     if config.heartbeat_interval * 2 > config.session_timeout:
@@ -446,13 +502,22 @@ def check_group_instance_id(text: str) -> str:
     return text
 
 
-def _check_topic_settings(settings: Mapping[str, str]) -> None:
+def _check_texts(option: str, settings: object) -> None:
+    if not isinstance(settings, Mapping):
+        raise ConfigError(
+            f"Option {option} is a {type(settings).__name__}",
+            hint=f'Use a dict of texts: {option}={{"name": "value"}}',
+        )
     for name, value in settings.items():
-        if not isinstance(value, str):
+        if not isinstance(name, str) or not isinstance(value, str):
+            # Without the value: it may be a password.
             raise ConfigError(
-                f"Option topic has {name}={value!r}, which is no text",
-                hint=f'Write topic={{"{name}": "{value}"}}',
+                f"Option {option} has a {type(value).__name__} for {name!r}",
+                hint=f'Use texts, as in {option}={{"{name}": "..."}}',
             )
+
+
+def _check_topic_settings(settings: Mapping[str, str]) -> None:
     if "cleanup.policy" in settings:
         raise ConfigError(
             "Option topic has cleanup.policy, and no policy is right for all internal topics: "
@@ -461,12 +526,56 @@ def _check_topic_settings(settings: Mapping[str, str]) -> None:
         )
 
 
+_OURS_ALONE = frozenset(
+    {
+        "dead.letter.dropped.records",
+        "recover.outputs",
+        "allow.topology.change",
+        "manage.topics",
+        "allow.truncated.changelog",
+        "num.instances",
+        "snapshot.location",
+        "snapshot.interval.ms",
+        "rocksdb.memory.bytes",
+        "rocksdb.write.buffer.bytes",
+        "rocksdb.write.buffers.max",
+        "rocksdb.block.bytes",
+        "rocksdb.bloom.bits",
+        "rocksdb.compression",
+        "slice.records.max",
+        "slice.bytes.max",
+        "rebalance.protocol",
+        "spark.master",
+        "kafka.*",
+        "spark.*",
+    }
+)
+"""What `from_properties` knows and Kafka Streams does not."""
+
 _PAGE = """# Configuration
 
 Options are keywords of `Application`, by Kafka's names with underscores; durations are `timedelta`.
 `PENSTOCK_<OPTION>` in the environment overrides them (durations in milliseconds; `kafka`, `spark`
-and `topic` as `name=value;name=value`). `Config.from_properties` takes Java's names. `kafka` is
-given in librdkafka's words and reaches Spark's Java client too, translated where the two differ.
+and `topic` as `name=value;name=value`).
+
+`Config.from_properties` takes Java's names and values; `Application` takes a config, and keywords
+over it:
+
+```python
+import penstock as ps
+
+properties = {"processing.guarantee": "exactly_once_v2", "topic.segment.bytes": "104857600"}
+app = ps.Application("orders", config=ps.Config.from_properties(properties), num_instances=2)
+```
+
+Names that Kafka Streams has and that have no effect here (`num.stream.threads`, default serdes) are
+told in the log; those that would change results (`topology.optimization`) are refused. Prefixes of
+clients (`producer.`, `consumer.`, `main.consumer.`, `admin.`) are taken off: all clients have the
+same properties. Every other name is one of theirs.
+
+`kafka` is given in librdkafka's words and reaches Spark's Java client too, translated where the two
+differ. Properties on which the promises here rest (`isolation.level`, `group.id`, `acks`,
+`enable.auto.commit`, `transactional.id` and so on) are refused there, with the option to use.
 
 Defaults are Kafka Streams', except: the guarantee is exactly-once (a commit is one transaction for
 a whole slice, so the safe choice is also fast); `commit_interval` is 100 ms under both guarantees
@@ -483,11 +592,12 @@ def options_page() -> str:
     for name, each in _FIELDS.items():
         default = each.default
         if isinstance(default, timedelta):
-            shown = f"{default.total_seconds() * 1000:g} ms"
+            shown = f"{default // timedelta(milliseconds=1)} ms"
         elif default is dataclasses.MISSING:
             shown = "`~/.local/share/penstock`" if name == "state_dir" else "none"
         else:
-            shown = f"`{default}`"
+            shown = f"`{default}`" if default != "" else "none"
         kafka = each.metadata["kafka"]
-        rows.append(f"| `{name}` | `{kafka}` | {shown} | {each.metadata['doc']} |\n")
+        there = "-" if kafka in _OURS_ALONE else f"`{kafka}`"
+        rows.append(f"| `{name}` | {there} | {shown} | {each.metadata['doc']} |\n")
     return _PAGE + "".join(rows)
