@@ -49,6 +49,10 @@ _NOT_YOURS = {
     "key.deserializer": (_BYTES, "Give the source a serde or type: key="),
     "value.deserializer": (_BYTES, "Give the source a serde or type: value="),
     "interceptor.classes": ("Spark's reader takes none", ""),
+    "enable.ssl.certificate.verification": (
+        "Spark's Java client always verifies",
+        "Set ssl.ca.location to the certificate that signed the brokers'",
+    ),
     "plugin.library.paths": ("clients run no code but Kafka's", ""),
     "allow.auto.create.topics": ("a topic with a wrong name would come to be", ""),
 }

@@ -12,7 +12,6 @@ import penstock as ps
 from penstock.config import Config, options_page
 from penstock.errors import ConfigError
 from penstock.pipeline.jobs import source_options
-from penstock.pipeline.kafka_options import java_properties
 
 
 def test_the_documentation_lists_the_options_as_they_are() -> None:
@@ -60,14 +59,6 @@ def test_java_names_are_understood_and_the_rest_goes_to_the_clients() -> None:
 def test_what_cannot_work_is_refused_at_once(options: dict[str, object]) -> None:
     with pytest.raises(ConfigError):
         Config.build(options, {})
-
-
-def test_passwords_reach_java_as_a_login_module() -> None:
-    java = java_properties(
-        {"sasl.mechanism": "PLAIN", "sasl.username": "u", "sasl.password": 'p"q'}
-    )
-    assert "sasl.password" not in java
-    assert java["sasl.jaas.config"].endswith('required username="u" password="p\\"q";')
 
 
 def test_built_in_timestamp_extractors_have_javas_class_names() -> None:
