@@ -295,8 +295,9 @@ class Config:
         found = sort_properties(given, options, groups)
         for name, reason in found.ignored.items():
             _log.warning("%s has no effect here: %s", name, reason)
-        values = {name: _parse(name, text) for name, text in found.options.items()}
-        return cls(**values, **found.groups)
+        values: dict[str, Any] = dict(found.groups)
+        values |= {name: _parse(name, text) for name, text in found.options.items()}
+        return cls(**values)
 
     @property
     def exactly_once(self) -> bool:
@@ -343,7 +344,7 @@ _LEAST = {
 
 
 _NEVER_EMPTY = {
-    "bootstrap_servers": "Use host:port[,host:port]; `penstock dev` prints the address of its Kafka",
+    "bootstrap_servers": "Use host:port[,host:port]; `penstock dev` prints its Kafka's address",
     "master": "Use local[*,4], spark://host:port, yarn or k8s://...",
 }
 
@@ -431,47 +432,17 @@ def _check(config: Config) -> None:
     """Refuse values that would fail later, in words that are harder to understand."""
     if config.processing_guarantee in _GUARANTEES:
         object.__setattr__(config, "processing_guarantee", "exactly_once")
-    if isinstance(config.state_dir, str):
-        object.__setattr__(config, "state_dir", Path(config.state_dir))
+    directory: object = config.state_dir
+    if isinstance(directory, str):
+        object.__setattr__(config, "state_dir", Path(directory))
     for name, kind in typing.get_type_hints(Config).items():
-        choices = typing.get_args(kind) if typing.get_origin(kind) is Literal else ()
-        value = getattr(config, name)
-        if choices and value not in choices:
-            raise ConfigError(f"Option {name} is {value!r}", hint=f"Use one of {choices}")
-        if kind is timedelta and (not isinstance(value, timedelta) or value < timedelta(0)):
-            raise ConfigError(f"Option {name} is {value!r}", hint="Use a positive timedelta")
-        if kind is bool and not isinstance(value, bool):
-            raise ConfigError(f"Option {name} is {value!r}", hint="Use True or False")
-        least = _LEAST.get(name, -1)
-        if kind is int and (type(value) is not int or value < least):
-            raise ConfigError(f"Option {name} is {value!r}", hint=f"Use a number >= {least}")
-        if kind is str and not isinstance(value, str):
-            raise ConfigError(f"Option {name} is {value!r}", hint="Use a text")
-        if kind is str and name in _NEVER_EMPTY and not value.strip(" ,"):
-            raise ConfigError(f"Option {name} is empty", hint=_NEVER_EMPTY[name])
-        if kind is Path and not isinstance(value, Path):
-            raise ConfigError(f"Option {name} is {value!r}", hint="Use a pathlib.Path")
-        if kind == Mapping[str, str]:
-            _check_texts(name, value)
+        _check_kind(name, kind, getattr(config, name))
     if config.replication_factor == 0:
         raise ConfigError(
             "Option replication_factor is 0",
             hint="Use the number of copies, or -1 for the brokers' default",
         )
-    rules, rule = typing.get_args(TimestampRule), config.default_timestamp_extractor
-    if not callable(rule) and rule not in rules:
-        raise ConfigError(
-            f"Option default_timestamp_extractor is {rule!r}",
-            hint=f"Use one of {rules}, or a function of key, value and Kafka's time",
-        )
-    handlers = [name for name in _FIELDS if name.endswith("_exception_handler")]
-    sends = [name for name in handlers if getattr(config, name) == "dead_letter"]
-    sends += ["dead_letter_dropped_records"] if config.dead_letter_dropped_records else []
-    if sends and not config.errors_dead_letter_queue_topic_name:
-        raise ConfigError(
-            f"Option {sends[0]} sends records to a dead-letter topic, and none is named",
-            hint="Set errors_dead_letter_queue_topic_name to a topic that exists",
-        )
+    _check_handlers(config)
     check_client_properties(config.kafka)
     _check_topic_settings(config.topic)
     if config.rocksdb_config_setter and ":" not in config.rocksdb_config_setter:
@@ -485,6 +456,54 @@ def _check(config: Config) -> None:
         raise ConfigError(
             "heartbeat_interval is more than half of session_timeout",
             hint="One lost beat would count as a lost instance; make it a third",
+        )
+
+
+def _check_kind(name: str, kind: Any, value: object) -> None:
+    """Refuse what is not of the option's type, or not within its bounds."""
+    hint = ""
+    choices = typing.get_args(kind) if typing.get_origin(kind) is Literal else ()
+    if choices and value not in choices:
+        hint = f"Use one of {choices}"
+    elif kind is timedelta and (not isinstance(value, timedelta) or value < timedelta(0)):
+        hint = "Use a positive timedelta"
+    elif kind is bool and not isinstance(value, bool):
+        hint = "Use True or False"
+    elif kind is int:
+        hint = _number_hint(value, least=_LEAST.get(name, -1))
+    elif kind is str and not isinstance(value, str):
+        hint = "Use a text"
+    elif name in _NEVER_EMPTY and not str(value).strip(" ,"):
+        hint = _NEVER_EMPTY[name]
+    elif kind is Path and not isinstance(value, Path):
+        hint = "Use a pathlib.Path"
+    elif kind == Mapping[str, str]:
+        _check_texts(name, value)
+    if hint:
+        raise ConfigError(f"Option {name} is {value!r}", hint=hint)
+
+
+def _number_hint(value: object, *, least: int) -> str:
+    # True is an int to Python.
+    fits = isinstance(value, int) and not isinstance(value, bool) and value >= least
+    return "" if fits else f"Use a number >= {least}"
+
+
+def _check_handlers(config: Config) -> None:
+    """Refuse rules for bad records that say too little."""
+    rules, rule = typing.get_args(TimestampRule), config.default_timestamp_extractor
+    if not callable(rule) and rule not in rules:
+        raise ConfigError(
+            f"Option default_timestamp_extractor is {rule!r}",
+            hint=f"Use one of {rules}, or a function of key, value and Kafka's time",
+        )
+    handlers = [name for name in _FIELDS if name.endswith("_exception_handler")]
+    sends = [name for name in handlers if getattr(config, name) == "dead_letter"]
+    sends += ["dead_letter_dropped_records"] if config.dead_letter_dropped_records else []
+    if sends and not config.errors_dead_letter_queue_topic_name:
+        raise ConfigError(
+            f"Option {sends[0]} sends records to a dead-letter topic, and none is named",
+            hint="Set errors_dead_letter_queue_topic_name to a topic that exists",
         )
 
 

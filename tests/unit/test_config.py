@@ -262,6 +262,6 @@ def test_the_page_says_what_kafka_streams_does_not_have() -> None:
 def test_the_page_shows_a_program_that_runs() -> None:
     (program,) = re.findall(r"```python\n(.*?)```", options_page(), flags=re.DOTALL)
     made: dict[str, ps.Application] = {}
-    exec(program, {}, made)  # noqa: S102 - our own page
+    exec(program, {}, made)
     assert made["app"].config.num_instances == 2
     assert made["app"].config.topic == {"segment.bytes": "104857600"}

@@ -1,4 +1,4 @@
-"""`penstock records send` and `penstock records read`: a topic's records, by the program's types."""
+"""`penstock records send` and `records read`: a topic's records, by the program's types."""
 
 from __future__ import annotations
 

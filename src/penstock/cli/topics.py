@@ -86,7 +86,9 @@ def _create(app: Application, partitions: int, *, as_json: bool) -> None:
     factor = app.config.replication_factor
     admin.create([TopicSpec(name, partitions, {}, factor) for name in missing])
     lines = [f"{'created':10}  {name}: {partitions} partitions" for name in missing]
-    lines += [f"{'was there':10}  {name}: {existing[name].partitions} partitions" for name in existing]
+    lines += [
+        f"{'was there':10}  {name}: {existing[name].partitions} partitions" for name in existing
+    ]
     data = {"created": missing, "existing": sorted(existing)}
     print_answer("\n".join(lines), data, as_json=as_json)
 

@@ -39,7 +39,8 @@ _SETTINGS = {
     "spark.sql.execution.arrow.maxBytesPerBatch": "2147483647",
     "spark.sql.execution.pythonUDF.arrow.enabled": "true",
     "spark.driver.memory": "1g",
-    "spark.redaction.regex": "(?i)secret|password|passwd|token|jaas|keystore[.]key|credential|access[.]?key",
+    "spark.redaction.regex": "(?i)secret|password|passwd|token|jaas|keystore[.]key|credential|"
+    "access[.]?key",
     # A worker that waits for a commit is not stuck.
     "spark.task.maxFailures": "4",
     "spark.sql.shuffle.partitions": "1",
