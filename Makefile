@@ -11,7 +11,7 @@ PYTHON := $(VENV)/bin/python
 READY := $(VENV)/.ready
 CHECKED := $(wildcard src tests bench)
 ROW ?=
-# Seeds for make conformance: how many, and the first
+# Seeds for make conformance and make simulate: how many, and the first
 SEEDS ?= 500
 FROM ?= 0
 # Examples of each kind of store for make contract
@@ -19,7 +19,7 @@ EXAMPLES ?= 500
 # Arguments for pytest: make test PYTEST='tests/unit -x'
 PYTEST ?=
 
-.PHONY: help demo test check bench conformance contract record lock clean java compiler database
+.PHONY: help demo test check bench conformance contract simulate record lock clean java compiler database
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "make %-11s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -48,10 +48,14 @@ conformance: compiler $(READY) ## Compare with Kafka Streams, seed by seed: make
 contract: $(READY) ## Try every kind of store against its model: make contract [EXAMPLES=n]
 	@PYTHONPATH=. $(PYTHON) -m tests.contract $(EXAMPLES)
 
+simulate: $(READY) ## Run the coordination in simulated worlds that go wrong: make simulate [SEEDS=n] [FROM=k]
+	@PYTHONPATH=. $(PYTHON) -m tests.simulation $(SEEDS) $(FROM)
+
 record: compiler $(READY) ## Record Kafka Streams' answers anew, for the tests that run without Java
 	@$(VENV)/bin/penstock prepare --kafka-streams
 	@PYTHONPATH=. $(PYTHON) -m tests.conformance.record
 	@PYTHONPATH=. $(PYTHON) -m tests.conformance.record_streams
+	@PYTHONPATH=. $(PYTHON) -m tests.conformance.record_assignments
 
 lock: $(READY) ## Choose newer packages, within the ranges of pyproject.toml
 	@$(VENV)/bin/uv pip compile --quiet --upgrade --universal --python-version 3.11 \

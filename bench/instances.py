@@ -57,8 +57,8 @@ class Instances:
         self.input, self.changelog = specs[0].name, changelog.name
         self._topics = admin.describe(spec.name for spec in specs)
         self._token = secrets.token_hex()
-        settings = Settings.of(application_id, config, listen_host="127.0.0.1", global_tables=[])
-        self._coordinator = Coordinator(settings, token=self._token)
+        settings = Settings.of(application_id, config, over_tcp=True, global_tables=[])
+        self._coordinator = Coordinator(settings, token=self._token, listen="127.0.0.1:0")
         self._takings = 0
 
     def __enter__(self) -> Self:

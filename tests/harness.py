@@ -50,6 +50,7 @@ class Scene:
     bootstrap: str
     directory: Path
     partitions: int = 4
+    copies: int = 1
     id: str = field(default_factory=lambda: f"t{uuid.uuid4().hex[:8]}")
 
     @property
@@ -94,7 +95,7 @@ class Scene:
 
     def create_topics(self, *names: str) -> Scene:
         wanted = names or (self.source, self.results)
-        topics = [NewTopic(name, self.partitions, 1) for name in wanted]
+        topics = [NewTopic(name, self.partitions, self.copies) for name in wanted]
         admin = self.admin  # Kept alive until the futures are done: they die with their client.
         for future in admin.create_topics(topics).values():
             future.result()

@@ -6,10 +6,10 @@ import contextlib
 import logging
 import os
 import re
-import secrets
 import signal
 import threading
 from collections.abc import Callable, Iterator, Sequence
+from datetime import timedelta
 from functools import partial
 from types import FrameType, TracebackType
 from typing import TYPE_CHECKING, Any, Self, TypeVar
@@ -90,6 +90,7 @@ class Application:
         self._listeners: list[Listener] = []
         self._restore_listeners = RestoreListeners()
         self._stop = threading.Event()
+        self._paused = threading.Event()
         self._thread: threading.Thread | None = None
         self._running = threading.Event()
         self._error: BaseException | None = None
@@ -242,15 +243,37 @@ class Application:
             pass
         self._raise_error()
 
-    def stop(self) -> None:
-        """Finish what is under way, commit it, and end; one that did not start never will."""
+    def pause(self) -> None:
+        """Read nothing further until `resume()`; what is under way is committed, tasks are kept.
+
+        The state stays as it is. Timers of processors wait too.
+        """
+        self._paused.set()
+
+    def resume(self) -> None:
+        """Go on after `pause()`."""
+        self._paused.clear()
+
+    @property
+    def is_paused(self) -> bool:
+        """Whether `pause()` holds."""
+        return self._paused.is_set()
+
+    def stop(self, timeout: timedelta | None = None) -> bool:
+        """Finish what is under way, commit it, and end; one that did not start never will.
+
+        With a timeout, whether it has ended by then; if not, it goes on ending.
+        """
         self._stop.set()
         if self._thread is None and self._change(_S.PENDING_SHUTDOWN, only_from=_S.CREATED):
             self._change(_S.NOT_RUNNING)
         if self._thread is not None and self._thread is not threading.current_thread():
-            self._thread.join()
+            self._thread.join(None if timeout is None else timeout.total_seconds())
+            if self._thread.is_alive():
+                return False
             self._thread = None
             self._raise_error()
+        return True
 
     def bootstrap(
         self,
@@ -333,7 +356,7 @@ class Application:
     def _drive(self, topology: Topology) -> None:
         """Drive until it is to stop, and anew whenever other topics match a pattern."""
         # Spark takes a second to import; those who only describe a topology need not wait for it.
-        from penstock.driver.opening import OpeningOrder, open_driver
+        from penstock.driver.opening import OpeningOrder, open_driver, run_token
         from penstock.driver.watch import InputsChangedError
 
         self.totals = Totals()
@@ -345,8 +368,9 @@ class Application:
                 totals=self.totals,
                 listener=self._tell,
                 hear_restore=self._restore_listeners.tell,
-                token=secrets.token_hex(32),
+                token=run_token(self.config, os.environ),
                 should_stop=self._stop.is_set,
+                is_paused=self._paused.is_set,
             )
             try:
                 self._drive_once(partial(open_driver, order))

@@ -35,6 +35,7 @@ Guarantee = Literal["exactly_once", "at_least_once"]
 OffsetReset = Literal["earliest", "latest"]
 OnBadRecord = Literal["fail", "continue", "dead_letter"]
 RecoverOutputs = Literal["drop", "repeat"]
+RebalanceProtocol = Literal["cooperative", "eager"]
 Compression = Literal["none", "snappy", "lz4", "zstd"]
 TimestampRule = Literal["fail", "skip", "partition_time", "wall_clock"]
 """What a record's time is: Kafka's, where a negative one stops the application, drops the record or
@@ -185,7 +186,60 @@ class Config:
         "After this long the broker aborts a transaction whose owner is gone.",
     )
     num_instances: int = _option(
-        0, "num.instances", "Instances on one machine; 0 is one per two cores."
+        0,
+        "num.instances",
+        "Instances on one machine; 0 is one per two cores, or none with `coordinator_listen`.",
+    )
+    coordinator_listen: str = _option(
+        "",
+        "coordinator.listen",
+        "HOST:PORT where `penstock instance --coordinator` finds the application, which then "
+        "starts none by itself. Whoever has the token in `PENSTOCK_TOKEN` is let in.",
+    )
+    num_standby_replicas: int = _option(
+        0,
+        "num.standby.replicas",
+        "How many other instances follow the stores of each task, ready to take it over.",
+    )
+    acceptable_recovery_lag: int = _option(
+        10_000,
+        "acceptable.recovery.lag",
+        "An instance that lacks at most so many changelog records of a task may be given it.",
+    )
+    max_warmup_replicas: int = _option(
+        2,
+        "max.warmup.replicas",
+        "How many tasks may be warmed up at once on instances that are to take them.",
+    )
+    rebalance_protocol: RebalanceProtocol = _option(
+        "cooperative",
+        "rebalance.protocol",
+        "`cooperative`: only tasks that move stop; `eager`: all do, to compare.",
+    )
+    probing_rebalance_interval: timedelta = _option(
+        timedelta(minutes=10),
+        "probing.rebalance.interval.ms",
+        "While tasks warm up, how often it is looked whether they can move.",
+    )
+    rack_aware_assignment_tags: tuple[str, ...] = _option(
+        (),
+        "rack.aware.assignment.tags",
+        "Names of tags; standbys go to instances that differ in them from the active, and from "
+        "each other.",
+    )
+    client_tags: Mapping[str, str] = field(
+        default_factory=dict,
+        metadata={
+            "kafka": "client.tag.*",
+            "doc": "Tags of the instances that the application starts on its machine, such as "
+            "`zone`. Others have `penstock instance --client-tag`.",
+        },
+    )
+    task_assignor: str = _option(
+        "",
+        "task.assignor.class",
+        "`module:name` of a `TaskAssignor` that decides who holds which task; else tasks stay "
+        "where they are as far as the load is even.",
     )
     snapshot_location: str = _option(
         "",
@@ -333,6 +387,9 @@ _OLD_NAMES = {"cache.max.bytes.buffering": "statestore.cache.max.bytes"}
 _LEAST = {
     "statestore_cache_max_bytes": 0,
     "num_instances": 0,
+    "num_standby_replicas": 0,
+    "acceptable_recovery_lag": 0,
+    "max_warmup_replicas": 1,
     "slice_records_max": 1,
     "slice_bytes_max": 1,
     "rocksdb_memory_bytes": 16 * 1024 * 1024,
@@ -379,6 +436,10 @@ def _truth(text: str) -> bool:
     return words[text.lower()]
 
 
+def _names(text: str) -> tuple[str, ...]:
+    return tuple(name.strip() for name in text.split(",") if name.strip())
+
+
 def _pairs(text: str) -> dict[str, str]:
     pairs = [pair.strip() for pair in text.split(";") if pair.strip()]
     if not all("=" in pair for pair in pairs):
@@ -392,6 +453,7 @@ _PARSERS: dict[Any, Callable[[str], Any]] = {
     bool: _truth,
     Path: Path,
     Mapping[str, str]: _pairs,
+    tuple[str, ...]: _names,
 }
 
 
@@ -450,8 +512,7 @@ def _check(config: Config) -> None:
             f"Option rocksdb_config_setter is {config.rocksdb_config_setter!r}",
             hint="Write module:function, of a Python function",
         )
-    if config.group_instance_id:
-        check_group_instance_id(config.group_instance_id)
+    _check_members(config)
     if config.heartbeat_interval * 2 > config.session_timeout:
         raise ConfigError(
             "heartbeat_interval is more than half of session_timeout",
@@ -469,6 +530,8 @@ def _check_kind(name: str, kind: Any, value: object) -> None:
         hint = "Use a positive timedelta"
     elif kind is bool and not isinstance(value, bool):
         hint = "Use True or False"
+    elif kind == tuple[str, ...] and not isinstance(value, tuple):
+        hint = "Use a tuple of names"
     elif kind is int:
         hint = _number_hint(value, least=_LEAST.get(name, -1))
     elif kind is str and not isinstance(value, str):
@@ -505,6 +568,25 @@ def _check_handlers(config: Config) -> None:
             f"Option {sends[0]} sends records to a dead-letter topic, and none is named",
             hint="Set errors_dead_letter_queue_topic_name to a topic that exists",
         )
+
+
+def _check_members(config: Config) -> None:
+    if config.group_instance_id:
+        check_group_instance_id(config.group_instance_id)
+    if config.coordinator_listen:
+        parse_address(config.coordinator_listen)
+
+
+def parse_address(text: str) -> tuple[str, int]:
+    """Host and port of `HOST:PORT`. Raises `ConfigError`.
+
+    >>> parse_address("0.0.0.0:7600"), parse_address("[::1]:7600")
+    (('0.0.0.0', 7600), ('::1', 7600))
+    """
+    host, _, port = text.rpartition(":")
+    if not host or not port.isdecimal() or int(port) > 65_535:
+        raise ConfigError(f"{text!r} is no address", hint="Write HOST:PORT, such as 10.0.0.7:7600")
+    return host.strip("[]"), int(port)
 
 
 def check_group_instance_id(text: str) -> str:
@@ -553,6 +635,7 @@ _OURS_ALONE = frozenset(
         "manage.topics",
         "allow.truncated.changelog",
         "num.instances",
+        "coordinator.listen",
         "snapshot.location",
         "snapshot.interval.ms",
         "rocksdb.memory.bytes",
@@ -574,8 +657,8 @@ _OURS_ALONE = frozenset(
 _PAGE = """# Configuration
 
 Options are keywords of `Application`, by Kafka's names with underscores; durations are `timedelta`.
-`PENSTOCK_<OPTION>` in the environment overrides them (durations in milliseconds; `kafka`, `spark`
-and `topic` as `name=value;name=value`).
+`PENSTOCK_<OPTION>` in the environment overrides them (durations in milliseconds; `kafka`, `spark`,
+`topic` and `client_tags` as `name=value;name=value`).
 
 `Config.from_properties` takes Java's names and values; `Application` takes a config, and keywords
 over it:

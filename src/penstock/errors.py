@@ -40,6 +40,7 @@
         TaskNotHereError               it does not hold that task under that epoch
         MemberRefusedError             a live instance has its group_instance_id already
       StateTransitionError             an application cannot go from one state to another
+      AssignmentError                  a task assignor failed, or said what cannot be done
       LocalPartsError                  something this machine should have is missing
         JavaMissingError               no Java 17 or later
         JvmPartsUnavailableError       jars cannot be had
@@ -251,6 +252,10 @@ class MemberRefusedError(InstanceError):
 
 class StateTransitionError(PenstockError):
     """An application cannot go from the state that it is in to the one that was asked for."""
+
+
+class AssignmentError(PenstockError):
+    """A task assignor of yours failed, or its answer cannot be done. Nothing was moved."""
 
 
 class LocalPartsError(PenstockError):

@@ -96,12 +96,7 @@ _IGNORED = {
     "input.buffer.max.bytes": _FETCHES,
     "max.poll.records": _FETCHES,
     "max.poll.interval.ms": "a batch may take as long as it takes; instances beat meanwhile",
-    "num.standby.replicas": "there are no standbys",
-    "max.warmup.replicas": _NOT_NEEDED,
-    "acceptable.recovery.lag": _NOT_NEEDED,
-    "probing.rebalance.interval.ms": _NOT_NEEDED,
     "rack.aware.assignment.strategy": _NOT_NEEDED,
-    "rack.aware.assignment.tags": _NOT_NEEDED,
     "rack.aware.assignment.traffic_cost": _NOT_NEEDED,
     "rack.aware.assignment.non_overlap_cost": _NOT_NEEDED,
     "group.protocol": _ASSIGNMENT,
@@ -161,7 +156,6 @@ _REFUSED = {
         "Create the topics",
     ),
     "processor.wrapper.class": ((), "Java's code does not run here", "Wrap the processors"),
-    "task.assignor.class": ((), "Java's code does not run here", "Leave it out"),
     "default.client.supplier": ((), "Java's code does not run here", "Leave it out"),
 }
 """Names that would change results: values that mean what is done anyway, why, and what to do."""

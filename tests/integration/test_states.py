@@ -7,6 +7,7 @@ import logging
 import os
 import signal
 import threading
+import time
 from datetime import timedelta
 from pathlib import Path
 
@@ -60,7 +61,7 @@ class Watched(Run):
 
     def kill_an_owner(self) -> str:
         """Kill the instance that has the first task; returns its name."""
-        name = self.rebalances[-1].moves[0].new
+        name = self.rebalances[-1].active_moves[0].target
         slot = next(f"instance-{n}" for n in (0, 1) if f"instance-{n}" in name)
         pid = json.loads(self.lock(slot).read_text())["pid"]
         assert psutil.Process(pid) in instances_here()
@@ -86,26 +87,33 @@ def test_states_are_heard_in_order_over_start_kill_and_stop(
         run.wait_committed(total)
         run.wait_for_both()
         killed = run.kill_an_owner()
-        run.wait_for(lambda: len(run.states) == 4, what="it was rebalancing, and ran again")
+        run.wait_for(
+            lambda: len(run.rebalances) == 3 and run.states[-1] == "running",
+            what="its successor got a task",
+        )
         total += scene.produce(records(100))
         run.wait_committed(total)
     assert run.states == [
         "rebalancing",
         "running",
-        "rebalancing",
-        "running",
+        *["rebalancing", "running"] * ((len(run.states) - 4) // 2),
         "pending_shutdown",
         "not_running",
     ]
     assert len(run.threads) == 1
     assert scene.counts() == scene.expected()
-    first, second = run.rebalances
+    first, second, third = run.rebalances
     assert first.why == ("of the first start",)
     assert [str(move.task) for move in first.moves] == ["0_0", "0_1"]
+    assert len({move.target for move in first.moves}) == 2
     assert second.why[0] == f"instance {killed} was lost"
-    assert {move.old for move in second.moves} == {killed}
-    assert killed not in {move.new for move in second.moves}
-    assert run.app.totals.rebalances == 2
+    [move] = second.moves
+    assert (move.source, move.why) == (killed, "unowned")
+    assert move.target != killed
+    [move] = third.moves
+    assert (move.source, move.why) == (second.moves[0].target, "balance")
+    assert third.why == (f"instance {move.target} joined",)
+    assert run.app.totals.rebalances == 3
     assert [str(each) for each in run.rebalances] == [
         text for text in caplog.messages if text.startswith("Rebalance ")
     ]
@@ -126,6 +134,22 @@ def test_a_static_instance_that_is_killed_comes_back_without_a_rebalance(scene: 
         run.wait_committed(total)
         assert run.app.totals.rebalances == 1
     assert run.states == ["rebalancing", "running", "pending_shutdown", "not_running"]
+    assert scene.counts() == scene.expected()
+
+
+def test_a_paused_application_keeps_its_tasks_and_reads_nothing(scene: Scene) -> None:
+    total = scene.produce(records(100))
+    run = Run(scene)
+    run.app.pause()
+    with run:
+        time.sleep(0.5)  # Long enough for a batch, if one were made.
+        assert run.app.is_paused
+        assert run.app.state is State.RUNNING
+        assert scene.committed() == 0
+        run.app.resume()
+        run.wait_committed(total)
+        assert run.app.totals.rebalances == 1
+        assert run.app.stop(timedelta(minutes=1))
     assert scene.counts() == scene.expected()
 
 

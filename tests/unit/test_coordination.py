@@ -6,7 +6,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.coordination.assignment import assign
 from penstock.coordination.commits import judge, settle
 from penstock.coordination.ids import Epoch, Range, TaskId
 from penstock.coordination.layout import check_copartitioned, commits_partitions, lay_out
@@ -15,28 +14,7 @@ from penstock.coordination.tasks import TaskBook
 from penstock.errors import PartitionCountError
 from penstock.topology import StreamsBuilder
 
-TASKS = st.sets(st.builds(TaskId, st.integers(0, 3), st.integers(0, 20)), min_size=1, max_size=30)
-NAMES = st.sets(st.sampled_from("abcdefg"), min_size=1)
 LIMITS = PlanLimits(records_max=1000, bytes_max=100_000, jobs_max=3)
-
-
-class TestAssignment:
-    @given(TASKS, NAMES, NAMES)
-    def test_tasks_stay_where_they_are_and_nobody_has_two_more_than_another(
-        self, tasks: set[TaskId], before: set[str], after: set[str]
-    ) -> None:
-        first = assign(tasks, before, {})
-        second = assign(tasks, after, first)
-        assert set(second) == tasks
-        assert set(second.values()) <= after
-        for task, owner in first.items():
-            if owner in after:
-                assert second[task] == owner
-        sizes = [sum(owner == name for owner in first.values()) for name in before]
-        assert max(sizes) - min(sizes) <= 1
-
-    def test_without_instances_nobody_owns_anything(self) -> None:
-        assert assign([TaskId(0, 0)], [], {}) == {}
 
 
 class TestJudging:
@@ -144,6 +122,28 @@ class TestPlanning:
 
 
 class TestTaskBook:
+    def test_a_task_that_moved_while_its_job_ran_is_known_to_have(self) -> None:
+        task = TaskId(0, 0)
+        book = TaskBook([(task, "counts-0")], generation=1)
+        book.serving(task, book.own(task, "i1").epoch, {"a": {0: 3}}, 1, {})
+        book.start(task)
+        assert not book.has_moved(task)
+        book.lose_owner("i1")
+        book.own(task, "i2")
+        assert book.has_moved(task)
+
+    def test_a_task_is_ours_once_it_has_committed_under_this_driver(self) -> None:
+        task = TaskId(0, 0)
+        book = TaskBook([(task, "counts-0")], generation=2)
+        entry = book.own(task, "i1")
+        book.serving(task, entry.epoch, {"a": {0: 3}}, 4, {})
+        assert not entry.is_ours
+        book.serving(task, book.own(task, "i2").epoch, {"a": {0: 3}}, 4, {})
+        assert not entry.is_ours
+        book.start(task)
+        book.finish(task, {"a": {0: 5}}, 5, due=0.0, bytes_per_record=0.0, metadata={})
+        assert entry.is_ours
+
     def test_from_unowned_to_committed(self) -> None:
         task = TaskId(0, 1)
         book = TaskBook([(task, "counts-1")], generation=3)

@@ -37,7 +37,7 @@ def coordinator(tmp_path: Path) -> Iterator[Coordinator]:
         heartbeat_interval=timedelta(hours=1),
         session_timeout=timedelta(hours=9),
     )
-    settings = Settings.of("app", config, listen_host="", global_tables=[])
+    settings = Settings.of("app", config, over_tcp=False, global_tables=[])
     coordinator = Coordinator(settings, token=TOKEN)
     yield coordinator
     coordinator.close(1.0)

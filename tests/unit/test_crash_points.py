@@ -9,7 +9,13 @@ from collections import Counter
 from pathlib import Path
 
 import penstock
-from penstock.observability.crash_points import DEATHS, EXTERNAL_POINTS, HOLD, POINTS
+from penstock.observability.crash_points import (
+    DEATHS,
+    EXTERNAL_POINTS,
+    FOLLOWED_POINTS,
+    HOLD,
+    POINTS,
+)
 from tests.harness import wait_until
 
 ROOT = Path(penstock.__file__).parent
@@ -35,7 +41,7 @@ def test_each_point_is_in_the_code_exactly_once() -> None:
     used = Counter(
         name for path in sorted(ROOT.rglob("*.py")) for name in USE.findall(path.read_text())
     )
-    assert used == Counter(POINTS + EXTERNAL_POINTS)
+    assert used == Counter(POINTS + EXTERNAL_POINTS + FOLLOWED_POINTS)
 
 
 def test_an_armed_point_kills_at_its_nth_hit_and_leaves_a_note(tmp_path: Path) -> None:

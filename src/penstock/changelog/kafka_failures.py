@@ -26,6 +26,9 @@ LEADER_ON_ITS_WAY = (
     _Code.LEADER_NOT_AVAILABLE,
     _Code.UNKNOWN_TOPIC_OR_PART,
     _Code.OFFSET_NOT_AVAILABLE,
+    # The client heard of the leader before the broker did, or the other way round.
+    _Code.UNKNOWN_LEADER_EPOCH,
+    _Code.FENCED_LEADER_EPOCH,
 )
 """What a new topic's partition, or one whose leader left, answers for a moment."""
 COORDINATOR_ON_ITS_WAY = (

@@ -6,6 +6,7 @@ position (its end-of-partition event), never by the last record's offset.
 
 from __future__ import annotations
 
+import contextlib
 import time
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
@@ -25,6 +26,12 @@ BATCH_RECORDS = 10_000
 _STABLE_PAUSE_SECONDS = 0.05
 _POLL_SECONDS = 0.02
 # librdkafka's own codes have no public names.
+_ATTEMPT_SECONDS = 2.5
+"""A broker that died leaves a question to it without an answer; its successor would have one."""
+_ASK_AGAIN = (*LEADER_ON_ITS_WAY, confluent_kafka.KafkaError._TIMED_OUT)  # noqa: SLF001
+EARLIEST: OffsetSpec = OffsetSpec.earliest()  # type: ignore[no-untyped-call]
+LATEST: OffsetSpec = OffsetSpec.latest()  # type: ignore[no-untyped-call]
+_NO_LEADER = confluent_kafka.KafkaError(confluent_kafka.KafkaError.LEADER_NOT_AVAILABLE)
 _EOF = confluent_kafka.KafkaError._PARTITION_EOF  # noqa: SLF001
 _OUT_OF_RANGE = confluent_kafka.KafkaError._AUTO_OFFSET_RESET  # noqa: SLF001
 
@@ -56,13 +63,11 @@ def wait_stable(
     """
     wanted = list(partitions)
     deadline = time.monotonic() + timeout.total_seconds()
-    latest = OffsetSpec.latest()  # type: ignore[no-untyped-call]
-    earliest = OffsetSpec.earliest()  # type: ignore[no-untyped-call]
-    starts = log_offsets(clients, wanted, earliest, IsolationLevel.READ_UNCOMMITTED)
-    ends = log_offsets(clients, wanted, latest, IsolationLevel.READ_UNCOMMITTED)
+    starts = log_offsets(clients, wanted, EARLIEST, IsolationLevel.READ_UNCOMMITTED)
+    ends = log_offsets(clients, wanted, LATEST, IsolationLevel.READ_UNCOMMITTED)
     pending = wanted
     while True:
-        stable = log_offsets(clients, pending, latest, IsolationLevel.READ_COMMITTED)
+        stable = log_offsets(clients, pending, LATEST, IsolationLevel.READ_COMMITTED)
         pending = [one for one in pending if stable[one] < ends[one]]
         if not pending:
             return {one: LogRange(starts[one], ends[one]) for one in wanted}
@@ -180,7 +185,7 @@ def log_offsets(
         failed = _ask_offsets(clients, pending, spec, isolation_level, found)
         pending = list(failed)
         for (topic, partition), error in failed.items():
-            if code_of(error) not in LEADER_ON_ITS_WAY or time.monotonic() > deadline:
+            if code_of(error) not in _ASK_AGAIN or time.monotonic() > deadline:
                 raise kafka_error(
                     error,
                     bootstrap_servers=clients.config.bootstrap_servers,
@@ -189,6 +194,10 @@ def log_offsets(
                 ) from error
         if not pending:
             return found
+        for topic in {topic for topic, _ in pending}:
+            # Else the client goes on asking the leader that it knows, under the epoch it knows.
+            with contextlib.suppress(confluent_kafka.KafkaException):
+                clients.admin.list_topics(topic, timeout=_ATTEMPT_SECONDS)
         time.sleep(_STABLE_PAUSE_SECONDS)
 
 
@@ -203,11 +212,15 @@ def _ask_offsets(
     futures = clients.admin.list_offsets(
         {TopicPartition(topic, partition): spec for topic, partition in partitions},
         isolation_level=isolation_level,
-        request_timeout=clients.ask_timeout.total_seconds(),
+        request_timeout=min(_ATTEMPT_SECONDS, clients.ask_timeout.total_seconds()),
     )
     for where, future in futures.items():
         try:
-            found[where.topic, where.partition] = future.result().offset
+            offset = future.result().offset
+            if offset == confluent_kafka.OFFSET_INVALID:
+                # The client says so, and no error, of a partition whose broker has just gone.
+                raise confluent_kafka.KafkaException(_NO_LEADER)  # noqa: TRY301
+            found[where.topic, where.partition] = offset
         except confluent_kafka.KafkaException as error:
             failed[where.topic, where.partition] = error
     return failed

@@ -183,6 +183,37 @@ def restore(
     return RestoreResult(outcome, progress.restored, progress.bytes)
 
 
+@dataclass(frozen=True, kw_only=True)
+class Applied:
+    """What some messages of a changelog did to its store."""
+
+    records: int
+    position: int | None
+    """Where the consumer stands after them; None if they say nothing of it."""
+    at_end: bool
+    """Whether the log had no more."""
+    truncated: bool
+    """The changelog no longer holds what the store needs next."""
+
+
+def apply_messages(
+    store: KeyValueStore, messages: list[Message], *, topic: str, partition: int
+) -> Applied:
+    """Apply what a consumer that follows a changelog was given; the store's offset moves with it.
+
+    Raises `ChangelogError`, `KafkaError`, and what the store raises.
+    """
+    batch = _decode(messages, topic, partition, versioned=isinstance(store, VersionedStore))
+    if batch.changes:
+        store.apply(batch.changes, offset=batch.last_offset)
+    return Applied(
+        records=batch.records,
+        position=batch.position,
+        at_end=bool(messages) and messages[-1].error() is not None and not batch.truncated,
+        truncated=batch.truncated,
+    )
+
+
 def _start(
     store: KeyValueStore, topic: str, partition: int, consumer: Consumer, until: int
 ) -> int | None:

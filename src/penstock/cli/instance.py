@@ -25,6 +25,10 @@ def instance(
             help="Its name, and it is static: back in time with the same, it keeps its tasks."
         ),
     ] = "",
+    client_tag: Annotated[
+        list[str] | None,
+        typer.Option(help="NAME=VALUE, such as zone=a; standbys go where the values differ."),
+    ] = None,
     slot: Annotated[str, typer.Option(help="A directory for one of several on a host.")] = "",
     application: Annotated[
         str, typer.Option(help="app.py[:app], if processors of it keep global stores.")
@@ -33,7 +37,8 @@ def instance(
     token = os.environ.pop(TOKEN_VARIABLE, "")
     if not token:
         raise ConfigError(
-            f"{TOKEN_VARIABLE} is not set", hint="Set it to the run's token; the driver prints none"
+            f"{TOKEN_VARIABLE} is not set",
+            hint="Set it to what the application has in it, which has coordinator_listen too",
         )
     if group_instance_id and name:
         raise ConfigError(
@@ -49,6 +54,20 @@ def instance(
         token=token,
         slot=slot,
         is_static=bool(group_instance_id),
+        is_patient=True,
+        tags=_tags(client_tag or []),
     )
     tables = load_application(application).build().global_tables if application else ()
     sys.exit(run_instance(options, programs_of(tables)))
+
+
+def _tags(given: list[str]) -> dict[str, str]:
+    """What the options say, by name.
+
+    >>> _tags(["zone=a", "rack=7"])
+    {'zone': 'a', 'rack': '7'}
+    """
+    wrong = [each for each in given if "=" not in each]
+    if wrong:
+        raise ConfigError(f"--client-tag is {wrong[0]!r}", hint="Use NAME=VALUE")
+    return dict(each.split("=", 1) for each in given)

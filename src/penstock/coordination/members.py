@@ -7,7 +7,8 @@ it is alive. That is told by its beats, and so a newcomer may have to wait for o
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from penstock.errors import MemberRefusedError
@@ -30,6 +31,7 @@ class Member:
     """What tells a process from an earlier one of the same name."""
     is_static: bool = False
     """Its name is its `group_instance_id`."""
+    tags: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,4 +1,4 @@
-"""Rebalances: why they happen, which tasks they move, and whether one is under way.
+"""Rebalances: why they happen, what they move, and whether one is under way.
 
 A task that its owner takes anew, because a commit's outcome is unknown or because a static member
 came back, does not move: that is no rebalance.
@@ -7,85 +7,110 @@ came back, does not move: that is no rebalance.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
+from penstock.coordination.assignment import Move
 from penstock.coordination.ids import TaskId
 
 
 @dataclass(frozen=True, kw_only=True)
-class Move:
-    """A task that goes from one owner to another; it had none before if `old` is empty."""
-
-    task: TaskId
-    old: str
-    new: str
-
-
-@dataclass(frozen=True, kw_only=True)
 class Rebalance:
-    """Tasks that got other owners at the same time, and why."""
+    """Tasks that got other places at the same time, and why."""
 
     number: int
     why: tuple[str, ...]
     moves: tuple[Move, ...]
 
+    @property
+    def active_moves(self) -> tuple[Move, ...]:
+        """The tasks that got another owner."""
+        return tuple(move for move in self.moves if move.role == "active")
+
     def __str__(self) -> str:
         """One line for people.
 
-        >>> moves = [Move(task=TaskId(0, n), old="a", new="b") for n in (0, 1)]
-        >>> print(Rebalance(number=2, why=("instance a was lost",), moves=tuple(moves)))
-        Rebalance 2, because instance a was lost: 0_0, 0_1 from a to b
+        >>> lost = [
+        ...     Move(task=TaskId(0, n), role="active", source="a", target="b", why="unowned")
+        ...     for n in (0, 1)
+        ... ]
+        >>> copy = Move(task=TaskId(0, 1), role="warm_up", source="b", target="c", why="balance")
+        >>> print(Rebalance(number=2, why=("instance a was lost",), moves=(*lost, copy)))
+        Rebalance 2, because instance a was lost: 0_0, 0_1 from a to b; 0_1 as warm-up to c
         """
-        ways: dict[tuple[str, str], list[str]] = {}
+        ways: dict[str, list[str]] = {}
         for move in self.moves:
-            ways.setdefault((move.old, move.new), []).append(str(move.task))
-        told = [
-            f"{', '.join(tasks)} {f'from {old} ' if old else ''}to {new}"
-            for (old, new), tasks in ways.items()
-        ]
+            ways.setdefault(_way(move), []).append(str(move.task))
+        told = [f"{', '.join(tasks)} {way}" for way, tasks in ways.items()]
         return f"Rebalance {self.number}, because {', '.join(self.why)}: {'; '.join(told)}"
+
+
+def moving_owners(rebalance: Rebalance, owners: Mapping[TaskId, str]) -> dict[TaskId, str]:
+    """The new owners of tasks that have one who serves them until then."""
+    return {move.task: move.target for move in rebalance.active_moves if move.task in owners}
+
+
+def _way(move: Move) -> str:
+    if move.role == "warm_up":
+        return f"as warm-up to {move.target}"
+    role = "" if move.role == "active" else "as standby "
+    source = f"from {move.source} " if move.source else ""
+    return f"{role}{source}to {move.target}"
 
 
 class Rebalances:
     """Which tasks are between two owners; none has one at first, and `why` is why they get one."""
 
     def __init__(self, tasks: Iterable[TaskId], *, why: str) -> None:
-        self._owners = dict.fromkeys(tasks, "")
-        self._unowned = set(self._owners)
+        self._unowned = dict.fromkeys(tasks, "")
+        """By task, who owned it last."""
         self._moving: set[TaskId] = set()
         self._why = [why]
         self._begun = False
+
+    @property
+    def has_begun(self) -> bool:
+        """Whether tasks were given to members at all."""
+        return self._begun
+
+    @property
+    def unowned(self) -> frozenset[TaskId]:
+        """The tasks that have no owner."""
+        return frozenset(self._unowned)
 
     def note(self, why: str) -> None:
         """Something happened that may be why the next rebalance does; not if it is the first."""
         if self._begun:
             self._why.append(why)
 
-    def lose(self, tasks: Iterable[TaskId]) -> None:
+    def lose(self, owner: str, tasks: Iterable[TaskId]) -> None:
         """These tasks have no owner now."""
-        self._unowned.update(tasks)
+        for task in tasks:
+            self._unowned[task] = owner
+            self._moving.discard(task)
 
-    def move(self, owners: Mapping[TaskId, str], *, number: int) -> Rebalance | None:
-        """These are the owners now; the rebalance that this is, if any task has another one.
-
-        An owner that lost a task and gets it again counts as another: it takes it anew.
-        """
-        moves = tuple(
-            Move(task=task, old=self._owners[task], new=new)
-            for task, new in sorted(owners.items())
-            if task in self._unowned or self._owners[task] != new
+    def move(self, moves: Iterable[Move], *, number: int) -> Rebalance | None:
+        """This was decided; the rebalance that it is, if anything moves."""
+        told = tuple(
+            replace(move, source=self._unowned[move.task])
+            if move.role == "active" and move.task in self._unowned
+            else move
+            for move in moves
         )
-        if not moves:
+        if not told:
             if not self._unowned:
                 self._why.clear()
             return None
         why, self._why = tuple(self._why), []
         self._begun = True
-        for each in moves:
-            self._owners[each.task] = each.new
-            self._unowned.discard(each.task)
-            self._moving.add(each.task)
-        return Rebalance(number=number, why=why, moves=moves)
+        for each in told:
+            if each.role == "active":
+                self._unowned.pop(each.task, None)
+                self._moving.add(each.task)
+        return Rebalance(number=number, why=why, moves=told)
+
+    def stop(self, tasks: Iterable[TaskId]) -> None:
+        """These tasks stay, and are not served for a while all the same."""
+        self._moving.update(tasks)
 
     def served(self, task: TaskId) -> None:
         """The task's owner serves it."""

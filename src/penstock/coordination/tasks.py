@@ -33,6 +33,8 @@ class Entry:
     state: State = "unowned"
     owner: str = ""
     epoch: Epoch = Epoch(0, 0)
+    planned: Epoch = Epoch(0, 0)
+    """The epoch under which its last job was planned."""
     position: Position = field(default_factory=dict)
     n: int = 0
     metadata: Mapping[str, str] = field(default_factory=dict)
@@ -41,10 +43,22 @@ class Entry:
     due: float = 0.0
     bytes_per_record: float = FIRST_BYTES_PER_RECORD
     alone: bool = False
-    taken_before: bool = False
+    found_n: int | None = None
+    """The number of its last commit when it was first served under this driver."""
     notes_told: int = 0
+    held: bool = False
+    """Whether it is to move, and so no job is to begin for it."""
     failed_takes: int = 0
     """How often in a row its owner could not take it, as far as it matters."""
+
+    @property
+    def is_ours(self) -> bool:
+        """Whether it has committed under this driver.
+
+        Until then whoever takes it must look where the group stands: an owner that found it moved
+        by someone else, and is lost before its first commit, leaves no trace of that.
+        """
+        return self.found_n is not None and self.n > self.found_n
 
 
 class TaskBook:
@@ -67,10 +81,16 @@ class TaskBook:
         self._owners += 1
         entry = self.entries[task]
         entry.owner = owner
+        entry.held = False
         entry.epoch = Epoch(self._generation, self._owners)
         if entry.state != "running":
             entry.state = "taking"
         return entry
+
+    def hold(self, tasks: Collection[TaskId]) -> None:
+        """Begin no job for these tasks, and for all others as usual."""
+        for task, entry in self.entries.items():
+            entry.held = task in tasks
 
     def serving(
         self,
@@ -87,7 +107,7 @@ class TaskBook:
             entry.state, entry.position, entry.n = "ready", position, n
             entry.metadata = metadata
             entry.until = until or {}
-            entry.taken_before = True
+            entry.found_n = n if entry.found_n is None else entry.found_n
             entry.failed_takes = 0
 
     def start(self, task: TaskId) -> Entry:
@@ -95,7 +115,16 @@ class TaskBook:
         entry = self.entries[task]
         assert entry.state == "ready", entry
         entry.state = "running"
+        entry.planned = entry.epoch
         return entry
+
+    def has_moved(self, task: TaskId) -> bool:
+        """Whether the task was given away since its job began.
+
+        What its old owner committed says nothing of the new one, which may have had to go back.
+        """
+        entry = self.entries[task]
+        return entry.epoch != entry.planned
 
     def finish(
         self,
@@ -160,4 +189,5 @@ class TaskBook:
                 and tick_is_due(entry.metadata, now_ms=now_ms),
             )
             for entry in self.in_state("ready")
+            if not entry.held
         ]

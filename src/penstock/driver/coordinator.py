@@ -9,13 +9,15 @@ import subprocess
 import tempfile
 import threading
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from penstock.config import parse_address
 from penstock.coordination.members import Change, Member, Members, Verdict, refusal
 from penstock.errors import InstanceError, InstanceUnreachableError, PenstockError
 from penstock.instance import protocol
-from penstock.instance.client import Client, ClientCache
+from penstock.instance.client import Client, ClientCache, tcp_location
 from penstock.instance.process import InstanceOptions
 from penstock.instance.protocol import (
     Beat,
@@ -56,9 +58,13 @@ class Coordinator:
         token: str,
         programs: bytes = b"",
         group_instance_id: str = "",
+        listen: str = "",
+        client_tags: Mapping[str, str] | None = None,
     ) -> None:
         self.token = token
         self._group_instance_id = group_instance_id
+        self._listen_at = parse_address(listen) if listen else None
+        self._tags = dict(client_tags or {})
         self._programs = programs
         self._settings = settings
         self._lock = threading.Lock()
@@ -77,8 +83,8 @@ class Coordinator:
     @property
     def location(self) -> str:
         """Where instances find the coordinator."""
-        if self._settings.listen_host:
-            return f"grpc+tcp://{self._settings.listen_host}:{self._server.port}"
+        if self._listen_at is not None:
+            return tcp_location(self._listen_at[0], self._server.port)
         location: str = self._server.location
         return location
 
@@ -99,6 +105,7 @@ class Coordinator:
             slot=slot,
             watch_stdin=True,
             is_static=is_static,
+            tags=self._tags,
         )
         # The pipe is never written to: that it closes with this process is the message.
         process = start_instance(options, programs=self._programs, stdin=subprocess.PIPE)
@@ -109,6 +116,12 @@ class Coordinator:
         """The instances that are there, and static ones that are away."""
         with self._lock:
             return self._members.names
+
+    @property
+    def awaits_children(self) -> bool:
+        """Whether an instance that this process started has yet to register."""
+        with self._lock:
+            return not set(self._children) <= set(self._members.names)
 
     def away(self) -> frozenset[str]:
         """Static instances that do not answer, and whose tasks wait for them."""
@@ -132,6 +145,16 @@ class Coordinator:
 
         Raises what an instance reported when it could not start.
         """
+        self._look_after_children()
+        with self._lock:
+            return self._members.take_changes()
+
+    def start_others(self) -> None:
+        """Start others in place of children that have ended; raises as `changes` does."""
+        self._look_after_children()
+        self.restart_children()
+
+    def _look_after_children(self) -> None:
         if self._failure is not None:
             raise self._failure
         with self._lock:
@@ -148,7 +171,6 @@ class Coordinator:
                 successor = self._children.get(member.name)
                 if successor is None or successor.process.pid == member.pid:
                     self._discard_child(member.name)
-            return self._members.take_changes()
 
     def restart_children(self) -> None:
         """Start instances in place of those children that have ended, or were lost."""
@@ -214,9 +236,8 @@ class Coordinator:
             self._ended_slots.append(child.slot)
 
     def _listen(self) -> Server:
-        host = self._settings.listen_host
         path = Path(self._directory.name) / "coordinator.sock"
-        location = f"grpc+tcp://{host}:0" if host else f"grpc+unix://{path}"
+        location = tcp_location(*self._listen_at) if self._listen_at else f"grpc+unix://{path}"
         actions = {
             "hello": self._on_hello,
             "claim": self._on_claim,
@@ -286,4 +307,5 @@ def _member(body: bytes) -> Member:
         last_beat=time.monotonic(),
         member_id=who.member_id,
         is_static=who.is_static,
+        tags=who.tags,
     )

@@ -16,11 +16,12 @@ from dataclasses import dataclass
 from penstock.coordination.ids import TaskId, moved
 from penstock.coordination.planning import Batch, PlanLimits, Slice, joining, plan
 from penstock.coordination.tasks import TaskBook
+from penstock.driver.copies import CopyWatch
 from penstock.driver.events import BatchEnded, Listener, Totals, give_notice
 from penstock.driver.owners import TaskOwners
 from penstock.driver.parts import DriverParts
 from penstock.errors import InstanceError, KafkaError, PenstockError
-from penstock.instance.protocol import CommitHeader, error_of
+from penstock.instance.protocol import CommitHeader, FollowOrder, error_of
 from penstock.pipeline.jobs import JobLabel, pickle_sub_topology
 from penstock.pipeline.orders import Address, BatchOrder, Outcome, SliceOrder
 from penstock.processors import Limits, needed_columns
@@ -77,7 +78,25 @@ class Driver:
             commits,
             listener=listener,
             totals=totals,
+            copies=self._watch_copies(commits),
             commit_nothing=self._commit_nothing,
+        )
+
+    def _watch_copies(self, commits: Mapping[str, int]) -> CopyWatch:
+        parts = self._parts
+
+        def order_for(task: TaskId, follower: str) -> FollowOrder:
+            return parts.prepared.follow_order(
+                task,
+                commits_partition=commits[self._book.entries[task].name],
+                peers=parts.coordinator.peers(follower),
+            )
+
+        return CopyWatch(
+            parts.coordinator,
+            parts.prepared.changelogs(),
+            ends_of=parts.changelogs.ends,
+            order_for=order_for,
         )
 
     # The loop.
@@ -88,15 +107,19 @@ class Driver:
         In each round `hear_settled` is told whether every task has an owner that serves it.
         """
         while not should_stop():
-            if self._parts.lease.lost is not None:
-                raise self._parts.lease.lost
-            self._owners.hear_members()
-            self._owners.assign_tasks()
-            # Before owners are asked: a rebalance that is over at once is told too.
-            hear_settled(self._owners.are_settled and self._parts.warm_up.done())
-            self._owners.ask()
-            self._start_jobs()
+            self.step(hear_settled)
             self._take_in(self._wait())
+
+    def step(self, hear_settled: Callable[[bool], None]) -> None:
+        """One round without its wait for a job to end."""
+        if self._parts.lease.lost is not None:
+            raise self._parts.lease.lost
+        self._owners.hear_members()
+        self._owners.assign_tasks()
+        # Before owners are asked: a rebalance that is over at once is told too.
+        hear_settled(self._owners.are_settled and self._parts.warm_up.done())
+        self._owners.ask()
+        self._start_jobs()
 
     def drain(self, timeout_seconds: float) -> None:
         """Let the running jobs end; cancel them when the time is over."""
@@ -112,6 +135,8 @@ class Driver:
 
     def _start_jobs(self) -> None:
         now = time.monotonic()
+        if self._parts.is_paused():
+            return
         if now < self._plan_due or len(self._running) >= self._limits.jobs_max:
             return
         if not self._parts.warm_up.done():
@@ -260,14 +285,17 @@ class Driver:
         config = self._parts.prepared.config
         size = outcome.size_bytes / outcome.records if outcome.records else 0.0
         recovering = bool(self._book.entries[task].until)
-        self._book.finish(
-            task,
-            outcome.position,
-            outcome.n,
-            due=started + config.commit_interval.total_seconds(),
-            bytes_per_record=size,
-            metadata=outcome.metadata,
-        )
+        if self._book.has_moved(task):
+            self._book.doubt(task, due=time.monotonic())
+        else:
+            self._book.finish(
+                task,
+                outcome.position,
+                outcome.n,
+                due=started + config.commit_interval.total_seconds(),
+                bytes_per_record=size,
+                metadata=outcome.metadata,
+            )
         if recovering and not self._book.entries[task].until:
             self._notice(f"Task {task} has read its input again, up to where it was")
         self._totals.records += outcome.records

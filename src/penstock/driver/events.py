@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+from penstock.coordination.ids import TaskId
 from penstock.coordination.rebalances import Rebalance
 from penstock.coordination.states import ApplicationState
 
@@ -30,9 +31,19 @@ class Notice:
 
 @dataclass(frozen=True, kw_only=True)
 class Rebalanced:
-    """Tasks got other owners, which begin to take them."""
+    """Tasks get other owners, which begin to take them, or are followed by others."""
 
     rebalance: Rebalance
+
+
+@dataclass(frozen=True, kw_only=True)
+class CopiesChanged:
+    """Instances have more or less of the state of tasks that they do not own."""
+
+    lags: Mapping[str, Mapping[TaskId, int]]
+    """By instance and task, how many changelog offsets its copy lacks, as far as it knows."""
+    positions: Mapping[str, Mapping[TaskId, int]]
+    """The offset that comes next for it; those of several changelogs of a task are added up."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -104,7 +115,7 @@ class RestoreSuspended(RestoreEnded):
 
 
 RestoreEvent = RestoreStarted | BatchRestored | RestoreEnded
-Event = StateChanged | Notice | Rebalanced | BatchEnded
+Event = StateChanged | Notice | Rebalanced | CopiesChanged | BatchEnded
 Listener = Callable[[Event], None]
 RestoreHearer = Callable[[RestoreEvent], None]
 

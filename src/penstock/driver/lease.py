@@ -221,15 +221,18 @@ class DriverLease:
         return wait_stable(self._logs, [where])[where].end
 
     def _beat_loop(self) -> None:
-        while not self._stop.wait(self._beat_seconds):
-            self.record = msgspec.structs.replace(self.record, beat=self.record.beat + 1)
-            try:
-                self._write_beat()
-            except FencedError as error:
-                self._lose(str(error))
-                return
-            except KafkaError as error:
-                _log.warning("%s", error)
+        while not self._stop.wait(self._beat_seconds) and self.lost is None:
+            self.beat()
+
+    def beat(self) -> None:
+        """Say that this driver is at work; `lost` tells if it is the driver no more."""
+        self.record = msgspec.structs.replace(self.record, beat=self.record.beat + 1)
+        try:
+            self._write_beat()
+        except FencedError as error:
+            self._lose(str(error))
+        except KafkaError as error:
+            _log.warning("%s", error)
 
     def _write_beat(
         self, timeout_seconds: float | None = None, *, topology: bytes | None = None

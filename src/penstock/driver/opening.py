@@ -5,8 +5,9 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
+import secrets
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 
@@ -24,7 +25,8 @@ from penstock.driver.lease import DriverLease
 from penstock.driver.parts import DriverParts
 from penstock.driver.setup import Prepared, prepare
 from penstock.driver.watch import InputWatch
-from penstock.errors import AnotherDriverError, InstanceError
+from penstock.errors import AnotherDriverError, ConfigError, InstanceError
+from penstock.instance.process import TOKEN_VARIABLE
 from penstock.instance.protocol import Settings
 from penstock.local.jars import SPARK_KAFKA, ensure
 from penstock.pipeline.executors import ExecutorVisits, start_on_executors
@@ -39,6 +41,8 @@ _log = logging.getLogger("penstock.driver")
 _DRAIN_SECONDS = 30.0
 _CLOSE_SECONDS = 30.0
 _REGISTER_SECONDS = 60.0
+_GATHER_SECONDS = 10.0
+_TOKEN_LENGTH_MIN = 32
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -53,10 +57,28 @@ class OpeningOrder:
     hear_restore: RestoreHearer
     token: str
     should_stop: Callable[[], bool]
+    is_paused: Callable[[], bool]
 
 
 class _StopAskedError(Exception):
     """Someone asked to stop before the driver was open."""
+
+
+def run_token(config: Config, environment: Mapping[str, str]) -> str:
+    """What calls between the processes of a run bear; a new one, unless an operator is to know it.
+
+    Raises `ConfigError` if it is for the operator to give and is missing or short.
+    """
+    if not config.coordinator_listen:
+        return secrets.token_hex(32)
+    token = environment.get(TOKEN_VARIABLE, "")
+    if len(token) < _TOKEN_LENGTH_MIN:
+        raise ConfigError(
+            f"{TOKEN_VARIABLE} is not set, or has less than {_TOKEN_LENGTH_MIN} characters",
+            hint="coordinator_listen lets in whoever has it: give the application and each "
+            "instance the same one, such as `openssl rand -hex 32` prints",
+        )
+    return token
 
 
 def open_driver(order: OpeningOrder, *, stack: contextlib.ExitStack) -> Driver | None:
@@ -112,10 +134,12 @@ def _open_driver(order: OpeningOrder, stack: contextlib.ExitStack) -> Driver:
         coordinator=coordinator,
         jobs=jobs,
         inputs=inputs,
+        changelogs=InputLogs(logs, [log for own in prepared.changelogs().values() for log in own]),
         watch=InputWatch(prepared, admin, inputs),
         cores=session.cores,
         warm_up=warm_up,
         hear_restore=order.hear_restore,
+        is_paused=order.is_paused,
         visit_executors=_visits(order, session, coordinator, stack),
     )
     driver = Driver(parts, commits, order.listener, order.totals)
@@ -150,11 +174,13 @@ def _start_instances(
     session = None if on_one_machine and not _submitted() else opening.result()
     if session is not None:
         on_one_machine = session.on_one_machine
-    host = "" if on_one_machine or session is None else session.driver_host
+    listen = order.config.coordinator_listen
+    if not listen and not on_one_machine and session is not None:
+        listen = f"{session.driver_host}:0"
     settings = Settings.of(
         order.application_id,
         order.config,
-        listen_host=host,
+        over_tcp=bool(listen),
         global_tables=list(prepared.global_tables),
     )
     programs = pickle_programs(order.topology.global_tables)
@@ -163,21 +189,29 @@ def _start_instances(
         token=order.token,
         programs=programs,
         group_instance_id=order.config.group_instance_id,
+        listen=listen,
+        client_tags=order.config.client_tags,
     )
     stack.callback(coordinator.close, _CLOSE_SECONDS)
+    if order.config.coordinator_listen:
+        _start_children(coordinator, order.config.num_instances)
+        return coordinator
     if session is not None and not on_one_machine:
         start_on_executors(session, coordinator.location, order.token, programs)
         return coordinator
-    count = order.config.num_instances or max((os.cpu_count() or 1) // 2, 1)
+    _start_children(coordinator, order.config.num_instances or max((os.cpu_count() or 1) // 2, 1))
+    return coordinator
+
+
+def _start_children(coordinator: Coordinator, count: int) -> None:
     for number in range(count):
         coordinator.start_child("" if count == 1 else f"instance-{number}")
-    return coordinator
 
 
 def _visits(
     order: OpeningOrder, session: Session, coordinator: Coordinator, stack: contextlib.ExitStack
 ) -> Callable[[], object]:
-    if session.on_one_machine:
+    if session.on_one_machine or order.config.coordinator_listen:
         return lambda: None
     visits = ExecutorVisits(
         session,
@@ -201,14 +235,23 @@ def _go_on(order: OpeningOrder) -> None:
 
 
 def _wait_for_instances(order: OpeningOrder, coordinator: Coordinator) -> None:
+    """Until one is there, and a moment for the others, so that tasks need not move to them."""
+    if order.config.coordinator_listen and not coordinator.names():
+        address = order.config.coordinator_listen
+        give_notice(order.listener, f"Waiting at {address} for instances")
     deadline = time.monotonic() + _REGISTER_SECONDS
-    while not coordinator.names():
+    gathered: float | None = None
+    while not coordinator.names() or coordinator.awaits_children:
         _go_on(order)
-        coordinator.changes()
-        coordinator.restart_children()
-        if time.monotonic() > deadline:
+        now = time.monotonic()
+        if coordinator.names():
+            gathered = now + _GATHER_SECONDS if gathered is None else gathered
+            if now > gathered:
+                return
+        elif now > deadline and not order.config.coordinator_listen:
             raise InstanceError(
                 "No instance has registered",
                 hint="See the instances' standard error for the reason",
             )
+        coordinator.start_others()
         time.sleep(0.02)

@@ -6,21 +6,38 @@ import logging
 import time
 from collections.abc import Callable, Mapping
 
-from penstock.coordination.assignment import assign
+from penstock.coordination.assignment import AssignmentOptions
+from penstock.coordination.assignors import load_assignor
 from penstock.coordination.ids import Epoch, TaskId
 from penstock.coordination.members import Change
+from penstock.coordination.placements import Lags, Placements, Present
 from penstock.coordination.planning import Slice
-from penstock.coordination.rebalances import Rebalances
+from penstock.coordination.rebalances import Rebalances, moving_owners
 from penstock.coordination.tasks import Entry, TaskBook
-from penstock.driver.events import Listener, Rebalanced, RestoreEvent, Totals, give_notice
+from penstock.driver.copies import CopyWatch, Wanted
+from penstock.driver.events import (
+    CopiesChanged,
+    Listener,
+    Rebalanced,
+    RestoreEvent,
+    Totals,
+    give_notice,
+)
 from penstock.driver.parts import DriverParts
 from penstock.driver.restores import RestoreBook
 from penstock.errors import FencedError, InstanceError, InstanceUnreachableError, KafkaError
-from penstock.instance.protocol import StatusReply, TaskStatus, error_of
+from penstock.instance.protocol import (
+    ReleaseOrder,
+    StatusReply,
+    TaskStatus,
+    error_of,
+)
 
 _log = logging.getLogger("penstock.driver")
 
 _STATUS_SECONDS = 0.02
+_HEAR_SECONDS = 2.0
+"""How long a decision waits for what instances have to say, if no task waits for an owner."""
 _RETRY_SECONDS = 0.5
 _RETRY_DOUBLINGS = 4
 """How often the time between two tries to have a task taken doubles: up to 8 seconds."""
@@ -37,6 +54,7 @@ class TaskOwners:
         *,
         listener: Listener,
         totals: Totals,
+        copies: CopyWatch,
         commit_nothing: Callable[[Slice], None],
     ) -> None:
         self._parts = parts
@@ -49,6 +67,20 @@ class TaskOwners:
         self._restores = RestoreBook()
         why = "the inputs changed" if totals.rebalances else "of the first start"
         self._rebalances = Rebalances(book.entries, why=why)
+        config = parts.prepared.config
+        self._eager = config.rebalance_protocol == "eager"
+        self._placements = Placements(
+            parts.prepared.task_facts(),
+            load_assignor(config.task_assignor),
+            AssignmentOptions.of(config),
+            probing_seconds=config.probing_rebalance_interval.total_seconds(),
+        )
+        self._pending: dict[TaskId, str] = {}
+        """Tasks that are to go to another owner, once no job works on them."""
+        self._patience: float | None = None
+        self._lags: Lags = {}
+        self._told_copies: CopiesChanged | None = None
+        self._copies = copies
 
     @property
     def are_settled(self) -> bool:
@@ -62,6 +94,7 @@ class TaskOwners:
             match change.kind:
                 case "joined":
                     self._rebalances.note(f"instance {change.name} joined")
+                    self._placements.change()
                 case "returned":
                     self._give_back(change.name)
                 case "left" | "lost":
@@ -71,26 +104,140 @@ class TaskOwners:
             self._parts.visit_executors()
 
     def assign_tasks(self) -> None:
-        """Give tasks that have no owner to instances that are there."""
+        """Decide who holds what, if something changed, and move what can move now."""
+        self._hear_copies()
+        now = time.monotonic()
+        why = self._placements.why_due(now, self._lags)
+        # With nobody there it stays due, until somebody is.
+        if why is not None and self._members() and self._is_known_enough(now):
+            if why:
+                self._rebalances.note(why)
+            self._decide(now)
+        self._flip()
+
+    def _hear_copies(self) -> None:
+        for note in self._copies.new_notes():
+            self._notice(note)
+        lags = self._copies.new_lags()
+        if lags is not None:
+            self._lags = lags
+            news = CopiesChanged(lags=lags, positions=self._copies.positions())
+            if news != self._told_copies:
+                self._told_copies = news
+                self._listener(news)
+
+    def _is_known_enough(self, now: float) -> bool:
+        """Whether it is known who has what. Tasks that nobody serves do not wait for it.
+
+        At the first start they do, a little: nothing was served before either.
+        """
+        names = self._members()
+        failing = self._rebalances.has_begun and bool(self._rebalances.unowned)
+        if len(names) < 2 or failing or self._copies.has_heard(names):
+            self._patience = None
+            return True
+        if self._patience is None:
+            self._patience = now + _HEAR_SECONDS
+        return now > self._patience
+
+    def _members(self) -> set[str]:
+        """Those who can be given tasks."""
+        return set(self._parts.coordinator.names()) - self._parts.coordinator.away()
+
+    def _tags(self, name: str) -> Mapping[str, str]:
+        member = self._parts.coordinator.member(name)
+        return {} if member is None else member.tags
+
+    def _decide(self, now: float) -> None:
         owners = self._book.owners
-        if len(owners) < len(self._book.entries):
-            away = self._parts.coordinator.away()
-            kept = {task: owner for task, owner in owners.items() if owner in away}
-            others = [task for task in self._book.entries if task not in kept]
-            names = set(self._parts.coordinator.names()) - away
-            owners = kept | assign(others, names, owners)
-        rebalance = self._rebalances.move(owners, number=self._totals.rebalances + 1)
+        present = Present(
+            members={name: self._tags(name) for name in self._members()},
+            owners=owners,
+            lags=self._lags,
+            records=self._copies.records(),
+        )
+        answer = self._placements.decide(now, present)
+        rebalance = self._rebalances.move(answer.moves, number=self._totals.rebalances + 1)
+        to_move = {} if rebalance is None else moving_owners(rebalance, owners)
+        for task in self._pending.keys() - to_move.keys():
+            if self._book.entries[task].state != "taking":
+                self._rebalances.served(task)  # It stays after all.
+        self._pending = to_move
+        if self._eager and rebalance is not None and rebalance.active_moves:
+            self._pending = answer.owners
+            self._rebalances.stop(answer.owners)
+        self._book.hold(self._pending)
         if rebalance is None:
+            self._want()
             return
         self._totals.rebalances += 1
         _log.info("%s", rebalance)
         self._listener(Rebalanced(rebalance=rebalance))
-        for move in rebalance.moves:
-            self._give(move.task, move.new)
+        if self._eager:
+            return
+        self._give(
+            {
+                move.task: move.target
+                for move in rebalance.active_moves
+                if move.task not in self._pending
+            }
+        )
+
+    def _flip(self) -> None:
+        """Give tasks that are to move to their new owners, between two of their slices."""
+        running = [each for each in self._pending if self._book.entries[each].state == "running"]
+        if self._eager:
+            # The world stops: nobody takes a task before all have been given up.
+            if self._pending and not running:
+                self._release_pending()
+                self._flip_now(list(self._pending))
+            return
+        self._flip_now([task for task in self._pending if task not in running])
+
+    def _flip_now(self, tasks: list[TaskId]) -> None:
+        if tasks:
+            self._give({task: self._pending.pop(task) for task in tasks})
+
+    def _release_pending(self) -> None:
+        away = self._parts.coordinator.away()
+        for task, owner in self._book.owners.items():
+            if owner in away or task not in self._pending:
+                continue
+            order = ReleaseOrder(task=str(task), epoch=self._book.entries[task].epoch)
+            try:
+                self._parts.coordinator.call(owner, "release", order, StatusReply)
+            except InstanceError as error:
+                _log.info("Task %s: %s", task, error)
+                self._parts.coordinator.doubt(owner)
+
+    def _want(self) -> None:
+        """Say who is to hold what."""
+        owned: dict[str, set[str]] = {}
+        for task, owner in self._book.owners.items():
+            owned.setdefault(owner, set()).add(str(task))
+        following = self._placements.following
+        # A follower that is about to take a task is not to drop it in between.
+        for task, target in self._pending.items():
+            owned.setdefault(target, set()).add(str(task))
+        self._copies.want(
+            {
+                name: Wanted(
+                    owned=frozenset(owned.get(name, ())),
+                    followed=frozenset(map(str, following.get(name, ()))),
+                )
+                for name in {*owned, *following, *self._members()}
+            }
+        )
 
     def _lose(self, change: Change) -> None:
         lost = self._book.lose_owner(change.name)
-        self._rebalances.lose(lost)
+        self._rebalances.lose(change.name, lost)
+        self._placements.lose(change.name)
+        self._pending = {
+            task: target
+            for task, target in self._pending.items()
+            if task not in lost and target != change.name
+        }
         self._suspend_restores(change.name, lost)
         tasks = _listed(lost)
         if change.kind == "left":
@@ -105,20 +252,26 @@ class TaskOwners:
         tasks = [task for task, owner in self._book.owners.items() if owner == name]
         self._suspend_restores(name, tasks)
         self._notice(f"Instance {name} is back in time, and keeps {_listed(tasks)}")
-        for task in tasks:
-            self._give(task, name)
+        self._give(dict.fromkeys(tasks, name))
 
     def _suspend_restores(self, name: str, tasks: list[TaskId]) -> None:
         for whose in (name, *map(str, tasks)):
             self._tell_restores(self._restores.lose(whose))
 
-    def _give(self, task: TaskId, owner: str) -> None:
-        entry = self._book.own(task, owner)
-        entry.notes_told = 0
+    def _give(self, owners: Mapping[TaskId, str]) -> None:
+        for task, owner in owners.items():
+            self._book.own(task, owner).notes_told = 0
+        # Before they are told: what they hold is compared with this.
+        self._want()
+        for task, owner in owners.items():
+            self._have_taken(task, owner)
+
+    def _have_taken(self, task: TaskId, owner: str) -> None:
+        entry = self._book.entries[task]
         order = self._parts.prepared.take_order(
             task,
             epoch=entry.epoch,
-            first_taking=not entry.taken_before,
+            first_taking=not entry.is_ours,
             commits_partition=self._commits[entry.name],
             peers=self._parts.coordinator.peers(owner),
         )
@@ -151,7 +304,9 @@ class TaskOwners:
     def _is_awaited(self, entry: Entry) -> bool:
         # One that moved while a job ran for it may have been committed by its old owner, and does
         # not look as if it were being taken.
-        return entry.state == "taking" or self._rebalances.is_moving(entry.task)
+        # One that waits to move has an owner that serves it.
+        moves = self._rebalances.is_moving(entry.task) and entry.task not in self._pending
+        return entry.state == "taking" or moves
 
     def _status_of(self, owner: str) -> list[TaskStatus]:
         try:
@@ -160,10 +315,10 @@ class TaskOwners:
         except InstanceUnreachableError:
             self._parts.coordinator.doubt(owner)
             return []
-        held = {status.task for status in reply.tasks}
+        held = {status.task: Epoch(*status.epoch) for status in reply.tasks}
         for entry in self._awaited():
-            if entry.owner == owner and str(entry.task) not in held:
-                self._give(entry.task, owner)  # The order was lost on its way.
+            if entry.owner == owner and held.get(str(entry.task), Epoch(0, 0)) < entry.epoch:
+                self._give({entry.task: owner})  # The order was lost on its way.
         self._tell_restores(self._restores.hear(owner, None, reply.tables))
         return reply.tasks
 
@@ -176,7 +331,7 @@ class TaskOwners:
             self._notice(note)
         entry.notes_told = len(status.notes)
         awaited = self._is_awaited(entry)
-        if status.state == "running":
+        if status.state == "running" and entry.task not in self._pending:
             self._rebalances.served(entry.task)
         if status.state == "running" and entry.state == "taking":
             self._book.serving(
@@ -210,10 +365,11 @@ class TaskOwners:
             self._notice(f"Task {entry.task} is taken again: {error}")
             entry.due = time.monotonic() + _RETRY_SECONDS * 2**entry.failed_takes
             entry.failed_takes = min(entry.failed_takes + 1, _RETRY_DOUBLINGS)
-            self._give(entry.task, entry.owner)
+            self._give({entry.task: entry.owner})
 
     def close(self) -> None:
         """Nobody is asked any more: restores that are under way count as suspended."""
+        self._copies.close()
         self._tell_restores(self._restores.lose_all())
 
     def _tell_restores(self, events: list[RestoreEvent]) -> None:

@@ -24,10 +24,12 @@ class DriverParts:
     coordinator: Coordinator
     jobs: Jobs
     inputs: InputLogs
+    changelogs: InputLogs
     watch: InputWatch
     cores: int
     warm_up: Future[None]
     """Spark's first job; tasks are taken meanwhile."""
     hear_restore: RestoreHearer
+    is_paused: Callable[[], bool]
     visit_executors: Callable[[], object]
     """Start instances on executors that have none; on one machine there are none to visit."""

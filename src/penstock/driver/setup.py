@@ -14,6 +14,7 @@ from penstock.changelog.topic_admin import TopicAdmin
 from penstock.changelog.topic_plan import TopicPlan, before_start
 from penstock.changelog.topics import TOMBSTONES_MS, ExistingTopic, TopicSpec, policies
 from penstock.config import Config
+from penstock.coordination.assignment import TaskFacts
 from penstock.coordination.ids import Epoch, TaskId
 from penstock.coordination.layout import Layout, TaskLayout, commits_partitions, lay_out
 from penstock.driver.internal_topics import (
@@ -23,7 +24,14 @@ from penstock.driver.internal_topics import (
 )
 from penstock.driver.last_run import LastRun, read_last_run, refuse_change
 from penstock.errors import PartitionCountError, TopicMissingError
-from penstock.instance.protocol import DatabaseOrder, GlobalOrder, InputOrder, StoreOrder, TakeOrder
+from penstock.instance.protocol import (
+    DatabaseOrder,
+    FollowOrder,
+    GlobalOrder,
+    InputOrder,
+    StoreOrder,
+    TakeOrder,
+)
 from penstock.processors import closed_keys, shape_class
 from penstock.topology import StoreSpec, Topology, naming
 from penstock.topology.manifest import TopologyManifest, manifest_of
@@ -96,6 +104,44 @@ class Prepared:
                 if topic in self.layout.repartitions
             ],
         )
+
+    def follow_order(
+        self, task: TaskId, *, commits_partition: int, peers: list[str]
+    ) -> FollowOrder:
+        """What an instance is told when it is to follow a task."""
+        layout = self.tasks[task]
+        return FollowOrder(
+            task=str(task),
+            name=layout.name,
+            stores=[self._store(store) for store in layout.sub_topology.stores],
+            commits_partition=commits_partition,
+            peers=peers,
+        )
+
+    def changelogs(self) -> dict[TaskId, list[tuple[str, int]]]:
+        """The changelog partitions of each task that has any."""
+        found = {
+            layout.task: [
+                (naming.changelog_topic(self.application_id, spec.name), layout.task.partition)
+                for spec in layout.sub_topology.stores
+                if spec.logging and spec.kept_in is None
+            ]
+            for layout in self.layout.tasks
+        }
+        return {task: logs for task, logs in found.items() if logs}
+
+    def task_facts(self) -> list[TaskFacts]:
+        """The tasks, as far as their places depend on what they are."""
+        followed = self.changelogs()
+        return [
+            TaskFacts(
+                task=layout.task,
+                # A database has the state of those stores, wherever the task is.
+                stateful=any(spec.kept_in is None for spec in layout.sub_topology.stores),
+                standbys=layout.task in followed,
+            )
+            for layout in self.layout.tasks
+        ]
 
     def _input(self, topic: str, partition: int) -> InputOrder:
         known = self.topics[topic]

@@ -114,6 +114,15 @@ class Client:
         )
 
 
+def tcp_location(host: str, port: int) -> str:
+    """Where Flight listens or calls.
+
+    >>> tcp_location("::1", 7600)
+    'grpc+tcp://[::1]:7600'
+    """
+    return f"grpc+tcp://{f'[{host}]' if ':' in host else host}:{port}"
+
+
 class ClientCache:
     """One client per location in this process; a fork starts with none."""
 

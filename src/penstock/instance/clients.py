@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from confluent_kafka import Consumer, KafkaException, TopicPartition
+from confluent_kafka import Consumer, IsolationLevel, KafkaException, TopicPartition
+from confluent_kafka.admin import OffsetSpec  # type: ignore[attr-defined]  # not re-exported
 
 from penstock.changelog.clients import LogClients
 from penstock.changelog.offset_metadata import OffsetMetadata, offset_metadata
+from penstock.changelog.reading import EARLIEST, LATEST, log_offsets
 from penstock.config import Config
 from penstock.coordination.ids import Position
 from penstock.errors import KafkaError
@@ -52,11 +54,15 @@ class SharedClients:
 
     def stable_range(self, topic: str, partition: int) -> tuple[int, int]:
         """The log's start and its last stable offset."""
-        return self._watermarks(self.group, topic, partition)
+        where, level = (topic, partition), IsolationLevel.READ_COMMITTED
+        known = self._watermarks(self.group, where)
+        return known or (self._offset(where, EARLIEST, level), self._offset(where, LATEST, level))
 
     def high_watermark(self, topic: str, partition: int) -> int:
         """The log's end, open transactions included."""
-        return self._watermarks(self.raw, topic, partition)[1]
+        where, level = (topic, partition), IsolationLevel.READ_UNCOMMITTED
+        known = self._watermarks(self.raw, where)
+        return known[1] if known else self._offset(where, LATEST, level)
 
     def group_offsets(self, inputs: list[tuple[str, int]]) -> GroupOffsets:
         """The group's committed offsets, stable ones only, where there are any."""
@@ -78,12 +84,18 @@ class SharedClients:
         self.group.close()
         self.raw.close()
 
-    def _watermarks(self, consumer: Consumer, topic: str, partition: int) -> tuple[int, int]:
+    def _watermarks(self, consumer: Consumer, where: tuple[str, int]) -> tuple[int, int] | None:
+        """What the consumer says; None if it does not know.
+
+        One whose broker has just gone may go on asking it for minutes.
+        """
         try:
             low, high = consumer.get_watermark_offsets(
-                TopicPartition(topic, partition), timeout=self.timeout_seconds
+                TopicPartition(*where), timeout=self.timeout_seconds
             )
-        except KafkaException as error:
-            where = {"topic": topic, "partition": partition}
-            raise KafkaError(f"Kafka does not tell a log's end: {error}", where=where) from error
-        return low, high
+        except KafkaException:
+            return None
+        return None if high < 0 else (low, high)
+
+    def _offset(self, where: tuple[str, int], spec: OffsetSpec, level: IsolationLevel) -> int:
+        return log_offsets(self.logs, [where], spec, level)[where]

@@ -14,6 +14,9 @@ from penstock.instance import protocol
 from penstock.instance.global_tables import GlobalTables
 from penstock.instance.protocol import (
     CommitHeader,
+    CopiesReply,
+    CopyStatus,
+    FollowOrder,
     Message,
     ReadHeader,
     ReleaseOrder,
@@ -21,9 +24,11 @@ from penstock.instance.protocol import (
     StatusReply,
     TakeOrder,
     TaskStatus,
+    UnfollowOrder,
     fault_of,
 )
 from penstock.instance.server import Handler
+from penstock.instance.standby import Standbys
 from penstock.instance.task import OpenTask, TaskEnvironment
 
 _TAKES_AT_ONCE = RESTORES_AT_ONCE
@@ -31,11 +36,12 @@ _TAKES_AT_ONCE = RESTORES_AT_ONCE
 
 
 class Holder:
-    """Takes, serves and releases tasks."""
+    """Takes, serves and releases tasks, and follows others."""
 
     def __init__(self, environment: TaskEnvironment, tables: GlobalTables) -> None:
         self._environment = environment
         self._tables = tables
+        self._standbys = Standbys(environment)
         self._tasks: dict[str, OpenTask] = {}
         self._lock = threading.Lock()
         self._pool = ThreadPoolExecutor(max_workers=_TAKES_AT_ONCE, thread_name_prefix="take")
@@ -43,12 +49,19 @@ class Holder:
     @property
     def actions(self) -> Mapping[str, Handler]:
         """What the driver can ask for."""
-        return {"take": self._take, "release": self._release, "status": self._status}
+        return {
+            "take": self._take,
+            "release": self._release,
+            "status": self._status,
+            "follow": self._follow,
+            "unfollow": self._unfollow,
+            "copies": self._copies,
+        }
 
     def tasks(self) -> list[str]:
-        """The tasks that are held here, or on their way."""
+        """The tasks that are held or followed here, or on their way."""
         with self._lock:
-            return list(self._tasks)
+            return [*self._tasks, *self._standbys.tasks()]
 
     def task(self, name: str) -> OpenTask | None:
         """The task of that name, if it is served here."""
@@ -81,6 +94,7 @@ class Holder:
         """Make all stores durable."""
         for task in list(self._tasks.values()):
             task.flush()
+        self._standbys.flush()
         self._tables.flush()
 
     def close(self) -> None:
@@ -92,6 +106,7 @@ class Holder:
         for task in tasks:
             task.stop_taking()
         list(self._pool.map(OpenTask.close, tasks))
+        self._standbys.close()
         self._pool.shutdown()
 
     def _take(self, body: bytes) -> Message:
@@ -103,16 +118,48 @@ class Holder:
                 return StatusReply(tasks=[held.status()])
             task = OpenTask(order, self._environment)
             self._tasks[order.task] = task
-        self._pool.submit(_replace, held, task)
+        self._pool.submit(self._replace, held, task)
         return StatusReply(tasks=[task.status()])
+
+    def _replace(self, held: OpenTask | None, task: OpenTask) -> None:
+        if held is not None:
+            held.close()
+        task.take(self._standbys.hand_over(task.order.task))
 
     def _release(self, body: bytes) -> Message:
         order = protocol.decode(body, ReleaseOrder)
         with self._lock:
-            task = self._tasks.pop(order.task, None)
+            held = self._tasks.get(order.task)
+            newer = held is not None and tuple(held.order.epoch) > tuple(order.epoch)
+            task = None if newer else self._tasks.pop(order.task, None)
         if task is not None:
-            task.close()
+            # The next owner need not wait for a flush, and neither need the driver.
+            task.stop_taking()
+            self._pool.submit(task.close)
         return self._status(b"")
+
+    def _follow(self, body: bytes) -> Message:
+        order = protocol.decode(body, FollowOrder)
+        with self._lock:
+            if order.task not in self._tasks:
+                self._standbys.follow(order)
+        return self._copies(b"")
+
+    def _unfollow(self, body: bytes) -> Message:
+        self._standbys.unfollow(protocol.decode(body, UnfollowOrder).task)
+        return self._copies(b"")
+
+    def _copies(self, body: bytes) -> Message:
+        with self._lock:
+            owned = {name: task.order.epoch for name, task in self._tasks.items()}
+        followed = self._standbys.status()
+        known = {*owned, *(each.task for each in followed)}
+        resting = [
+            CopyStatus(task=task, state="at_rest", positions=positions)
+            for task, positions in self._environment.directory.checkpoints().items()
+            if task not in known
+        ]
+        return CopiesReply(copies=[*followed, *resting], owned=owned)
 
     def _status(self, body: bytes) -> Message:
         tasks = list(self._tasks.values())
@@ -131,9 +178,3 @@ class Holder:
         if fault is None or status.state != "running":
             return status
         return structs.replace(status, state="failed", fault=fault_of(fault))
-
-
-def _replace(held: OpenTask | None, task: OpenTask) -> None:
-    if held is not None:
-        held.close()
-    task.take()

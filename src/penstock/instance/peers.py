@@ -334,7 +334,8 @@ class PeerSource:
 def listener_for(host: str, sockets: Path) -> socket.socket:
     """A socket on which copies are fetched: TCP if there are other hosts."""
     if host:
-        return socket.create_server((host, 0))
+        family = socket.AF_INET6 if ":" in host else socket.AF_INET
+        return socket.create_server((host, 0), family=family)
     listener = socket.socket(socket.AF_UNIX)
     path = sockets / "copies.sock"
     listener.bind(str(path))

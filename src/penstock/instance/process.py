@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import gc
+import logging
 import os
 import signal
 import socket
@@ -23,7 +24,7 @@ from pathlib import Path
 from typing import Literal
 
 from penstock.changelog.snapshots import SnapshotLocation
-from penstock.config import Config
+from penstock.config import Config, parse_address
 from penstock.errors import (
     InstanceError,
     InstanceUnreachableError,
@@ -33,7 +34,7 @@ from penstock.errors import (
 )
 from penstock.instance import protocol
 from penstock.instance.cleaning import Cleaner
-from penstock.instance.client import Client
+from penstock.instance.client import Client, tcp_location
 from penstock.instance.clients import SharedClients
 from penstock.instance.global_processing import Programs
 from penstock.instance.global_tables import GlobalTables
@@ -57,7 +58,11 @@ from penstock.stores.rocksdb_engine import RocksDBEngine
 
 TOKEN_VARIABLE = "PENSTOCK_TOKEN"
 _LOCK_WAIT = timedelta(seconds=5)
+_log = logging.getLogger("penstock.instance")
+
 _SLOTS_MAX = 64
+_CALL_SECONDS = 10.0
+_PATIENCE_SECONDS = 1.0
 FLUSH_INTERVAL_SECONDS = 120.0
 """How much of a store's newest data a crash can send back to its changelog."""
 
@@ -91,6 +96,10 @@ class InstanceOptions:
     watch_stdin: bool = False
     is_static: bool = False
     """The name is a `group_instance_id`: whoever has it next gets this one's tasks."""
+    is_patient: bool = False
+    """Waits for a coordinator that does not answer yet."""
+    tags: dict[str, str] = field(default_factory=dict)
+    """What tells it from others, such as its zone, where standbys are to be spread."""
     member_id: str = field(default_factory=lambda: uuid.uuid4().hex)
 
 
@@ -104,8 +113,10 @@ def run_instance(options: InstanceOptions, programs: Programs | None = None) -> 
         signal.signal(number, lambda *_: stop.set())
     if options.watch_stdin:
         threading.Thread(target=_watch_stdin, args=(stop,), daemon=True).start()
-    coordinator = Client(options.coordinator, token=options.token, timeout_seconds=10.0)
-    settings = coordinator.call("hello", Hello(instance=options.name), Settings)
+    coordinator = Client(options.coordinator, token=options.token, timeout_seconds=_CALL_SECONDS)
+    settings = _settings(coordinator, options, stop)
+    if settings is None:
+        return 0
     try:
         # Asked before the directory is opened: an instance that is refused must not wait for the
         # lock of the one that is there.
@@ -119,6 +130,27 @@ def run_instance(options: InstanceOptions, programs: Programs | None = None) -> 
         failure = Failure(instance=options.name, fault=protocol.fault_of(error))
         coordinator.call("failed", failure, BeatReply)
         return 1
+
+
+def _settings(
+    coordinator: Client, options: InstanceOptions, stop: threading.Event
+) -> Settings | None:
+    """What the coordinator tells a newcomer; None if it is to end before that.
+
+    An instance that an operator started may be there before the application is.
+    """
+    told = False
+    while True:
+        try:
+            return coordinator.call("hello", Hello(instance=options.name), Settings)
+        except InstanceUnreachableError as error:
+            if not options.is_patient:
+                raise
+            if not told:
+                _log.warning("%s; waiting for it", error)
+                told = True
+        if stop.wait(_PATIENCE_SECONDS):
+            return None
 
 
 def _serve(
@@ -151,9 +183,10 @@ def _serve(
         holder = Holder(environment, tables)
         snapshotter = None if location is None else _snapshotter(location, config, holder)
         with tempfile.TemporaryDirectory(prefix="penstock-") as sockets:
-            listener = listener_for(settings.listen_host, Path(sockets))
+            host = _own_address(options.coordinator) if settings.over_tcp else ""
+            listener = listener_for(host, Path(sockets))
             copies = PeerCopies(directory, engine, holder.task, listener=listener)
-            servers = _listen(holder, copies, stop, settings, options, Path(sockets))
+            servers = _listen(holder, copies, stop, options, Path(sockets), host=host)
             cleaner = Cleaner(directory, config.state_cleanup_delay, keep=holder.tasks)
             try:
                 registration = _registration(options, servers)
@@ -199,9 +232,10 @@ def _listen(
     holder: Holder,
     copies: PeerCopies,
     stop: threading.Event,
-    settings: Settings,
     options: InstanceOptions,
     sockets: Path,
+    *,
+    host: str,
 ) -> list[Server]:
     """A socket that only this user can open, and TCP if there are other hosts."""
 
@@ -211,8 +245,8 @@ def _listen(
 
     actions = {**holder.actions, **copies.actions, "stop": on_stop}
     locations = [f"grpc+unix://{sockets}/instance.sock"]
-    if settings.listen_host:
-        locations.append(f"grpc+tcp://{settings.listen_host}:0")
+    if host:
+        locations.append(tcp_location(host, 0))
     previous = os.umask(0o177)
     try:
         return [
@@ -253,9 +287,20 @@ def _registration(options: InstanceOptions, servers: list[Server]) -> Registrati
         pid=os.getpid(),
         member_id=options.member_id,
         is_static=options.is_static,
+        tags=options.tags,
         unix_location=servers[0].location if servers else "",
         tcp_location=tcp,
     )
+
+
+def _own_address(coordinator: str) -> str:
+    """The address of this host that is on the way to the coordinator, and so to the workers.
+
+    It may have several, and the driver's own is none of them on another host.
+    """
+    host, port = parse_address(coordinator.removeprefix("grpc+tcp://"))
+    with socket.create_connection((host, port), timeout=_CALL_SECONDS) as connection:
+        return str(connection.getsockname()[0])
 
 
 def _host(server: Server) -> str:

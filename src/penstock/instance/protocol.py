@@ -54,6 +54,9 @@ CHANGE, OUTPUT = 0, 1
 
 TaskState = Literal["taking", "restoring", "running", "failed", "closed"]
 RestoreState = Literal["restoring", "ended", "suspended"]
+CopyState = Literal["at_rest", "catching_up", "following", "failed"]
+"""`at_rest` lies on the disk and nobody keeps it up to date; `failed` is tried again."""
+UNKNOWN_LAG = -1
 Positions = dict[str, dict[int, int]]
 
 
@@ -186,9 +189,46 @@ class TakeOrder(Message, frozen=True):
 
 
 class ReleaseOrder(Message, frozen=True):
-    """Give a task up: flush and close its stores."""
+    """Give a task up that is held under this epoch or an older one: flush and close its stores."""
 
     task: str
+    epoch: tuple[int, int]
+
+
+class FollowOrder(Message, frozen=True):
+    """Follow a task: keep its stores up to date by its changelogs, and be ready to take it."""
+
+    task: str
+    name: str
+    stores: list[StoreOrder]
+    commits_partition: int
+    peers: list[str] = []
+
+
+class UnfollowOrder(Message, frozen=True):
+    """Follow a task no longer; what is on the disk stays for a while."""
+
+    task: str
+
+
+class CopyStatus(Message, frozen=True):
+    """What an instance has of the state of a task that it does not own."""
+
+    task: str
+    state: CopyState
+    positions: dict[str, int] = {}
+    """The next offset of each changelog, as far as it is known."""
+    lag: int = UNKNOWN_LAG
+    """How many offsets the changelogs have behind those."""
+    notes: list[str] = []
+
+
+class CopiesReply(Message, frozen=True):
+    """The tasks that an instance follows, those it has on its disk, and those it owns."""
+
+    copies: list[CopyStatus]
+    owned: dict[str, tuple[int, int]] = {}
+    """By task, the epoch under which the instance owns it, or once did."""
 
 
 class CopyRequest(Message, frozen=True):
@@ -263,6 +303,7 @@ class Registration(Message, frozen=True):
     member_id: str
     is_static: bool = False
     """Its name is a `group_instance_id`."""
+    tags: dict[str, str] = {}
     unix_location: str = ""
     tcp_location: str = ""
 
@@ -327,8 +368,8 @@ class Settings(Message, frozen=True):
     snapshot_location: str
     snapshot_interval: timedelta
     rocksdb: RocksDBSettings
-    listen_host: str = ""
-    """Listen on TCP at this address too; empty on one host."""
+    over_tcp: bool = False
+    """Listen on TCP too, at the address from which the coordinator is reached."""
     global_tables: list[GlobalOrder] = []
 
     @classmethod
@@ -337,7 +378,7 @@ class Settings(Message, frozen=True):
         application_id: str,
         config: Config,
         *,
-        listen_host: str,
+        over_tcp: bool,
         global_tables: list[GlobalOrder],
     ) -> Settings:
         """The part of a config that instances need."""
@@ -345,7 +386,7 @@ class Settings(Message, frozen=True):
             application_id=application_id,
             state_dir=str(config.state_dir),
             kafka=dict(config.kafka),
-            listen_host=listen_host,
+            over_tcp=over_tcp,
             global_tables=global_tables,
             rocksdb=RocksDBSettings.of(config),
             **{name: getattr(config, name) for name in _PLAIN_OPTIONS},

@@ -34,7 +34,7 @@ from penstock.errors import (
     TopicMissingError,
 )
 from penstock.instance.clients import SharedClients
-from penstock.instance.protocol import StoreOrder, TakeOrder
+from penstock.instance.protocol import FollowOrder, StoreOrder, TakeOrder
 from penstock.instance.restores import Restores
 from penstock.observability.crash_points import crash_point
 from penstock.stores.contract import (
@@ -66,7 +66,7 @@ class TaskStores:
 
     def __init__(
         self,
-        order: TakeOrder,
+        order: TakeOrder | FollowOrder,
         directory: StateDirectory,
         clients: SharedClients,
         *,
@@ -97,12 +97,13 @@ class TaskStores:
         """Which store is lost, and why, if the task is to read its input again for that."""
 
     def open(self, record: CommitRecord | None) -> None:
-        """Lock the task's directory and open its stores."""
+        """Lock the task's directory and open its stores; those of a standby are open already."""
         self._record, self.lost = record, ""
         if not self._orders:
             return
-        # A peer may be given a copy of what is here.
-        self._directory = self._state_directory.lock_task(self._task, wait=_LOCK_WAIT)
+        if self._directory is None:
+            # A peer may be given a copy of what is here.
+            self._directory = self._state_directory.lock_task(self._task, wait=_LOCK_WAIT)
         crash_point("open.after_lock")
         for order in self._orders.values():
             if order.logged:
@@ -132,6 +133,33 @@ class TaskStores:
                 # Nobody can tell whether what is on the disk is all that the last owner committed.
                 self._reopen_empty(order)
         return notes
+
+    def catch_up(self, stop: Callable[[], bool]) -> list[str]:
+        """Bring the stores that have a changelog to its end, for one who does not own the task.
+
+        A copy that cannot go on is made anew, where its changelog has all that it needs.
+        """
+        notes: list[str] = []
+        logged = [order for order in self._orders.values() if order.logged]
+        logs = self._logs(logged, stop)
+        for order in logged:
+            log = logs[order.changelog, self._partition]
+            if self.lost or stop():
+                break
+            try:
+                notes += self._restore_store(order, log, stop)
+            except ChangelogError as error:
+                if not _can_rebuild(order, log, self._starts.get(order.name, 0)):
+                    raise
+                notes.append(f"{error.summary}: {self.remedy(order.name)}")
+                self._reopen_empty(order)
+                notes += self._restore_store(order, log, stop)
+        return notes
+
+    @property
+    def logged(self) -> dict[str, str]:
+        """The stores with a changelog, by its topic."""
+        return {order.changelog: name for name, order in self._orders.items() if order.logged}
 
     def start_empty(self) -> None:
         """Make every store anew, because one of them is lost."""
@@ -252,13 +280,18 @@ class TaskStores:
         # A copy may be damaged as this one was: next time the changelog is all that counts.
         self._wiped.add(name)
 
-    def flush(self) -> None:
-        """Make what was applied durable, and export how far that is. Only while the task runs."""
+    def flush(self, *, caught_up_at: Mapping[str, int] | None = None) -> None:
+        """Make what was applied durable, and export how far that is. Only while the task runs.
+
+        One who only follows says when each store was at its changelog's end.
+        """
         if self._directory is not None:
-            for store in self._stores.values():
+            for name, store in self._stores.items():
                 # The owner's store holds all of its changelog. Without this mark it would be taken
                 # for one that missed tombstones, and rebuilt, a day after its last restore.
-                store.set_caught_up_at(self._now_ms())
+                at = self._now_ms() if caught_up_at is None else caught_up_at.get(name)
+                if at is not None:
+                    store.set_caught_up_at(at)
             self._flush_to(self._directory)
 
     def close(self) -> None:
@@ -393,6 +426,8 @@ class TaskStores:
 
     def _open_store(self, order: StoreOrder) -> KeyValueStore:
         assert self._directory is not None
+        if order.name in self._stores:
+            return self._stores[order.name]  # A standby's, which is what the owner would open.
         store = self._make_store(order)
         crash_point("open.after_db_open")
         self._stores[order.name] = store
@@ -415,35 +450,37 @@ class TaskStores:
     def _make_store(self, order: StoreOrder, *, filling: bool = False) -> KeyValueStore:
         assert self._directory is not None
         path = self._directory.store_path(order.name)
-        if order.supplier:
-            return shaped(self._open_custom(order, path), order)
-        if not order.persistent:
-            return shaped(MemoryStore(order.name), order)
-        inner = RocksDBStore(order.name, path, engine=self._engine, filling=filling)
-        return shaped(inner, order)
-
-    def _open_custom(self, order: StoreOrder, path: Path) -> CustomStore:
-        store = open_custom(
-            order.supplier,
-            order.name,
-            path,
-            task=self._task,
-            finds_by_time=order.time_index is not None,
-        )
-        if not store.offers_checkpoints:
+        inner = _inner(order, path, task=self._task, engine=self._engine, filling=filling)
+        if isinstance(inner, CustomStore) and not inner.offers_checkpoints:
             self._uncopied.add(order.name)
-        return store
+        return shaped(inner, order)
 
     def identity(self, order: StoreOrder) -> StoreIdentity:
         """Whose the store of that order is."""
-        return StoreIdentity(
-            application_id=self._state_directory.application_id,
-            task=self._task,
-            store=order.name,
-            changelog_topic=order.changelog,
-            changelog_topic_id=order.changelog_id,
-            layout=order.layout,
-        )
+        return _identity(order, self._task, self._state_directory.application_id)
+
+
+def _inner(
+    order: StoreOrder, path: Path, *, task: str, engine: RocksDBEngine | None, filling: bool
+) -> ByteStore:
+    """What keeps a store's bytes."""
+    if order.supplier:
+        finds_by_time = order.time_index is not None
+        return open_custom(order.supplier, order.name, path, task=task, finds_by_time=finds_by_time)
+    if not order.persistent:
+        return MemoryStore(order.name)
+    return RocksDBStore(order.name, path, engine=engine, filling=filling)
+
+
+def _identity(order: StoreOrder, task: str, application_id: str) -> StoreIdentity:
+    return StoreIdentity(
+        application_id=application_id,
+        task=task,
+        store=order.name,
+        changelog_topic=order.changelog,
+        changelog_topic_id=order.changelog_id,
+        layout=order.layout,
+    )
 
 
 def _can_be_filled(order: StoreOrder) -> bool:

@@ -50,6 +50,7 @@ from penstock.instance.handover import (
 )
 from penstock.instance.protocol import (
     CommitHeader,
+    FollowOrder,
     Positions,
     ReadHeader,
     Reply,
@@ -94,10 +95,14 @@ class TaskEnvironment:
     await_global_tables: Callable[[Callable[[], bool]], None] = no_global_tables
     """Waits until they hold what their topics hold now, or until its argument says to stop."""
 
-    def sources(self, order: TakeOrder) -> list[SnapshotSource]:
-        """Where to look for copies of a task's stores: peers have newer ones than the location."""
+    def stores(self, order: TakeOrder | FollowOrder) -> TaskStores:
+        """The stores of a task, which are not open yet."""
+        # Peers have newer copies than the location.
         peers = [] if self.peer is None else [self.peer(location) for location in order.peers]
-        return [*peers, *self.snapshots]
+        snapshots = [*peers, *self.snapshots]
+        return TaskStores(
+            order, self.directory, self.clients, engine=self.engine, snapshots=snapshots
+        )
 
 
 @dataclass
@@ -122,13 +127,7 @@ class OpenTask:
         self.order = order
         self._environment = environment
         self._partition = TaskId.parse(order.task).partition
-        self._stores = TaskStores(
-            order,
-            environment.directory,
-            environment.clients,
-            engine=environment.engine,
-            snapshots=environment.sources(order),
-        )
+        self._stores = environment.stores(order)
         timeout = environment.config.session_timeout.total_seconds() / 2
         self._external = ExternalStores(order, environment.application_id, timeout_seconds=timeout)
         self._writer: Writer | None = None
@@ -145,11 +144,14 @@ class OpenTask:
 
     # Taking a task.
 
-    def take(self) -> None:
-        """Become the owner; whatever goes wrong ends in `status`."""
+    def take(self, followed: TaskStores | None = None) -> None:
+        """Become the owner, with a standby's open stores; whatever goes wrong ends in `status`."""
         try:
             with self._lock:
-                if not self._stopping.is_set():
+                self._stores = followed or self._stores
+                if self._stopping.is_set():
+                    self._close_stores()  # It was given up before it was taken.
+                else:
                     self._take()
         except PenstockError as error:
             self._fail(error)
@@ -313,7 +315,7 @@ class OpenTask:
             writer.commit(header.end, offsets_metadata(self.order.closes, record, times))
         except WriteAbortedError as error:
             return self._aborted(writer, str(error))
-        except (WriteUnknownError, FencedError) as error:
+        except (WriteUnknownError, KafkaError) as error:
             return self._lost(error)
         except (CustomStoreError, ExternalStoreError) as error:
             return self._store_failed(error)

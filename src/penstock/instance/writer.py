@@ -18,7 +18,7 @@ from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
 from confluent_kafka import KafkaError as NativeError
 
 from penstock.config import Config
-from penstock.errors import FencedError, PenstockError
+from penstock.errors import FencedError, KafkaError, PenstockError
 from penstock.instance.protocol import CHANGE, Positions
 from penstock.observability.crash_points import crash_point, crash_point_soon
 
@@ -69,7 +69,11 @@ class Writer:
             try:
                 self._producer.init_transactions(self._timeout)
             except KafkaException as error:
-                raise self._error(error) from error
+                found = self._error(error)
+                if isinstance(found, FencedError):
+                    raise found from error
+                # Nothing was begun, so that nothing is unknown: whoever takes the task tries again.
+                raise KafkaError(found.message, where=found.where) from error
 
     def begin(self) -> None:
         """Start a commit."""

@@ -50,6 +50,9 @@ EXTERNAL_POINTS = (
 )
 """Points that only a task comes by whose state is kept in a database."""
 
+FOLLOWED_POINTS = ("follow.before_catching_up",)
+"""Points that only a task comes by that is followed."""
+
 
 HOLD = "hold"
 DEATHS = "deaths"

@@ -238,6 +238,16 @@ class StateDirectory:
         except OSError as error:
             raise directory_error(error, self.path) from error
 
+    def checkpoints(self) -> dict[str, dict[str, int]]:
+        """The next offset of each changelog of the tasks here, as far as it was exported."""
+        found: dict[str, dict[str, int]] = {}
+        for task in self.tasks():
+            # One that cannot be read, or is being written, tells nothing.
+            with contextlib.suppress(StateDirectoryError):
+                offsets = read_checkpoint(self.path / task / CHECKPOINT_FILE)
+                found[task] = {topic: at + 1 for (topic, _), at in offsets.items() if at >= 0}
+        return found
+
     def lock_task(self, task: str, *, wait: timedelta = timedelta(0)) -> TaskDirectory:
         """Make a task's directory if need be, and lock it."""
         if not _TASK.fullmatch(task):

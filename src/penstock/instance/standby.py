@@ -1,0 +1,398 @@
+"""Tasks that an instance follows, so that it can take them at once: standbys and warm-ups.
+
+A followed task has its stores open, under the task's lock as an owner would, and committed records
+of their changelogs are applied as they come. It is first brought to the ends of its changelogs as
+in a restore, a few tasks at a time; from then on one thread with one consumer follows them all.
+
+What befalls one followed task, a damaged store or a changelog that lost records, is that task's
+affair: its stores are made anew where they can be, and someone is told.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import threading
+import time
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+
+from confluent_kafka import Consumer, KafkaException, Message, TopicPartition
+
+from penstock.changelog.commit_record import CommitRecord
+from penstock.changelog.kafka_failures import kafka_error
+from penstock.changelog.reading import read_last
+from penstock.changelog.restore import apply_messages, wall_clock_ms
+from penstock.changelog.topics import commits_name
+from penstock.coordination.ids import TaskId
+from penstock.errors import ChangelogError, KafkaError, PenstockError, StoreDamagedError
+from penstock.instance.protocol import UNKNOWN_LAG, CopyState, CopyStatus, FollowOrder
+from penstock.instance.restores import Restores
+from penstock.instance.state import TaskStores
+from penstock.instance.task import TaskEnvironment
+from penstock.observability.crash_points import crash_point
+
+_log = logging.getLogger("penstock.instance")
+
+CATCH_UPS_AT_ONCE = 4
+"""How many tasks are brought to the ends of their changelogs at the same time."""
+BATCH_RECORDS = 5_000
+_POLL_SECONDS = 0.05
+_RETRY_SECONDS = 0.5
+_RETRY_DOUBLINGS = 6
+
+
+class Followed:
+    """One task that is followed. Its stores are used by one thread at a time, under its lock."""
+
+    def __init__(self, order: FollowOrder, environment: TaskEnvironment) -> None:
+        self.order = order
+        self.partition = TaskId.parse(order.task).partition
+        self.round = 0
+        """How often it has caught up and begun to be followed."""
+        self.state: CopyState = "catching_up"
+        self.retry_at = 0.0
+        self._environment = environment
+        self._stores = environment.stores(order)
+        self._stores_by_topic = self._stores.logged
+        self._positions: dict[str, int] = {}
+        self._ends: dict[str, int] = {}
+        self._caught_up_at: dict[str, int] = {}
+        self._failures = 0
+        self._notes: list[str] = []
+        self._lock = threading.Lock()
+        self._stopping = threading.Event()
+
+    @property
+    def positions(self) -> dict[str, int]:
+        """The next offset of each changelog that is followed now; none if that is not so."""
+        return dict(self._positions) if self.state == "following" else {}
+
+    def catch_up(self) -> None:
+        """Open the stores and bring them to the ends of their changelogs; never raises."""
+        with self._lock, self._failing():
+            if self._stopping.is_set():
+                return
+            stopped = self._stopping.is_set
+            self.state = "catching_up"
+            record = self._record()
+            if record is not None and record.until:
+                raise ChangelogError("The task reads its input again: its changelogs are not whole")
+            self._stores.open(record)
+            crash_point("follow.before_catching_up")
+            self._tell(self._stores.catch_up(stopped))
+            if self._stores.lost:
+                raise ChangelogError(self._stores.lost)
+            if not stopped():
+                self._begin()
+
+    def apply(self, topic: str, messages: list[Message]) -> None:
+        """Apply what came of one of its changelogs; never raises."""
+        with self._lock, self._failing():
+            if self.state != "following" or self._stopping.is_set():
+                return
+            store = self._stores_by_topic[topic]
+            try:
+                applied = apply_messages(
+                    self._stores.get(store), messages, topic=topic, partition=self.partition
+                )
+            except StoreDamagedError as error:
+                self._wipe(store, error)
+                raise
+            if applied.truncated:
+                # It is known by the next restore what the changelog lacks, and what to do.
+                raise ChangelogError(f"{topic} no longer holds what store {store} needs next")
+            if applied.position is not None:
+                self._positions[topic] = applied.position
+                self._failures = 0
+            if applied.at_end:
+                self._caught_up_at[store] = wall_clock_ms()
+
+    def end_at(self, topic: str, end: int) -> None:
+        """A changelog is known to end there now."""
+        self._ends[topic] = end
+
+    def flush(self) -> None:
+        """Make what was applied durable, and export how far that is; never raises."""
+        with self._lock, self._failing():
+            if self.state != "following":
+                return
+            try:
+                self._stores.flush(caught_up_at=self._caught_up_at)
+            except StoreDamagedError as error:
+                for store in self._stores_by_topic.values():
+                    # A user's store need not say its name: then all are made anew.
+                    if error.where.get("store", store) == store:
+                        self._wipe(store, error)
+                raise
+
+    def stop(self) -> None:
+        """Have what is under way, or still to come, end early; does not wait for it."""
+        self._stopping.set()
+
+    def give_up(self) -> TaskStores | None:
+        """Follow no longer; the open stores, if they can be used as they are, else None.
+
+        Returns when nobody uses them any more. Whoever gets them closes them.
+        """
+        self.stop()
+        with self._lock:
+            if self.state == "following":
+                self.state = "at_rest"
+                # Its owner tells of its own restores only.
+                self._stores.restores = Restores()
+                return self._stores
+            # What was restored stays on the disk, and is opened again as after any cut.
+            self._close()
+            return None
+
+    def close(self) -> None:
+        """Follow no longer; flush and close the stores."""
+        stores = self.give_up()
+        if stores is not None:
+            with contextlib.suppress(PenstockError):
+                stores.close()
+
+    def status(self) -> CopyStatus:
+        """How far it is."""
+        positions = self._positions if self.state == "following" else self._restored()
+        lag = UNKNOWN_LAG
+        if positions.keys() == self._stores_by_topic.keys() == self._ends.keys():
+            lag = sum(max(0, self._ends[topic] - at) for topic, at in positions.items())
+        return CopyStatus(
+            task=self.order.task,
+            state=self.state,
+            positions=dict(positions),
+            lag=lag,
+            notes=list(self._notes),
+        )
+
+    def _restored(self) -> dict[str, int]:
+        """How far each changelog was read by the restore that is under way."""
+        found: dict[str, int] = {}
+        for each in self._stores.restores.latest():
+            # A restore that has ended read markers too, which are no records.
+            at = each.end if each.state == "ended" else max(each.start, each.offset + 1)
+            found[each.topic] = at
+            self._ends[each.topic] = max(each.end, self._ends.get(each.topic, 0))
+        return found
+
+    def _record(self) -> CommitRecord | None:
+        environment = self._environment
+        data = read_last(
+            environment.clients.logs,
+            commits_name(environment.application_id),
+            self.order.commits_partition,
+            stop=self._stopping.is_set,
+        )
+        return None if data is None else CommitRecord.decode(data)
+
+    def _begin(self) -> None:
+        positions = self._restored()
+        now = wall_clock_ms()
+        self._caught_up_at = dict.fromkeys(self._stores_by_topic.values(), now)
+        self._positions = {topic: positions[topic] for topic in self._stores_by_topic}
+        self.round += 1
+        self.state = "following"
+
+    def _wipe(self, store: str, error: StoreDamagedError) -> None:
+        self._tell([f"{error.summary}: {self._stores.remedy(store)}"])
+        self._stores.wipe(store)
+
+    @contextlib.contextmanager
+    def _failing(self) -> Iterator[None]:
+        """Whatever is raised ends in a note and another try, and stops nobody else."""
+        try:
+            yield
+        except PenstockError as error:
+            # Kafka may not answer for a while; a damaged store was told of when it was wiped.
+            passing = isinstance(error, KafkaError) and not isinstance(error, ChangelogError)
+            self._fail(error.summary, quiet=passing or isinstance(error, StoreDamagedError))
+        except Exception as error:  # noqa: BLE001 - the thread follows other tasks too
+            _log.exception("Task %s cannot be followed", self.order.task)
+            self._fail(f"{type(error).__name__}: {error}", quiet=False)
+
+    def _fail(self, why: str, *, quiet: bool) -> None:
+        self._close()
+        if self._stopping.is_set():
+            return
+        _log.warning("Task %s is not followed for a while: %s", self.order.task, why)
+        if not quiet:
+            self._tell([f"Task {self.order.task} is followed again in a while: {why}"])
+        self.retry_at = time.monotonic() + _RETRY_SECONDS * 2**self._failures
+        self._failures = min(self._failures + 1, _RETRY_DOUBLINGS)
+        self.state = "failed"
+
+    def _close(self) -> None:
+        with contextlib.suppress(PenstockError):
+            self._stores.close()
+
+    def _tell(self, notes: Iterable[str]) -> None:
+        # What fails for the same reason again and again is told once.
+        self._notes += [note for note in notes if note not in self._notes]
+
+
+_Followings = dict[tuple[str, int], tuple[Followed, int]]
+"""By changelog partition, who follows it, and in which round."""
+
+
+class Standbys:
+    """All tasks that an instance follows; any thread may call."""
+
+    def __init__(self, environment: TaskEnvironment) -> None:
+        self._environment = environment
+        self._followed: dict[str, Followed] = {}
+        self._lock = threading.Lock()
+        self._stopping = threading.Event()
+        self._pool = ThreadPoolExecutor(CATCH_UPS_AT_ONCE, thread_name_prefix="catch-up")
+        self._thread: threading.Thread | None = None
+
+    def tasks(self) -> list[str]:
+        """The tasks that are followed, or on their way to be."""
+        with self._lock:
+            return list(self._followed)
+
+    def status(self) -> list[CopyStatus]:
+        """How far each is."""
+        with self._lock:
+            followed = list(self._followed.values())
+        return [each.status() for each in followed]
+
+    def follow(self, order: FollowOrder) -> None:
+        """Begin to follow a task, unless it is followed already."""
+        with self._lock:
+            if order.task in self._followed or self._stopping.is_set():
+                return
+            followed = self._followed[order.task] = Followed(order, self._environment)
+            if self._thread is None:
+                self._thread = threading.Thread(target=self._run, name="standbys", daemon=True)
+                self._thread.start()
+            self._pool.submit(followed.catch_up)
+
+    def unfollow(self, task: str) -> None:
+        """Follow a task no longer; what it has is flushed and closed in time."""
+        followed = self._forget(task)
+        if followed is not None:
+            followed.stop()
+            with contextlib.suppress(RuntimeError):  # The pool is closed, and will have closed it.
+                self._pool.submit(followed.close)
+
+    def hand_over(self, task: str) -> TaskStores | None:
+        """Follow a task no longer; its open stores, for the one who is to own it."""
+        followed = self._forget(task)
+        return None if followed is None else followed.give_up()
+
+    def flush(self) -> None:
+        """Make what was applied durable."""
+        with self._lock:
+            followed = list(self._followed.values())
+        for each in followed:
+            each.flush()
+
+    def close(self) -> None:
+        """Follow nothing any more."""
+        self._stopping.set()
+        with self._lock:
+            followed = list(self._followed.values())
+            self._followed.clear()
+        # First all, then one by one: a catch-up that is queued before its close would run in full.
+        for each in followed:
+            each.stop()
+        for each in followed:
+            self._pool.submit(each.close)
+        self._pool.shutdown()
+        if self._thread is not None:
+            self._thread.join()
+
+    def _forget(self, task: str) -> Followed | None:
+        with self._lock:
+            return self._followed.pop(task, None)
+
+    # The thread.
+
+    def _run(self) -> None:
+        consumer: Consumer | None = None
+        while not self._stopping.is_set():
+            try:
+                consumer = consumer or self._environment.clients.logs.consumer()
+                _Following(consumer).keep_up(self._round)
+            except (KafkaException, PenstockError) as error:
+                _log.warning("Changelogs cannot be followed for a while: %s", error)
+                if consumer is not None:
+                    consumer.close()
+                consumer = None
+                self._stopping.wait(_RETRY_SECONDS)
+        if consumer is not None:
+            consumer.close()
+
+    def _round(self) -> _Followings | None:
+        """What is to be followed now; None if nothing is to be any more."""
+        if self._stopping.is_set():
+            return None
+        with self._lock:
+            followed = list(self._followed.values())
+        now = time.monotonic()
+        for each in followed:
+            if each.state == "failed" and now >= each.retry_at:
+                each.state = "catching_up"
+                with contextlib.suppress(RuntimeError):
+                    self._pool.submit(each.catch_up)
+        return {
+            (topic, each.partition): (each, each.round)
+            for each in followed
+            for topic in each.positions
+        }
+
+
+class _Following:
+    """One consumer that reads all the changelogs that are followed."""
+
+    def __init__(self, consumer: Consumer) -> None:
+        self._consumer = consumer
+        self._assigned: _Followings = {}
+
+    def keep_up(self, wanted: Callable[[], _Followings | None]) -> None:
+        """Apply what comes until there is nothing to be followed any more."""
+        while (now := wanted()) is not None:
+            self._assign(now)
+            for where, messages in _by_partition(
+                self._consumer.consume(BATCH_RECORDS, _POLL_SECONDS)
+            ).items():
+                if where in self._assigned:
+                    followed, _ = self._assigned[where]
+                    followed.apply(where[0], messages)
+            self._note_ends()
+
+    def _assign(self, wanted: _Followings) -> None:
+        gone = [each for each, who in self._assigned.items() if wanted.get(each) != who]
+        if gone:
+            self._consumer.incremental_unassign([TopicPartition(*each) for each in gone])
+        new = {each: who for each, who in wanted.items() if self._assigned.get(each) != who}
+        starts = [
+            TopicPartition(*each, followed.positions.get(each[0], 0))
+            for each, (followed, _) in new.items()
+        ]
+        if starts:
+            self._consumer.incremental_assign(starts)
+        self._assigned = wanted
+
+    def _note_ends(self) -> None:
+        for (topic, partition), (followed, _) in self._assigned.items():
+            # What the broker said with the last fetch: no question of its own.
+            known = self._consumer.get_watermark_offsets(
+                TopicPartition(topic, partition), cached=True
+            )
+            if known[1] >= 0:
+                followed.end_at(topic, known[1])
+
+
+def _by_partition(messages: list[Message]) -> dict[tuple[str, int], list[Message]]:
+    found: dict[tuple[str, int], list[Message]] = {}
+    for message in messages:
+        topic, partition = message.topic(), message.partition()
+        if topic is None or partition is None:
+            error = message.error()
+            assert error is not None
+            raise kafka_error(error, doing="let changelogs be followed")
+        found.setdefault((topic, partition), []).append(message)
+    return found

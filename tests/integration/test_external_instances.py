@@ -1,0 +1,158 @@
+"""Instances that an operator starts: before the application, restarted one by one, and paused."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import secrets
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+
+from penstock.driver.events import Event, Rebalanced
+from penstock.errors import ConfigError
+from penstock.instance.process import TOKEN_VARIABLE
+from tests.harness import Scene, wait_until
+from tests.in_process import Run, start_fails
+
+pytestmark = pytest.mark.usefixtures("spark")
+
+
+@pytest.fixture
+def scene(kafka: str, tmp_path: Path) -> Scene:
+    return Scene(kafka, tmp_path, partitions=4).create_topics()
+
+
+@pytest.fixture
+def address() -> str:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        return f"127.0.0.1:{server.getsockname()[1]}"
+
+
+@pytest.fixture
+def token(monkeypatch: pytest.MonkeyPatch) -> str:
+    token = secrets.token_hex(32)
+    monkeypatch.setenv(TOKEN_VARIABLE, token)
+    return token
+
+
+class Operator:
+    """Starts instances, and ends them with the test."""
+
+    def __init__(self, address: str, token: str) -> None:
+        self._address = address
+        self._environment = {**os.environ, TOKEN_VARIABLE: token}
+        self._processes: dict[str, subprocess.Popen[bytes]] = {}
+
+    def start(self, name: str, *options: str) -> subprocess.Popen[bytes]:
+        command = [sys.executable, "-m", "penstock.cli", "instance", "--slot", name]
+        command += ["--coordinator", self._address, *options]
+        self._processes[name] = process = subprocess.Popen(command, env=self._environment)
+        return process
+
+    def close(self) -> None:
+        for process in self._processes.values():
+            process.kill()
+            process.wait()
+
+
+@pytest.fixture
+def operator(address: str, token: str) -> Iterator[Operator]:
+    operator = Operator(address, token)
+    yield operator
+    operator.close()
+
+
+def records(count: int) -> list[tuple[bytes, bytes]]:
+    return [(b"k%d" % (i % 40), b"v") for i in range(count)]
+
+
+def wait_until_ended(process: subprocess.Popen[bytes]) -> int:
+    wait_until(lambda: process.poll() is not None, what="the instance ended")
+    return process.returncode
+
+
+def test_static_instances_restarted_one_by_one_cause_no_rebalance(
+    scene: Scene, address: str, operator: Operator
+) -> None:
+    def start(name: str) -> subprocess.Popen[bytes]:
+        return operator.start(name, "--group-instance-id", name)
+
+    # They wait for an application that is not there yet.
+    running = {name: start(name) for name in ("ward-0", "ward-1")}
+    total = scene.produce(records(400))
+    with Run(scene, coordinator_listen=address, session_timeout=timedelta(minutes=5)) as run:
+        run.wait_committed(total)
+        run.wait_for(lambda: run.app.totals.rebalances > 0 and settled(run), what="both have tasks")
+        rebalances = run.app.totals.rebalances
+        for name in list(running):
+            running[name].send_signal(signal.SIGTERM)
+            assert wait_until_ended(running[name]) == 0
+            total += scene.produce(records(100))
+            running[name] = start(name)
+            run.wait_committed(total)
+        assert run.app.totals.rebalances == rebalances
+    assert scene.counts() == scene.expected()
+    # They were told that it ends.
+    assert [wait_until_ended(each) for each in running.values()] == [0, 0]
+
+
+def settled(run: Run) -> bool:
+    return str(run.app.state) == "running"
+
+
+def test_an_instance_that_was_paused_for_too_long_commits_nothing_and_ends(
+    scene: Scene, address: str, operator: Operator
+) -> None:
+    total = scene.produce(records(400))
+    moved: list[str] = []
+
+    def hear(event: Event) -> None:
+        if isinstance(event, Rebalanced):
+            moved.extend(event.rebalance.why)
+
+    instances = [operator.start(name) for name in ("one", "two")]
+    run = Run(
+        scene,
+        coordinator_listen=address,
+        session_timeout=timedelta(seconds=6),
+        commit_interval=timedelta(milliseconds=100),
+    )
+    run.app.on_event(hear)
+    with run:
+        run.wait_committed(total)
+        run.wait_for(lambda: settled(run), what="all tasks are served")
+        paused = instances[0]
+        paused.send_signal(signal.SIGSTOP)
+        total += scene.produce(records(400))
+        run.wait_for(
+            lambda: any("lost" in why for why in moved) and settled(run), what="it was given up"
+        )
+        run.wait_committed(total)
+        paused.send_signal(signal.SIGCONT)
+        # 4: the coordinator does not know it any more.
+        assert wait_until_ended(paused) == 4
+        total += scene.produce(records(100))
+        run.wait_committed(total)
+    assert scene.counts() == scene.expected()
+    assert scene.sequences() == {
+        key: list(range(1, count + 1)) for key, count in scene.expected().items()
+    }
+
+
+def test_whoever_listens_needs_a_token(
+    scene: Scene, address: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv(TOKEN_VARIABLE, raising=False)
+    error = start_fails(scene, coordinator_listen=address)
+    assert isinstance(error, ConfigError)
+    assert TOKEN_VARIABLE in str(error)
+    with contextlib.closing(socket.create_server(("127.0.0.1", 0))):
+        monkeypatch.setenv(TOKEN_VARIABLE, "short")
+        assert isinstance(start_fails(scene, coordinator_listen=address), ConfigError)

@@ -1,0 +1,291 @@
+"""A task that another instance follows, on a real broker and without Spark."""
+
+from __future__ import annotations
+
+import shutil
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from confluent_kafka import Producer
+
+from penstock.changelog.reading import wait_stable
+from penstock.changelog.topic_plan import ConfigChange
+from penstock.instance import protocol
+from penstock.instance.global_tables import GlobalTables
+from penstock.instance.holder import Holder
+from penstock.instance.protocol import (
+    CopiesReply,
+    CopyStatus,
+    FollowOrder,
+    InputOrder,
+    Message,
+    ReleaseOrder,
+    StatusReply,
+    StoreOrder,
+    TakeOrder,
+    TaskStatus,
+    UnfollowOrder,
+)
+from penstock.instance.task import OpenTask, TaskEnvironment
+from penstock.stores.contract import stored_value
+from penstock.stores.directory import StateDirectory
+from tests.integration.test_task import Rows, World, ask, commit
+
+
+class Follower:
+    """An instance with a directory of its own, asked as the driver asks."""
+
+    def __init__(self, world: World, directory: Path) -> None:
+        self.world = world
+        self.directory = StateDirectory.open(directory, world.application)
+        environment = TaskEnvironment(
+            application_id=world.application,
+            config=world.config,
+            directory=self.directory,
+            clients=world.clients,
+            lease_holds=lambda: True,
+        )
+        tables = GlobalTables([], self.directory, world.clients.logs)
+        self.holder = Holder(environment, tables)
+
+    def call(self, action: str, message: Message) -> Message:
+        return self.holder.actions[action](protocol.encode(message))
+
+    def follow(self, *stores: StoreOrder) -> None:
+        order = FollowOrder(
+            task="0_0",
+            name="counts-0",
+            stores=list(stores) or [self.world.store_order()],
+            commits_partition=1,
+        )
+        self.call("follow", order)
+
+    def copies(self) -> CopiesReply:
+        reply = self.call("copies", CopiesReply(copies=[]))
+        assert isinstance(reply, CopiesReply)
+        return reply
+
+    def copy(self) -> CopyStatus:
+        [found] = self.copies().copies
+        return found
+
+    def wait_for(self, condition: Callable[[CopyStatus], bool]) -> CopyStatus:
+        deadline = time.monotonic() + 60
+        while not condition(self.copy()):
+            assert time.monotonic() < deadline, self.copy()
+            time.sleep(0.01)
+        return self.copy()
+
+    def wait_caught_up(self) -> CopyStatus:
+        """Wait until it holds all that the changelog holds now."""
+        where = (self.world.changelog, 0)
+        # A commit is over before its marker is written.
+        end = wait_stable(self.world.clients.logs, [where])[where].end
+        return self.wait_for(
+            lambda copy: (
+                copy.state == "following"
+                and copy.positions[self.world.changelog] >= end
+                and copy.lag == 0
+            )
+        )
+
+    def take(self, *stores: StoreOrder) -> OpenTask:
+        self.world.owners += 1
+        order = TakeOrder(
+            task="0_0",
+            name="counts-0",
+            epoch=(1, self.world.owners),
+            first_taking=False,
+            inputs=[
+                InputOrder(
+                    topic=self.world.input,
+                    partition=0,
+                    topic_id=self.world.topics[self.world.input].id,
+                    partitions=1,
+                    reset="earliest",
+                )
+            ],
+            stores=list(stores) or [self.world.store_order()],
+            commits_partition=1,
+        )
+        self.call("take", order)
+        deadline = time.monotonic() + 60
+        while (task := self.holder.task("0_0")) is None:
+            assert time.monotonic() < deadline, self.status()
+            time.sleep(0.01)
+        return task
+
+    def status(self) -> TaskStatus:
+        reply = self.call("status", StatusReply(tasks=[]))
+        assert isinstance(reply, StatusReply)
+        [found] = reply.tasks
+        return found
+
+    def restored(self) -> dict[str, int]:
+        return {each.store: each.restored for each in self.status().restores}
+
+    def close(self) -> None:
+        self.holder.close()
+        self.directory.close()
+
+
+@pytest.fixture
+def world(kafka: str, tmp_path: Path) -> Iterator[World]:
+    world = World(kafka, tmp_path / "owner")
+    world.produce(20)
+    yield world
+    world.close()
+
+
+@pytest.fixture
+def follower(world: World, tmp_path: Path) -> Iterator[Follower]:
+    follower = Follower(world, tmp_path / "follower")
+    yield follower
+    follower.close()
+
+
+def rows(*numbers: int) -> Rows:
+    return [(b"%d" % n, b"%d" % n, n + 1) for n in numbers]
+
+
+def values(task: OpenTask, *numbers: int) -> list[Any]:
+    return [value for (value,) in ask(task, "get", *[(b"%d" % n,) for n in numbers])]
+
+
+def expected(*numbers: int) -> list[bytes]:
+    return [stored_value(n + 1, b"%d" % n) for n in numbers]
+
+
+@pytest.mark.parametrize("persistent", [True, False])
+def test_what_is_committed_comes_to_the_follower_which_restores_nothing_when_it_takes(
+    world: World, follower: Follower, persistent: bool
+) -> None:
+    order = world.store_order(persistent=persistent)
+    owner = world.take(order)
+    commit(owner, rows(*range(1000)), to=1, metadata={})
+    follower.follow(order)
+    follower.wait_caught_up()
+    for n in range(1000, 1005):
+        commit(owner, rows(n), to=n - 998, metadata={})
+    commit(owner, [(b"7", None, 9)], to=7, metadata={})
+    assert follower.wait_caught_up().notes == []
+    follower.holder.flush()
+    owner.close()
+    task = follower.take(order)
+    assert follower.restored() == {"counts": 0}
+    assert follower.copies().copies == []
+    assert values(task, 0, 7, 1004) == [*expected(0), None, *expected(1004)]
+    assert task.status().position == {world.input: {0: 7}}
+    assert commit(task, rows(1), to=8, metadata={}).status == "ok"
+
+
+def test_what_is_not_committed_is_not_applied(world: World, follower: Follower) -> None:
+    owner = world.take()
+    commit(owner, rows(1), to=1, metadata={})
+    follower.follow()
+    follower.wait_caught_up()
+    producer = Producer(
+        {"bootstrap.servers": world.kafka, "transactional.id": f"{world.application}-counts-0"}
+    )
+    producer.init_transactions()
+    producer.begin_transaction()
+    producer.produce(world.changelog, b"2", b"2", partition=0)
+    producer.flush()
+    # It is in the log, and the copy lacks it, but does not get it.
+    follower.wait_for(lambda copy: copy.lag == 1)
+    producer.abort_transaction()
+    follower.wait_caught_up()
+    owner.close()
+    assert values(follower.take(), 1, 2) == [*expected(1), None]
+
+
+def test_a_task_is_released_and_followed_and_taken_again(world: World, follower: Follower) -> None:
+    task = follower.take()
+    commit(task, rows(*range(100)), to=1, metadata={})
+    follower.follow()  # It owns the task, and has nothing to follow.
+    assert follower.copies() == CopiesReply(copies=[], owned={"0_0": (1, 1)})
+    follower.call("release", ReleaseOrder(task="0_0", epoch=(1, 0)))
+    assert follower.copies().owned  # An order for an earlier owner.
+    follower.call("release", ReleaseOrder(task="0_0", epoch=(1, 1)))
+    assert follower.copies().owned == {}
+    follower.follow()
+    follower.wait_caught_up()
+    owner = world.take()
+    commit(owner, rows(200), to=2, metadata={})
+    owner.close()
+    follower.wait_caught_up()
+    task = follower.take()
+    assert follower.restored() == {"counts": 0}
+    assert values(task, 99, 200) == expected(99, 200)
+
+
+def test_what_is_followed_no_longer_rests_on_the_disk(world: World, follower: Follower) -> None:
+    owner = world.take()
+    commit(owner, rows(*range(10)), to=1, metadata={})
+    follower.follow()
+    copy = follower.wait_caught_up()
+    follower.call("unfollow", UnfollowOrder(task="0_0"))
+    resting = follower.wait_for(lambda copy: copy.state == "at_rest" and bool(copy.positions))
+    # The last record's offset is known, and not the marker's behind it.
+    assert resting.positions == {world.changelog: copy.positions[world.changelog] - 1}
+    owner.close()
+    follower.take()
+    assert follower.restored() == {"counts": 0}
+
+
+def test_a_store_without_a_changelog_is_not_followed(world: World, follower: Follower) -> None:
+    owner = world.take()
+    commit(owner, rows(1), to=1, metadata={})
+    owner.close()
+    both = [world.store_order(), StoreOrder(name="scratch")]
+    follower.follow(*both)
+    follower.wait_caught_up()
+    assert not (follower.directory.path / "0_0" / "scratch").exists()
+    task = follower.take(*both)
+    assert follower.restored() == {"counts": 0}
+    assert values(task, 1) == expected(1)
+
+
+def test_a_damaged_copy_is_made_anew(world: World, follower: Follower) -> None:
+    owner = world.take()
+    commit(owner, rows(*range(10)), to=1, metadata={})
+    follower.follow()
+    follower.wait_caught_up()
+    follower.call("unfollow", UnfollowOrder(task="0_0"))
+    follower.wait_for(lambda copy: copy.state == "at_rest" and bool(copy.positions))
+    (follower.directory.path / "0_0" / "counts" / "CURRENT").write_text("no manifest")
+    follower.follow()
+    notes = follower.wait_caught_up().notes
+    assert any(f"rebuilding it from {world.changelog}" in note for note in notes), notes
+    owner.close()
+    assert values(follower.take(), 9) == expected(9)
+
+
+def test_a_changelog_that_lost_what_the_copy_needs_next_is_told_and_tried_again(
+    world: World, follower: Follower
+) -> None:
+    owner = world.take()
+    commit(owner, rows(*range(10)), to=1, metadata={})
+    follower.follow()
+    follower.wait_caught_up()
+    follower.call("unfollow", UnfollowOrder(task="0_0"))
+    follower.wait_for(lambda copy: copy.state == "at_rest" and bool(copy.positions))
+    commit(owner, rows(*range(20, 30)), to=2, metadata={})
+    world.admin.alter([ConfigChange(world.changelog, "cleanup.policy", "", "compact,delete")])
+    # The last record is left, which the owner holds already.
+    world.admin.delete_records({(world.changelog, 0): 20})
+    follower.follow()
+    failed = follower.wait_for(lambda copy: copy.state == "failed" and bool(copy.notes))
+    assert "lost its start" in failed.notes[0]
+    # The owner has all, and others go on; the copy becomes whole by another way.
+    follower.call("unfollow", UnfollowOrder(task="0_0"))
+    follower.wait_for(lambda copy: copy.state == "at_rest")
+    owner.close()
+    shutil.rmtree(follower.directory.path / "0_0")
+    shutil.copytree(world.state.path / "0_0", follower.directory.path / "0_0")
+    follower.follow()
+    follower.wait_for(lambda copy: copy.state == "following")
+    assert values(follower.take(), 9, 29) == expected(9, 29)

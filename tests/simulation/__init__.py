@@ -1,0 +1,1 @@
+"""The coordination and the commit protocol in one process, with simulated surroundings."""

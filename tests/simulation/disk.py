@@ -1,0 +1,161 @@
+"""Disks that outlive a process: stores of which a crash forgets what was not flushed."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from penstock.errors import StateLockedError, StoreDamagedError
+from penstock.stores.contract import Change, StoreIdentity
+from penstock.stores.memory import MemoryStore
+from tests.simulation.world import Process, ViolationError, World
+
+
+@dataclass
+class Files:
+    """What is durable of a store."""
+
+    entries: dict[bytes, bytes] = field(default_factory=dict)
+    offset: int | None = None
+    identity: StoreIdentity | None = None
+    caught_up_at: int | None = None
+    has_more: bool = False
+    """A crash between two chunks left more in it than its offset says."""
+    is_damaged: bool = False
+    is_standby: bool = False
+    """A standby wrote to it last."""
+
+
+class SimStore(MemoryStore):
+    """A store with files; what is applied gets there when it is flushed, or by chance before."""
+
+    def __init__(self, name: str, files: Files, world: World) -> None:
+        super().__init__(name)
+        self.files = files
+        self._world = world
+        if files.is_damaged:
+            world.reached("a damaged store was rebuilt")
+            raise StoreDamagedError("simulated damage", where={"store": name})
+        self._entries = dict(files.entries)
+        self._keys = sorted(self._entries)
+        self._offset = files.offset
+        self._identity = files.identity
+        self._caught_up_at = files.caught_up_at
+        self._has_more = files.has_more
+
+    def get_many(self, keys: Sequence[bytes]) -> list[bytes | None]:
+        # Not always at the first opportunity: another run of the slice may have read before.
+        if self._world.random.random() < 0.5 and self._world.strikes("store damaged in use"):
+            raise StoreDamagedError("simulated damage", where={"store": self.name})
+        return super().get_many(keys)
+
+    def apply(self, changes: Any, *, offset: int | None) -> None:
+        changes = list[Change](changes)
+        super().apply(changes, offset=offset)
+        if offset is not None:
+            self._has_more = False
+            self._compare(offset)
+        elif changes:
+            self._has_more = True
+        if self._world.random.random() < 0.3:
+            self.flush()
+
+    def flush(self) -> None:
+        super().flush()
+        files = self.files
+        files.entries, files.offset = dict(self._entries), self._offset
+        files.identity, files.caught_up_at = self._identity, self._caught_up_at
+        files.has_more = self._has_more
+
+    def _compare(self, offset: int) -> None:
+        """Whoever holds a changelog up to the same offset holds the same."""
+        identity = self._identity
+        if identity is None or not identity.changelog_topic:
+            return
+        seen = self._world.disk.seen.setdefault((identity.task, identity.store, offset), {})
+        if not seen:
+            seen.update(self._entries)
+        elif seen != self._entries:
+            raise ViolationError(
+                f"task {identity.task}: two stores differ at offset {offset}: "
+                f"{seen} and {self._entries}"
+            )
+
+
+class Disk:
+    """The state directories, by name."""
+
+    def __init__(self, world: World) -> None:
+        self.world = world
+        self.files: dict[str, dict[str, dict[str, Files]]] = {}
+        """By directory, task and store."""
+        self.holders: dict[str, Process] = {}
+        self.seen: dict[tuple[str, str, int], dict[bytes, bytes]] = {}
+
+    def take_free(self, process: Process) -> SimStateDirectory:
+        """The first directory that no living process holds."""
+        number = 0
+        while (holder := self.holders.get(f"d{number}")) is not None and not holder.dead:
+            number += 1
+        name = f"d{number}"
+        self.holders[name] = process
+        return SimStateDirectory(self.world, name)
+
+    def wipe(self, name: str) -> None:
+        """A disk is lost."""
+        self.files.pop(name, None)
+
+    def damage(self, name: str) -> bool:
+        """A store's files cannot be read any more; False if there are none."""
+        found = [
+            files
+            for stores in self.files.get(name, {}).values()
+            for files in stores.values()
+            if files.identity
+        ]
+        if found:
+            self.world.random.choice(found).is_damaged = True
+        return bool(found)
+
+
+class SimStateDirectory:
+    """StateDirectory."""
+
+    application_id = "app"
+
+    def __init__(self, world: World, name: str) -> None:
+        self.world = world
+        self.name = name
+        self.locked: set[str] = set()
+
+    def lock_task(self, task: str, wait: object = None) -> SimTaskDirectory:
+        """A task's directory, for one at a time."""
+        if task in self.locked:
+            raise StateLockedError("simulated: another task object holds the directory")
+        self.locked.add(task)
+        return SimTaskDirectory(self, task)
+
+
+class SimTaskDirectory:
+    """TaskDirectory."""
+
+    def __init__(self, parent: SimStateDirectory, task: str) -> None:
+        self._parent = parent
+        self._task = task
+
+    def store_path(self, store: str) -> Files:
+        """Where a store's files are; here the files themselves."""
+        tasks = self._parent.world.disk.files.setdefault(self._parent.name, {})
+        return tasks.setdefault(self._task, {}).setdefault(store, Files())
+
+    def wipe_store(self, store: str) -> None:
+        """Delete them."""
+        tasks = self._parent.world.disk.files.setdefault(self._parent.name, {})
+        tasks.setdefault(self._task, {}).pop(store, None)
+
+    def write_checkpoint(self, offsets: dict[tuple[str, int], int]) -> None: ...
+
+    def unlock(self) -> None:
+        """Let others in."""
+        self._parent.locked.discard(self._task)

@@ -1,0 +1,173 @@
+"""One seed, and many."""
+
+from __future__ import annotations
+
+import logging
+import sys
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+import pytest
+
+from tests.simulation import faults
+from tests.simulation.application import Application, shape_of
+from tests.simulation.broker import Broker
+from tests.simulation.checks import check_results, is_done, where_it_stands
+from tests.simulation.disk import Disk
+from tests.simulation.network import Network
+from tests.simulation.surroundings import simulated
+from tests.simulation.world import ViolationError, World
+
+HEAL_SECONDS = 120.0
+"""How long everything may take to be processed once nothing goes wrong any more."""
+
+BRANCHES = (
+    "a call was not served: another epoch",
+    "a call was not served: no lease",
+    "a call was not served: that number was committed before",
+    "a call was not served: the task is failed",
+    "a call was not served: the task is taking",
+    "a commit was judged: apply",
+    "a commit was judged: refuse",
+    "a damaged store was rebuilt",
+    "a driver gave up, and was started again",
+    "a fenced driver stopped",
+    "a job failed, and its tasks were planned alone",
+    "a late owner found a newer one's commit",
+    "a late request of a fenced producer was refused",
+    "a member joined",
+    "a member left",
+    "a member lost",
+    "a member returned",
+    "a member waited for a sign of life of the one before",
+    "a member was doubted",
+    "a member was lost by its silence",
+    "a range without records was committed",
+    "a rebalance",
+    "a second member of one id was refused",
+    "a standby followed its changelog",
+    "a standby was promoted",
+    "a static member got its tasks back",
+    "a store was restored from an empty disk and its changelog",
+    "a store was restored from what was on the disk and its changelog",
+    "a take that failed was tried again",
+    "a task read its input again",
+    "a task was given to its owner again",
+    "a task was taken anew after an unknown outcome",
+    "a task went on from the group's offsets",
+    "a task went on where another program left it",
+    "a transaction was aborted, and its producer went on",
+    "a worker was told done",
+    "a worker was told lost",
+    "an instance ended with its lease",
+    "an instance learnt that nobody counts on it",
+    "an owner was fenced",
+    "the broker ended a transaction that took too long",
+    "the group's offsets were written again",
+    "waited for markers of the last transaction",
+    "waited for open transactions in a log",
+    "waited for the group's offsets",
+)
+"""The ways to recover that many seeds must have taken."""
+
+
+Mutant = Callable[[pytest.MonkeyPatch], None]
+
+
+class SeedError(AssertionError):
+    """A seed showed a violation."""
+
+
+@dataclass
+class Report:
+    """What many seeds did."""
+
+    seeds: int = 0
+    records: int = 0
+    fewest_faults: int = sys.maxsize
+    """In any one seed."""
+    faults: Counter[str] = field(default_factory=Counter)
+    branches: Counter[str] = field(default_factory=Counter)
+
+    @classmethod
+    def of(cls, world: World, application: Application) -> Report:
+        """What one seed did."""
+        return cls(
+            seeds=1,
+            records=application.produced,
+            fewest_faults=sum(world.faults.values()),
+            faults=world.faults,
+            branches=world.branches,
+        )
+
+    def add(self, other: Report) -> None:
+        """Count what others did too."""
+        self.seeds += other.seeds
+        self.records += other.records
+        self.fewest_faults = min(self.fewest_faults, other.fewest_faults)
+        self.faults.update(other.faults)
+        self.branches.update(other.branches)
+
+    @property
+    def never(self) -> list[str]:
+        """Fault classes and branches that no seed reached."""
+        missing = [name for name in faults.CLASSES if not self.faults[name]]
+        return [*missing, *(name for name in BRANCHES if not self.branches[name])]
+
+    def __str__(self) -> str:
+        struck = f"{sum(self.faults.values())} faults, at least {self.fewest_faults} in each seed"
+        lines = [f"{self.seeds} seeds, {self.records} records, {struck}"]
+        for title, counts in (("faults", self.faults), ("branches", self.branches)):
+            lines.append(f"{title}:")
+            lines += [f"  {counts[name]:8} {name}" for name in sorted(counts)]
+        return "\n".join(lines)
+
+
+def play(world: World) -> Application:
+    """Let one world run to its end. Raises `ViolationError`."""
+    world.broker = Broker(world, transaction_timeout=3.0)
+    world.disk = Disk(world)
+    world.network = Network(world)
+    application = Application(world, shape_of(world))
+    application.begin()
+    application.start_driver()
+    start = world.now
+    # Sometimes the last faults find an application that has nothing more to read.
+    input_seconds = world.random.choice([faults.LASTING_SECONDS, faults.LASTING_SECONDS * 0.6])
+    for _ in range(world.random.randint(10, 25)):
+        world.at(start + world.random.uniform(0.0, input_seconds), application.produce)
+    faults.schedule(world, application)
+    world.run_until(start + faults.LASTING_SECONDS - 3.0)
+    faults.top_up(world, application)
+    world.run_until(max(world.now, start + faults.LASTING_SECONDS))
+    faults.stop(world)
+    deadline = world.now + HEAL_SECONDS
+    while not is_done(world, application):
+        if world.now > deadline:
+            what = "no progress after the faults stopped"
+            raise ViolationError(f"{what}\n{where_it_stands(world, application)}")
+        world.run_until(world.now + 1.0)
+    check_results(world, application)
+    return application
+
+
+def run_seeds(
+    first: int, count: int, *, trace: bool = False, mutant: Mutant | None = None
+) -> Report:
+    """Run these seeds. Raises `SeedError` that names the seed."""
+    sys.setrecursionlimit(10_000)
+    logging.getLogger("penstock").setLevel(logging.CRITICAL)
+    report = Report()
+    with simulated(mutant) as enter:
+        for seed in range(first, first + count):
+            world = World(seed)
+            enter(world)
+            try:
+                application = play(world)
+            except (ViolationError, Exception) as error:
+                if trace:
+                    print("\n".join(world.trace))
+                raise SeedError(f"seed {seed}: {type(error).__name__}: {error}") from error
+            report.add(Report.of(world, application))
+    return report

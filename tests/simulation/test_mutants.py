@@ -1,0 +1,21 @@
+"""Bugs that are planted on purpose are found."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.simulation.mutants import MUTANTS
+from tests.simulation.run import SeedError, run_seeds
+
+SEEDS_MAX = 2000
+
+
+def test_there_are_enough() -> None:
+    assert len(MUTANTS) >= 15
+
+
+@pytest.mark.parametrize("name", MUTANTS)
+def test_a_planted_bug_is_caught(name: str) -> None:
+    with pytest.raises(SeedError) as caught:
+        run_seeds(0, SEEDS_MAX, mutant=MUTANTS[name])
+    print(f"{name}: {str(caught.value).splitlines()[0][:200]}")

@@ -1,0 +1,38 @@
+"""Many small applications, each with several things going wrong, and none doing wrong."""
+
+from __future__ import annotations
+
+import functools
+
+import pytest
+
+from tests.simulation.run import Report, run_seeds
+
+SEEDS = 500
+PART = 50
+
+
+@functools.cache
+def report_of(first: int) -> Report:
+    """In parts, so that no test takes long on a busy machine."""
+    return run_seeds(first, PART)
+
+
+@pytest.mark.parametrize("first", range(0, SEEDS, PART))
+def test_nothing_is_lost_or_doubled_whatever_goes_wrong(first: int) -> None:
+    report = report_of(first)
+    assert report.seeds == PART
+    assert report.fewest_faults >= 3
+
+
+def test_everything_that_can_go_wrong_did() -> None:
+    report = Report()
+    for first in range(0, SEEDS, PART):
+        report.add(report_of(first))
+    print(report)
+    assert report.never == []
+
+
+def test_a_seed_is_always_the_same() -> None:
+    first, again = (run_seeds(7, 3) for _ in range(2))
+    assert first == again

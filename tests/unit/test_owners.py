@@ -1,0 +1,294 @@
+"""Tasks go to other owners between two slices, and nothing waits for it but the task itself."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+
+from penstock.config import Config
+from penstock.coordination.assignment import TaskFacts
+from penstock.coordination.ids import Epoch, TaskId
+from penstock.coordination.members import Change, ChangeKind
+from penstock.coordination.rebalances import Rebalance
+from penstock.coordination.tasks import TaskBook
+from penstock.driver.copies import CopyWatch, Wanted
+from penstock.driver.events import Event, Rebalanced, Totals
+from penstock.driver.owners import TaskOwners
+from penstock.driver.parts import DriverParts
+from penstock.errors import InstanceUnreachableError
+from penstock.instance.protocol import Message, ReleaseOrder, StatusReply, TakeOrder, TaskStatus
+
+TASKS = A, B, C, D = tuple(TaskId(0, partition) for partition in range(4))
+
+
+class Instances:
+    """Instances that do at once what they are told."""
+
+    def __init__(self) -> None:
+        self.held: dict[str, dict[str, TakeOrder]] = {}
+        self.news: list[Change] = []
+        self.told: list[str] = []
+
+    def change(self, kind: ChangeKind, name: str) -> None:
+        if kind == "joined":
+            self.held[name] = {}
+        else:
+            del self.held[name]
+        self.news.append(Change(kind=kind, name=name))
+
+    def changes(self) -> list[Change]:
+        news, self.news = self.news, []
+        return news
+
+    def restart_children(self) -> None:
+        pass
+
+    def names(self) -> list[str]:
+        return sorted(self.held)
+
+    def away(self) -> frozenset[str]:
+        return frozenset()
+
+    def member(self, name: str) -> None:
+        return None
+
+    def peers(self, name: str) -> list[str]:
+        return []
+
+    def doubt(self, name: str) -> None:
+        pass
+
+    def call(self, name: str, action: str, message: Message, reply: type[Message]) -> Message:
+        if name not in self.held:
+            raise InstanceUnreachableError("gone")
+        held = self.held[name]
+        if isinstance(message, TakeOrder):
+            self.told.append(f"take {message.task} {name}")
+            held[message.task] = message
+        elif isinstance(message, ReleaseOrder):
+            self.told.append(f"release {message.task} {name}")
+            del held[message.task]
+        return StatusReply(
+            tasks=[
+                TaskStatus(task=task, epoch=each.epoch, state="running")
+                for task, each in held.items()
+            ]
+        )
+
+    def owners(self) -> dict[str, str]:
+        return {task: name for name, held in self.held.items() for task in held}
+
+
+class Copies:
+    """What instances have, as a test says."""
+
+    def __init__(self) -> None:
+        self.said: dict[str, dict[TaskId, int]] = {}
+        self.wanted: Mapping[str, Wanted] = {}
+        self.heard = True
+
+    def want(self, wanted: Mapping[str, Wanted]) -> None:
+        self.wanted = wanted
+
+    def new_lags(self) -> dict[str, dict[TaskId, int]]:
+        return self.said
+
+    def positions(self) -> dict[str, dict[TaskId, int]]:
+        return {}
+
+    def records(self) -> dict[TaskId, int]:
+        return dict.fromkeys(TASKS, 50_000)
+
+    def has_heard(self, names: object) -> bool:
+        return self.heard
+
+    def new_notes(self) -> list[str]:
+        return []
+
+    def close(self) -> None:
+        pass
+
+
+class World:
+    """A driver's tasks and their owners, with everything around them made up."""
+
+    def __init__(self, **options: Any) -> None:
+        self.instances, self.copies = Instances(), Copies()
+        self.book = TaskBook([(task, f"counts-{task.partition}") for task in TASKS], generation=1)
+        self.rebalances: list[Rebalance] = []
+        self.totals = Totals()
+        prepared = SimpleNamespace(
+            config=Config(**options),
+            task_facts=lambda: [TaskFacts(task=task, stateful=True) for task in TASKS],
+            take_order=self._take_order,
+        )
+        parts = SimpleNamespace(
+            prepared=prepared,
+            coordinator=self.instances,
+            visit_executors=lambda: None,
+            hear_restore=lambda event: None,
+        )
+        self.owners = TaskOwners(
+            cast("DriverParts", parts),
+            self.book,
+            {f"counts-{task.partition}": task.partition for task in TASKS},
+            listener=self._hear,
+            totals=self.totals,
+            copies=cast("CopyWatch", self.copies),
+            commit_nothing=lambda piece: None,
+        )
+
+    def _take_order(self, task: TaskId, *, epoch: Epoch, **others: Any) -> TakeOrder:
+        return TakeOrder(task=str(task), name="", epoch=epoch, inputs=[], stores=[], **others)
+
+    def _hear(self, event: Event) -> None:
+        if isinstance(event, Rebalanced):
+            self.rebalances.append(event.rebalance)
+
+    def join(self, *names: str) -> None:
+        for name in names:
+            self.instances.change("joined", name)
+        self.round()
+
+    def round(self) -> None:
+        """One round of the driver's loop, as far as owners are concerned."""
+        self.owners.hear_members()
+        self.owners.assign_tasks()
+        self.owners._status_due = 0.0  # No test waits for a clock.
+        self.owners.ask()
+
+    def is_settled(self) -> bool:
+        return self.owners.are_settled
+
+    def plannable(self) -> set[TaskId]:
+        return {view.task for view in self.book.views()}
+
+    def finish(self, task: TaskId) -> None:
+        self.book.finish(task, {}, 1, due=0.0, bytes_per_record=1.0, metadata={})
+
+
+def test_the_first_tasks_are_spread_over_all_that_are_there() -> None:
+    world = World(num_standby_replicas=1)
+    world.join("a", "b")
+    assert sorted(world.instances.owners().values()) == ["a", "a", "b", "b"]
+    assert world.is_settled()
+    for name in ("a", "b"):
+        wanted = world.copies.wanted[name]
+        assert wanted.owned == set(world.instances.held[name])
+        assert wanted.followed == {str(task) for task in TASKS} - wanted.owned
+
+
+def test_a_standby_gets_the_tasks_of_the_lost_at_once() -> None:
+    world = World(num_standby_replicas=1)
+    world.join("a", "b", "c")
+    lost = set(world.instances.held["a"])
+    world.copies.said = {
+        name: {TaskId.parse(task): 3 for task in wanted.followed}
+        for name, wanted in world.copies.wanted.items()
+    }
+    followers = {
+        task: name
+        for task in lost
+        for name, wanted in world.copies.wanted.items()
+        if task in wanted.followed
+    }
+    world.copies.heard = False  # Nobody is asked first.
+    world.instances.change("lost", "a")
+    world.round()
+    owners = world.instances.owners()
+    assert lost
+    assert {task: owners[task] for task in lost} == followers
+    assert world.rebalances[-1].why == ("instance a was lost",)
+    assert all(len(each.followed | each.owned) == 4 for each in world.copies.wanted.values())
+
+
+def test_a_task_moves_after_its_slice_and_others_go_on() -> None:
+    world = World()
+    world.join("a")
+    world.join("b")
+    assert set(world.instances.owners().values()) == {"a"}
+    warming = {TaskId.parse(task) for task in world.copies.wanted["b"].followed}
+    assert len(warming) == 2
+    assert world.is_settled()
+    assert world.plannable() == set(TASKS)
+    first, second = sorted(warming)
+    others = set(TASKS) - warming
+    world.book.start(first)
+    world.copies.said = {"b": dict.fromkeys(warming, 10)}
+    world.round()
+    # One had no job and has moved; the other waits for its own, and nobody else waits.
+    assert world.instances.owners()[str(second)] == "b"
+    assert world.instances.owners()[str(first)] == "a"
+    assert not world.is_settled()
+    assert world.plannable() == others | {second}
+    assert str(first) in world.copies.wanted["b"].owned
+    world.round()
+    assert world.instances.owners()[str(first)] == "a"
+    world.finish(first)
+    assert first not in world.plannable()
+    world.round()
+    assert world.instances.owners()[str(first)] == "b"
+    assert world.is_settled()
+    assert world.plannable() == set(TASKS)
+    # The old owner is made to let go by those who compare what instances hold.
+    assert str(first) not in world.copies.wanted["a"].owned
+    [*_, last] = world.rebalances
+    assert last.why == (f"instance b has caught up with {first}",)
+    assert {move.task for move in last.active_moves} == warming
+
+
+def test_a_move_whose_target_is_lost_does_not_happen() -> None:
+    world = World()
+    world.join("a")
+    world.join("b")
+    warming = {TaskId.parse(task) for task in world.copies.wanted["b"].followed}
+    for task in warming:
+        world.book.start(task)
+    world.copies.said = {"b": dict.fromkeys(warming, 10)}
+    world.round()
+    assert not world.is_settled()
+    world.copies.said = {}
+    world.instances.change("lost", "b")
+    world.round()
+    for task in warming:
+        world.finish(task)
+    world.round()
+    assert set(world.instances.owners().values()) == {"a"}
+    assert world.is_settled()
+    assert world.plannable() == set(TASKS)
+
+
+def test_who_joins_is_heard_first_and_not_waited_for_long(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = 100.0
+    monkeypatch.setattr("penstock.driver.owners.time.monotonic", lambda: now)
+    world = World()
+    world.join("a")
+    world.copies.heard = False
+    world.join("b")
+    assert world.copies.wanted["a"].owned == {str(task) for task in TASKS}
+    assert "b" not in world.copies.wanted
+    now = 103.0
+    world.round()
+    assert world.copies.wanted["b"].followed
+
+
+def test_eager_gives_up_all_tasks_before_any_is_taken() -> None:
+    world = World(rebalance_protocol="eager")
+    world.join("a", "b")
+    mine = sorted(world.instances.held["a"])
+    world.book.start(TaskId.parse(mine[0]))
+    world.instances.told.clear()
+    world.instances.change("lost", "b")
+    world.round()
+    assert world.instances.told == []
+    assert world.plannable() == set()
+    world.finish(TaskId.parse(mine[0]))
+    world.round()
+    assert sorted(world.instances.told[:2]) == [f"release {task} a" for task in mine]
+    assert sorted(world.instances.told[2:]) == [f"take {task} a" for task in TASKS]
+    world.round()
+    assert world.is_settled()
+    assert world.plannable() == set(TASKS)
