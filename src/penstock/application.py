@@ -76,13 +76,20 @@ class Application:
     >>> print(app.describe().splitlines()[1].strip())
     Sub-topology: 0
 
-    Options are those of `Config`, as keywords; `names` is that of `StreamsBuilder`. Raises
-    `ConfigError`, `TopologyError`.
+    Options are those of `Config`, as keywords, over those of `config` if it is given; `names` is
+    that of `StreamsBuilder`. Raises `ConfigError`, `TopologyError`.
     """
 
-    def __init__(self, application_id: str, *, names: Names = "stable", **options: Any) -> None:
-        self.application_id = check_name(application_id, "application")
-        self.config = Config.build(options, os.environ)
+    def __init__(
+        self,
+        application_id: str,
+        *,
+        config: Config | None = None,
+        names: Names = "stable",
+        **options: Any,
+    ) -> None:
+        self.application_id = check_name(_text(application_id), "application")
+        self.config = Config.build(options, os.environ, base=config)
         self.builder = StreamsBuilder(names=names, dsl_store=self.config.dsl_store)
         self.state = _S.CREATED
         self.totals = Totals()
@@ -449,6 +456,15 @@ class Application:
             self._running.set()
         self._tell(StateChanged(old=old, new=new))
         return True
+
+
+def _text(application_id: object) -> str:
+    if not isinstance(application_id, str):
+        raise ConfigError(
+            f"The application id is {application_id!r}",
+            hint='Use a name, as in Application("pulse-monitor"); the consumer group has it too',
+        )
+    return application_id
 
 
 @contextlib.contextmanager

@@ -14,6 +14,7 @@ state).
 from __future__ import annotations
 
 import dataclasses
+import difflib
 import importlib
 import logging
 import os
@@ -26,8 +27,9 @@ from pathlib import Path
 from typing import Any, Literal
 
 from penstock.errors import ConfigError
+from penstock.kafka_names import check_client_properties, sort_properties
 
-_log = logging.getLogger("penstock")
+_log = logging.getLogger("penstock.config")
 
 Guarantee = Literal["exactly_once", "at_least_once"]
 OffsetReset = Literal["earliest", "latest"]
@@ -312,9 +314,16 @@ class Config:
         _check(self)
 
     @classmethod
-    def build(cls, options: Mapping[str, Any], environment: Mapping[str, str]) -> Config:
-        """The config of these keyword options, overridden by `PENSTOCK_*` variables."""
-        values = _with_new_names(options, _OLD_OPTIONS)
+    def build(
+        cls,
+        options: Mapping[str, Any],
+        environment: Mapping[str, str],
+        *,
+        base: Config | None = None,
+    ) -> Config:
+        """The config of these options, over those of `base`, overridden by `PENSTOCK_*`."""
+        known = {} if base is None else {name: getattr(base, name) for name in _FIELDS}
+        values = {**known, **_with_new_names(options, _OLD_OPTIONS)}
         unknown = sorted(set(values) - set(_FIELDS))
         if unknown:
             raise ConfigError(
@@ -330,40 +339,29 @@ class Config:
             text = environment.get(f"PENSTOCK_{name.upper()}")
             if text is not None:
                 values[name] = _parse(name, text)
-        if isinstance(values.get("state_dir"), str):
-            values["state_dir"] = Path(values["state_dir"])
+        _tell_misspelt(environment)
         return cls(**values)
 
     @classmethod
     def from_properties(cls, properties: Mapping[str, str]) -> Config:
-        """The config of Java's names and values; other names go to the Kafka clients.
+        """The config of Java's names and values; names that are not known go to the Kafka clients.
 
-        Options of Kafka Streams' that mean nothing here are left out, with a line in the log.
+        `topic.`, `kafka.` and `spark.` before a name say whose it is. What has no effect here is
+        told in the log; what would change results is refused.
 
         >>> Config.from_properties({"topic.segment.bytes": "536870912"}).topic
         {'segment.bytes': '536870912'}
         """
-        values: dict[str, Any] = {}
-        clients: dict[str, str] = {}
-        prefixed: dict[str, dict[str, str]] = {prefix: {} for prefix in _PREFIXES}
-        by_kafka_name = {f.metadata["kafka"]: name for name, f in _FIELDS.items()}
-        for kafka_name, text in _with_new_names(properties, _OLD_NAMES).items():
-            name = by_kafka_name.get(kafka_name)
-            if kafka_name == "application.id":
-                continue
-            if kafka_name in LEFT_OUT:
-                _log.warning("Left out %s=%s: %s", kafka_name, text, LEFT_OUT[kafka_name])
-                continue
-            if name is not None:
-                values[name] = _parse(name, text)
-                continue
-            prefix = next((each for each in _PREFIXES if kafka_name.startswith(each)), None)
-            if prefix is not None:
-                prefixed[prefix][kafka_name.removeprefix(prefix)] = text
-            else:
-                clients[kafka_name] = text
-        values |= {_PREFIXES[prefix]: settings for prefix, settings in prefixed.items()}
-        return cls(**values, kafka=clients)
+        given = _with_new_names(properties, _OLD_NAMES)
+        names = {f.metadata["kafka"]: name for name, f in _FIELDS.items()}
+        groups = {each.removesuffix("*"): name for each, name in names.items() if each[-1] == "*"}
+        options = {each: name for each, name in names.items() if each[-1] != "*"}
+        found = sort_properties(given, options, groups)
+        for name, reason in found.ignored.items():
+            _log.warning("%s has no effect here: %s", name, reason)
+        values: dict[str, Any] = dict(found.groups)
+        values |= {name: _parse(name, text) for name, text in found.options.items()}
+        return cls(**values)
 
     @property
     def exactly_once(self) -> bool:
@@ -374,11 +372,9 @@ class Config:
         """The properties of a confluent-kafka client: the user's, and these (`_` for `.`)."""
         own = {name.replace("_", "."): value for name, value in more.items()}
         quiet = {"log_level": 0} if "log_level" not in self.kafka else {}
-        return {"bootstrap.servers": self.bootstrap_servers, **quiet, **self.kafka, **own}
+        return {**quiet, **self.kafka, "bootstrap.servers": self.bootstrap_servers, **own}
 
 
-_PREFIXES = {"topic.": "topic", "client.tag.": "client_tags"}
-"""Java's names of options that hold many settings."""
 _FIELDS = {f.name: f for f in dataclasses.fields(Config)}
 _GUARANTEES = {"exactly_once": "exactly_once", "exactly_once_v2": "exactly_once"}
 _HANDLERS = {
@@ -406,37 +402,12 @@ _OLD_NAMES = {
 }
 """Names that Kafka Streams still takes; where both are set, the new one counts."""
 _OLD_OPTIONS = {"cache_max_bytes_buffering": "statestore_cache_max_bytes"}
-_TYPED = "serdes come from the types that the program names"
-LEFT_OUT = {
-    "num.stream.threads": "Spark decides how many tasks run at once (master, num_instances)",
-    "max.task.idle.ms": "an input of which Kafka holds more is always waited for, as with 0",
-    "task.timeout.ms": "a task that cannot go on is planned again until it can",
-    "poll.ms": "the driver plans ranges; nothing is polled",
-    "buffered.records.per.partition": "slice_records_max bounds what is read at once",
-    "ensure.explicit.internal.resource.naming": "generated names survive unrelated changes",
-    "topology.optimization": "the topology is run as it is written",
-    "built.in.metrics.version": "there is one version of the metrics",
-    "default.key.serde": _TYPED,
-    "default.value.serde": _TYPED,
-    "default.list.key.serde.inner": _TYPED,
-    "default.list.key.serde.type": _TYPED,
-    "default.list.value.serde.inner": _TYPED,
-    "default.list.value.serde.type": _TYPED,
-    "windowed.inner.class.serde": _TYPED,
-    "window.size.ms": "windows say their size",
-    "upgrade.from": "instances of two versions of a protocol never work together",
-    "log.summary.interval.ms": "every batch is an event, see Application.on_event",
-    "application.server": "the driver knows where its instances are",
-    "processor.wrapper.class": "processors are not wrapped",
-    "rack.aware.assignment.strategy": "racks are not looked at",
-    "rack.aware.assignment.traffic_cost": "racks are not looked at",
-    "rack.aware.assignment.non_overlap_cost": "racks are not looked at",
-}
-"""Options of Kafka Streams' that are no client's and mean nothing here, with the reason."""
 
 
 _LEAST = {
     "replication_factor": -1,
+    "statestore_cache_max_bytes": 0,
+    "num_instances": 0,
     "num_standby_replicas": 0,
     "acceptable_recovery_lag": 0,
     "max_warmup_replicas": 1,
@@ -447,6 +418,12 @@ _LEAST = {
     "rocksdb_write_buffers_max": 2,
     "rocksdb_block_bytes": 1024,
     "rocksdb_bloom_bits": 0,
+}
+
+
+_NEVER_EMPTY = {
+    "bootstrap_servers": "Use host:port[,host:port]; `penstock dev` prints its Kafka's address",
+    "master": "Use local[*,4], spark://host:port, yarn or k8s://...",
 }
 
 
@@ -498,7 +475,10 @@ def _names(text: str) -> tuple[str, ...]:
 
 
 def _pairs(text: str) -> dict[str, str]:
-    return dict(pair.split("=", 1) for pair in text.split(";") if pair)
+    pairs = [pair.strip() for pair in text.split(";") if pair.strip()]
+    if not all("=" in pair for pair in pairs):
+        raise ValueError("Write name=value;name=value")
+    return dict(typing.cast("tuple[str, str]", pair.split("=", 1)) for pair in pairs)
 
 
 _PARSERS: dict[Any, Callable[[str], Any]] = {
@@ -516,7 +496,9 @@ def _parse(name: str, text: str) -> Any:
     try:
         value = _PARSERS.get(kind, str)(text)
     except ValueError as error:
-        raise ConfigError(f"Option {name} cannot be {text!r}", hint=str(error)) from error
+        # Settings of clients may be passwords, which are not for the log.
+        shown = "that" if kind == Mapping[str, str] else repr(text)
+        raise ConfigError(f"Option {name} cannot be {shown}", hint=_hint(kind, error)) from error
     if name == "processing_guarantee":
         return _GUARANTEES.get(value, value)
     if name.endswith("_exception_handler"):
@@ -528,24 +510,86 @@ def _parse(name: str, text: str) -> Any:
     return value
 
 
+def _hint(kind: Any, error: ValueError) -> str:
+    numbers = {timedelta: "Use a number of milliseconds", int: "Use a whole number"}
+    return numbers.get(kind, str(error))
+
+
+def _tell_misspelt(environment: Mapping[str, str]) -> None:
+    """Tell of `PENSTOCK_*` variables that are nobody's and look like an option's."""
+    options = [name.upper() for name in _FIELDS]
+    for variable in environment:
+        name = variable.removeprefix("PENSTOCK_")
+        if name in (variable, *options):
+            continue
+        for near in difflib.get_close_matches(name, options, n=1, cutoff=0.8):
+            _log.warning("%s is no option; did you mean PENSTOCK_%s?", variable, near)
+
+
 def _check(config: Config) -> None:
     """Refuse values that would fail later, in words that are harder to understand."""
     if config.processing_guarantee in _GUARANTEES:
         object.__setattr__(config, "processing_guarantee", "exactly_once")
+    directory: object = config.state_dir
+    if isinstance(directory, str):
+        object.__setattr__(config, "state_dir", Path(directory))
     for name, kind in typing.get_type_hints(Config).items():
-        choices = typing.get_args(kind) if typing.get_origin(kind) is Literal else ()
-        value = getattr(config, name)
-        if choices and value not in choices:
-            raise ConfigError(f"Option {name} is {value!r}", hint=f"Use one of {choices}")
-        if kind is timedelta and (not isinstance(value, timedelta) or value < timedelta(0)):
-            raise ConfigError(f"Option {name} is {value!r}", hint="Use a positive timedelta")
-        if kind is bool and not isinstance(value, bool):
-            raise ConfigError(f"Option {name} is {value!r}", hint="Use True or False")
-        if kind == tuple[str, ...] and not isinstance(value, tuple):
-            raise ConfigError(f"Option {name} is {value!r}", hint="Use a tuple of names")
-        least = _LEAST.get(name, 0)
-        if kind is int and (not isinstance(value, int) or value < least):
-            raise ConfigError(f"Option {name} is {value!r}", hint=f"Use a number >= {least}")
+        _check_kind(name, kind, getattr(config, name))
+    if config.replication_factor == 0:
+        raise ConfigError(
+            "Option replication_factor is 0",
+            hint="Use the number of copies, or -1 for the brokers' default",
+        )
+    _check_handlers(config)
+    check_client_properties(config.kafka)
+    _check_topic_settings(config.topic)
+    if config.rocksdb_config_setter and ":" not in config.rocksdb_config_setter:
+        raise ConfigError(
+            f"Option rocksdb_config_setter is {config.rocksdb_config_setter!r}",
+            hint="Write module:function, of a Python function",
+        )
+    _check_members(config)
+    if config.heartbeat_interval * 2 > config.session_timeout:
+        raise ConfigError(
+            "heartbeat_interval is more than half of session_timeout",
+            hint="One lost beat would count as a lost instance; make it a third",
+        )
+
+
+def _check_kind(name: str, kind: Any, value: object) -> None:
+    """Refuse what is not of the option's type, or not within its bounds."""
+    hint = ""
+    choices = typing.get_args(kind) if typing.get_origin(kind) is Literal else ()
+    if choices and value not in choices:
+        hint = f"Use one of {choices}"
+    elif kind is timedelta and (not isinstance(value, timedelta) or value < timedelta(0)):
+        hint = "Use a positive timedelta"
+    elif kind is bool and not isinstance(value, bool):
+        hint = "Use True or False"
+    elif kind == tuple[str, ...] and not isinstance(value, tuple):
+        hint = "Use a tuple of names"
+    elif kind is int:
+        hint = _number_hint(value, least=_LEAST.get(name, 0))
+    elif kind is str and not isinstance(value, str):
+        hint = "Use a text"
+    elif name in _NEVER_EMPTY and not str(value).strip(" ,"):
+        hint = _NEVER_EMPTY[name]
+    elif kind is Path and not isinstance(value, Path):
+        hint = "Use a pathlib.Path"
+    elif kind == Mapping[str, str]:
+        _check_texts(name, value)
+    if hint:
+        raise ConfigError(f"Option {name} is {value!r}", hint=hint)
+
+
+def _number_hint(value: object, *, least: int) -> str:
+    # True is an int to Python.
+    fits = isinstance(value, int) and not isinstance(value, bool) and value >= least
+    return "" if fits else f"Use a number >= {least}"
+
+
+def _check_handlers(config: Config) -> None:
+    """Refuse rules for bad records that say too little."""
     rules, rule = typing.get_args(TimestampRule), config.default_timestamp_extractor
     if not callable(rule) and rule not in rules:
         raise ConfigError(
@@ -559,13 +603,6 @@ def _check(config: Config) -> None:
         raise ConfigError(
             f"Option {sends[0]} sends records to a dead-letter topic, and none is named",
             hint="Set errors_dead_letter_queue_topic_name to a topic that exists",
-        )
-    _check_topic_settings(config.topic)
-    _check_members(config)
-    if config.heartbeat_interval * 2 > config.session_timeout:
-        raise ConfigError(
-            "heartbeat_interval is more than half of session_timeout",
-            hint="One lost beat would count as a lost instance; make it a third",
         )
 
 
@@ -602,13 +639,22 @@ def check_group_instance_id(text: str) -> str:
     return text
 
 
-def _check_topic_settings(settings: Mapping[str, str]) -> None:
+def _check_texts(option: str, settings: object) -> None:
+    if not isinstance(settings, Mapping):
+        raise ConfigError(
+            f"Option {option} is a {type(settings).__name__}",
+            hint=f'Use a dict of texts: {option}={{"name": "value"}}',
+        )
     for name, value in settings.items():
-        if not isinstance(value, str):
+        if not isinstance(name, str) or not isinstance(value, str):
+            # Without the value: it may be a password.
             raise ConfigError(
-                f"Option topic has {name}={value!r}, which is no text",
-                hint=f'Write topic={{"{name}": "{value}"}}',
+                f"Option {option} has a {type(value).__name__} for {name!r}",
+                hint=f'Use texts, as in {option}={{"{name}": "..."}}',
             )
+
+
+def _check_topic_settings(settings: Mapping[str, str]) -> None:
     if "cleanup.policy" in settings:
         raise ConfigError(
             "Option topic has cleanup.policy, and no policy is right for all internal topics: "
@@ -617,15 +663,57 @@ def _check_topic_settings(settings: Mapping[str, str]) -> None:
         )
 
 
+_OURS_ALONE = frozenset(
+    {
+        "dead.letter.dropped.records",
+        "recover.outputs",
+        "allow.topology.change",
+        "manage.topics",
+        "allow.truncated.changelog",
+        "num.instances",
+        "coordinator.listen",
+        "snapshot.location",
+        "snapshot.interval.ms",
+        "rocksdb.memory.bytes",
+        "rocksdb.write.buffer.bytes",
+        "rocksdb.write.buffers.max",
+        "rocksdb.block.bytes",
+        "rocksdb.bloom.bits",
+        "rocksdb.compression",
+        "slice.records.max",
+        "slice.bytes.max",
+        "rebalance.protocol",
+        "spark.master",
+        "kafka.*",
+        "spark.*",
+    }
+)
+"""What `from_properties` knows and Kafka Streams does not."""
+
 _PAGE = """# Configuration
 
 Options are keywords of `Application`, by Kafka's names with underscores; durations are `timedelta`.
 `PENSTOCK_<OPTION>` in the environment overrides them (durations in milliseconds; `kafka`, `spark`,
-`topic` and `client_tags` as `name=value;name=value`). `Config.from_properties` takes Java's names.
+`topic` and `client_tags` as `name=value;name=value`).
+
+`Config.from_properties` takes Java's names and values; `Application` takes a config, and keywords
+over it:
+
+```python
+import penstock as ps
+
+properties = {"processing.guarantee": "exactly_once_v2", "topic.segment.bytes": "104857600"}
+app = ps.Application("orders", config=ps.Config.from_properties(properties), num_instances=2)
+```
+
+Names that Kafka Streams has and that have no effect here (`num.stream.threads`, default serdes) are
+told in the log; those that would change results (`topology.optimization`) are refused. Prefixes of
+clients (`producer.`, `consumer.`, `main.consumer.`, `admin.`) are taken off: all clients have the
+same properties. Every other name is one of theirs.
+
 `kafka` is given in librdkafka's words and reaches Spark's Java client too, translated where the two
-differ. Options of Kafka Streams' that mean nothing here (`num.stream.threads`, `max.task.idle.ms`
-...) are left out by `from_properties`, with the reason in the log; other names that it does not
-know go to `kafka`.
+differ. Properties on which the promises here rest (`isolation.level`, `group.id`, `acks`,
+`enable.auto.commit`, `transactional.id` and so on) are refused there, with the option to use.
 
 Defaults are Kafka Streams', except: the guarantee is exactly-once (a commit is one transaction for
 a whole slice, so the safe choice is also fast); `commit_interval` is 100 ms under both guarantees
@@ -642,11 +730,12 @@ def options_page() -> str:
     for name, each in _FIELDS.items():
         default = each.default
         if isinstance(default, timedelta):
-            shown = f"{default.total_seconds() * 1000:g} ms"
+            shown = f"{default // timedelta(milliseconds=1)} ms"
         elif default is dataclasses.MISSING:
             shown = "`~/.local/share/penstock`" if name == "state_dir" else "none"
         else:
-            shown = f"`{default}`"
+            shown = f"`{default}`" if default != "" else "none"
         kafka = each.metadata["kafka"]
-        rows.append(f"| `{name}` | `{kafka}` | {shown} | {each.metadata['doc']} |\n")
+        there = "-" if kafka in _OURS_ALONE else f"`{kafka}`"
+        rows.append(f"| `{name}` | {there} | {shown} | {each.metadata['doc']} |\n")
     return _PAGE + "".join(rows)

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-import dataclasses
+import re
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from penstock.config import LEFT_OUT, Config, options_page
+import penstock as ps
+from penstock.config import Config, options_page
 from penstock.errors import ConfigError
-from penstock.pipeline.kafka_options import java_properties
+from penstock.pipeline.jobs import source_options
 
 
 def test_the_documentation_lists_the_options_as_they_are() -> None:
@@ -64,14 +65,6 @@ def test_what_cannot_work_is_refused_at_once(options: dict[str, object]) -> None
         Config.build(options, {})
 
 
-def test_passwords_reach_java_as_a_login_module() -> None:
-    java = java_properties(
-        {"sasl.mechanism": "PLAIN", "sasl.username": "u", "sasl.password": 'p"q'}
-    )
-    assert "sasl.password" not in java
-    assert java["sasl.jaas.config"].endswith('required username="u" password="p\\"q";')
-
-
 def test_built_in_timestamp_extractors_have_javas_class_names() -> None:
     package = "org.apache.kafka.streams.processor."
     names = {
@@ -116,17 +109,185 @@ def test_the_caches_older_name_is_taken_and_the_newer_one_wins(
     assert Config.build(options, environment).statestore_cache_max_bytes == 7
 
 
-def test_options_of_kafka_streams_that_mean_nothing_here_reach_no_client(
-    caplog: pytest.LogCaptureFixture,
-) -> None:
+@pytest.mark.parametrize(
+    ("name", "told"),
+    [
+        ("isolation.level", "aborted transactions"),
+        ("group.id", "Application"),
+        ("enable.auto.commit", "commit_interval"),
+        ("auto.offset.reset", "auto_offset_reset"),
+        ("enable.idempotence", "processing_guarantee"),
+        ("acks", "min.insync.replicas"),
+        ("transactional.id", "fences"),
+        ("key.deserializer", "serde"),
+        ("bootstrap.servers", "bootstrap_servers"),
+        ("sasl.jaas.config", "sasl.username"),
+    ],
+)
+def test_what_the_promises_rest_on_is_not_the_users_to_set(name: str, told: str) -> None:
+    with pytest.raises(ConfigError, match=name) as refused:
+        Config(kafka={name: "x"})
+    assert told in str(refused.value)
+    with pytest.raises(ConfigError, match=name):
+        Config.build({}, {"PENSTOCK_KAFKA": f"{name}=x"})
+
+
+def test_what_clients_need_is_stronger_than_what_the_user_says() -> None:
+    config = Config(kafka={"client.id": "mine", "linger.ms": "5"}, bootstrap_servers="here:1")
+    # As if a check had been forgotten.
+    assert isinstance(config.kafka, dict)
+    config.kafka.update({"isolation.level": "read_uncommitted", "bootstrap.servers": "there:1"})
+    ours = config.client_properties(isolation_level="read_committed")
+    assert (ours["isolation.level"], ours["bootstrap.servers"]) == ("read_committed", "here:1")
+    assert (ours["client.id"], ours["linger.ms"]) == ("mine", "5")
+    spark = source_options(config, "app")
+    assert spark["kafka.isolation.level"] == "read_committed"
+    assert spark["kafka.bootstrap.servers"] == "here:1"
+    assert spark["kafka.group.id"] == "app-reader"
+
+
+def test_the_user_may_say_how_much_sparks_reader_fetches() -> None:
+    options = source_options(Config(kafka={"fetch.max.bytes": "1000000"}), "app")
+    assert options["kafka.fetch.max.bytes"] == "1000000"
+
+
+def test_prefixes_say_whose_a_property_is() -> None:
     config = Config.from_properties(
-        {**dict.fromkeys(LEFT_OUT, "1"), "security.protocol": "SSL", "commit.interval.ms": "5"}
+        {
+            "kafka.security.protocol": "SSL",
+            "spark.executor.memory": "2g",
+            "spark.master": "local[2,4]",
+            "topic.segment.bytes": "5",
+            "producer.linger.ms": "5",
+            "main.consumer.fetch.min.bytes": "1",
+            "consumer.session.timeout.ms": "30000",
+        }
     )
-    assert config.kafka == {"security.protocol": "SSL"}
-    told = [record.getMessage() for record in caplog.records]
-    assert len(told) == len(LEFT_OUT)
-    assert "Left out num.stream.threads=1: Spark decides how many tasks run at once" in told[0]
+    assert config.kafka == {"security.protocol": "SSL", "linger.ms": "5", "fetch.min.bytes": "1"}
+    assert config.spark == {"spark.executor.memory": "2g"}
+    assert (config.master, config.topic) == ("local[2,4]", {"segment.bytes": "5"})
+    assert config.session_timeout == timedelta(seconds=30)
 
 
-def test_no_option_that_is_left_out_has_a_meaning() -> None:
-    assert not set(LEFT_OUT) & {each.metadata["kafka"] for each in dataclasses.fields(Config)}
+@pytest.mark.parametrize(
+    "properties",
+    [
+        {"producer.client.id": "a", "consumer.client.id": "b"},
+        {"global.consumer.auto.offset.reset": "latest"},
+        {"max.task.idle.ms": "1000"},
+        {"topology.optimization": "all"},
+        {"consumer.isolation.level": "read_uncommitted"},
+        {"producer.acks": "1"},
+        {"processor.wrapper.class": "com.acme.Wrapper"},
+        {"topic.*": "segment.bytes=5"},
+        {"spark.*": "x"},
+        {"kafka.*": "x=y"},
+        {"ssl.truststore.location": "/ca.jks"},
+        {"rocksdb.config.setter": "com.acme.Setter"},
+        {"deserialization.exception.handler": "com.acme.Handler"},
+        {"commit.interval.ms": "often"},
+    ],
+)
+def test_properties_that_would_mean_something_else_are_refused(properties: dict[str, str]) -> None:
+    with pytest.raises(ConfigError):
+        Config.from_properties(properties)
+
+
+def test_properties_without_effect_are_told(caplog: pytest.LogCaptureFixture) -> None:
+    config = Config.from_properties(
+        {
+            "num.stream.threads": "2",
+            "default.key.serde": "org.apache.kafka.common.serialization.Serdes$StringSerde",
+            "max.task.idle.ms": "0",
+            "acks": "all",
+            "default.deserialization.exception.handler": "a.LogAndContinueExceptionHandler",
+        }
+    )
+    assert config.kafka == {}
+    assert config.deserialization_exception_handler == "continue"
+    assert [record.getMessage() for record in caplog.records] == [
+        "num.stream.threads has no effect here: Spark's cores work: master says how many",
+        "default.key.serde has no effect here: each source and sink says its types",
+    ]
+
+
+def test_an_application_takes_a_config_and_keywords_over_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("PENSTOCK_NUM_INSTANCES", "4")
+    base = Config.from_properties({"replication.factor": "3", "commit.interval.ms": "50"})
+    app = ps.Application("orders", config=base, commit_interval=timedelta(seconds=1))
+    assert app.config.replication_factor == 3
+    assert app.config.commit_interval == timedelta(seconds=1)
+    assert app.config.num_instances == 4
+    assert base.num_instances == 0
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"bootstrap_servers": ""},
+        {"bootstrap_servers": " , "},
+        {"bootstrap_servers": ["a:1", "b:2"]},
+        {"num_instances": -1},
+        {"replication_factor": 0},
+        {"statestore_cache_max_bytes": -1},
+        {"statestore_cache_max_bytes": True},
+        {"kafka": None},
+        {"kafka": {"linger.ms": 5}},
+        {"spark": "spark.executor.memory=2g"},
+        {"master": ""},
+        {"state_dir": 5},
+    ],
+)
+def test_values_that_fail_later_are_refused_at_construction(options: dict[str, object]) -> None:
+    (name,) = options
+    with pytest.raises(ConfigError, match=name):
+        ps.Application("x", **options)
+
+
+def test_no_password_is_in_an_error() -> None:
+    for build in (
+        lambda: Config(kafka={"sasl.password": b"secret"}),  # type: ignore[dict-item]
+        lambda: Config.build({}, {"PENSTOCK_KAFKA": "sasl.username=u;secret"}),
+    ):
+        with pytest.raises(ConfigError) as refused:
+            build()
+        assert "secret" not in str(refused.value)
+
+
+@pytest.mark.parametrize("wrong", [None, 5, b"x"])
+def test_an_application_id_is_a_text(wrong: object) -> None:
+    with pytest.raises(ConfigError, match="application id"):
+        ps.Application(wrong)  # type: ignore[arg-type]
+
+
+def test_a_broken_variable_is_told_how_to_be_written() -> None:
+    with pytest.raises(ConfigError, match="name=value;name=value"):
+        Config.build({}, {"PENSTOCK_KAFKA": "broken"})
+    with pytest.raises(ConfigError, match="milliseconds"):
+        Config.build({}, {"PENSTOCK_COMMIT_INTERVAL": "soon"})
+
+
+def test_a_misspelt_variable_is_told(caplog: pytest.LogCaptureFixture) -> None:
+    known = {"PENSTOCK_NUM_INSTANCES": "1", "PENSTOCK_SPARK_LOG": "1", "PENSTOCK_JARS": "/jars"}
+    Config.build({}, {**known, "PENSTOCK_BOOTSTRAP_SERVER": "a:1", "BOOTSTRAP_SERVER": "a:1"})
+    assert [record.getMessage() for record in caplog.records] == [
+        "PENSTOCK_BOOTSTRAP_SERVER is no option; did you mean PENSTOCK_BOOTSTRAP_SERVERS?"
+    ]
+
+
+def test_the_page_says_what_kafka_streams_does_not_have() -> None:
+    page = options_page()
+    assert "| `slice_records_max` | - |" in page
+    assert "| `commit_interval` | `commit.interval.ms` | 100 ms |" in page
+    assert "86400000 ms" in page
+    assert "e+0" not in page
+
+
+def test_the_page_shows_a_program_that_runs() -> None:
+    (program,) = re.findall(r"```python\n(.*?)```", options_page(), flags=re.DOTALL)
+    made: dict[str, ps.Application] = {}
+    exec(program, {}, made)
+    assert made["app"].config.num_instances == 2
+    assert made["app"].config.topic == {"segment.bytes": "104857600"}

@@ -114,14 +114,15 @@ def test_stores_that_are_opened_again_use_the_shared_memory(tmp_path: Path) -> N
     store.close()
 
 
-@pytest.mark.parametrize("path", ["no_such_module:f", "json:no_such", "json", ""])
+@pytest.mark.parametrize("path", ["no_such_module:f", "json:no_such", "json:"])
 def test_a_setter_that_cannot_be_imported_is_named(path: str) -> None:
     settings = RocksDBSettings.of(Config(rocksdb_config_setter=path))
-    if not path:
-        RocksDBEngine(settings)
-        return
     with pytest.raises(ConfigError, match="rocksdb_config_setter"):
         RocksDBEngine(settings)
+
+
+def test_without_a_setter_nothing_is_imported() -> None:
+    RocksDBEngine(RocksDBSettings.of(Config(rocksdb_config_setter="")))
 
 
 def test_a_budget_that_holds_nothing_is_refused() -> None:

@@ -10,7 +10,12 @@ from datetime import timedelta
 from confluent_kafka import Consumer, KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient
 
-from penstock.changelog.kafka_failures import COORDINATOR_ON_ITS_WAY, code_of, kafka_error
+from penstock.changelog.kafka_failures import (
+    COORDINATOR_ON_ITS_WAY,
+    code_of,
+    kafka_error,
+    refusals_named,
+)
 from penstock.config import Config
 from penstock.errors import KafkaError
 
@@ -30,7 +35,8 @@ class LogClients:
     admin: AdminClient = field(init=False)
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "admin", AdminClient(self.config.client_properties()))
+        with refusals_named():
+            object.__setattr__(self, "admin", AdminClient(self.config.client_properties()))
 
     def consumer(self) -> Consumer:
         """A consumer for `read_last` and `restore`: never subscribed, never commits.
@@ -52,7 +58,8 @@ class LogClients:
             queued_max_messages_kbytes=self._queue_kbytes(),
             max_partition_fetch_bytes=4 * 1024 * 1024,
         )
-        return Consumer(properties)
+        with refusals_named():
+            return Consumer(properties)
 
     def committed(self, partitions: Iterable[tuple[str, int]]) -> dict[tuple[str, int], int]:
         """The offsets that the application's group has committed there, where there are any."""

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import contextlib
+from collections.abc import Iterator, Mapping
 
 import confluent_kafka
 
-from penstock.errors import BrokerUnreachableError, KafkaError, TopicMissingError
+from penstock.errors import BrokerUnreachableError, ConfigError, KafkaError, TopicMissingError
 
 _Code = confluent_kafka.KafkaError
 _UNREACHABLE = (
@@ -55,6 +56,24 @@ def unreachable(bootstrap_servers: str = "") -> BrokerUnreachableError:
         f"Nothing answers at {bootstrap_servers}" if bootstrap_servers else "Kafka does not answer",
         hint="Start one with `penstock dev`, or set bootstrap_servers",
     )
+
+
+@contextlib.contextmanager
+def refusals_named() -> Iterator[None]:
+    """Make a client, or raise `ConfigError` with the property that it does not take.
+
+    librdkafka has one set of properties for all clients, and checks all of it when one is made.
+    """
+    try:
+        yield
+    except confluent_kafka.KafkaException as error:
+        if code_of(error) != _Code._INVALID_ARG:  # noqa: SLF001
+            raise
+        raise ConfigError(
+            f"The Kafka client refuses option kafka: {_inner(error).str().strip()}",
+            hint="Correct it there or in PENSTOCK_KAFKA, in librdkafka's words: "
+            "https://github.com/confluentinc/librdkafka/blob/master/CONFIGURATION.md",
+        ) from error
 
 
 def kafka_error(

@@ -22,7 +22,7 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]  # the stubs d
 )
 
 from penstock.changelog.clients import ASK_TIMEOUT
-from penstock.changelog.kafka_failures import NO_SUCH_TOPIC, code_of, kafka_error
+from penstock.changelog.kafka_failures import NO_SUCH_TOPIC, code_of, kafka_error, refusals_named
 from penstock.changelog.topic_plan import (
     ConfigChange,
     TopicPlan,
@@ -57,7 +57,8 @@ class TopicAdmin:
     ) -> None:
         self._ask_seconds = ask_timeout.total_seconds()
         self._bootstrap_servers = config.bootstrap_servers
-        self._admin = admin or AdminClient(config.client_properties())
+        with refusals_named():
+            self._admin = admin or AdminClient(config.client_properties())
 
     def names(self) -> set[str]:
         """Every topic that this client may see."""

@@ -25,10 +25,26 @@ COMMANDS = {
     "instance": "Run a process that holds state for an application elsewhere.",
     "prepare": "Fetch Kafka's and Spark's Java parts, and prepare them for quick starts.",
     "produce-test-data": "Send an example's test data to a Kafka.",
+    "records": "Send records to a topic of an application, or print them.",
     "run": "Run the application in a Python file.",
     "state": "Look at the state on this machine's disk, compare it, export it.",
     "topics": "Show, plan or apply the settings of an application's own topics.",
     "topology": "Describe or draw a topology, or compare it with what last ran.",
+}
+
+_EXAMPLES = {
+    "bootstrap": "penstock bootstrap app.py --store counts --from parquet:/history --value n",
+    "demo": "penstock demo --seconds 20",
+    "dev": "penstock dev --brokers 1",
+    "example": "penstock example run word-count --seconds 10",
+    "instance": "penstock instance --coordinator driver-host:7077 --name rack-1",
+    "prepare": "penstock prepare",
+    "produce-test-data": "penstock produce-test-data word-count --rate 100 --records 1000",
+    "records": "penstock records read app.py pulse-totals",
+    "run": "penstock run app.py --dev",
+    "state": "penstock state ls app.py",
+    "topics": "penstock topics create app.py --partitions 4",
+    "topology": "penstock topology describe app.py",
 }
 
 
@@ -47,13 +63,15 @@ def _program(called: list[str]) -> typer.Typer:
         no_args_is_help=True,
         add_completion=False,
         pretty_exceptions_enable=False,
+        epilog="Example: penstock demo",
     )
     for name, line in COMMANDS.items():
+        example = f"Example: {_EXAMPLES[name]}"
         command = _command(name) if called == [name] else _not_called
         if isinstance(command, typer.Typer):
-            program.add_typer(command, name=name, help=line)
+            program.add_typer(command, name=name, help=line, epilog=example)
         else:
-            program.command(name, help=line)(command)
+            program.command(name, help=line, epilog=example)(command)
     return program
 
 

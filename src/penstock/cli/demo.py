@@ -105,6 +105,28 @@ def _last_line(view: _View, wrong: int) -> str:
     return f"{done}each of the {beats} beats in them counted exactly once."
 
 
+class LinePace:
+    """When a line is due: now and then, and once after the end.
+
+    >>> pace = LinePace(0.0)
+    >>> [pace.is_due(state, at) for state, at in [("running", 1), ("running", 6), ("running", 7)]]
+    [False, True, False]
+    >>> [pace.is_due("not_running", at) for at in (12, 18)]
+    [True, False]
+    """
+
+    def __init__(self, start: float) -> None:
+        self._last = start
+        self._ended = False
+
+    def is_due(self, state: str, now: float) -> bool:
+        if self._ended or now - self._last < SECONDS_BETWEEN_LINES:
+            return False
+        self._last = now
+        self._ended = state == ApplicationState.NOT_RUNNING
+        return True
+
+
 class _Display:
     """A live table where there is a terminal, else a line now and then."""
 
@@ -129,13 +151,13 @@ class _Display:
             self._live.stop()
 
     def _show(self) -> None:
-        shown = time.monotonic()
+        pace = LinePace(time.monotonic())
         while not self._ends.wait(_SHOW_SECONDS):
+            state = self._view.state
             if self._live is not None:
                 self._live.update(_table(self._view))
-            elif self._view.rates and time.monotonic() - shown >= SECONDS_BETWEEN_LINES:
-                shown = time.monotonic()
-                self._console.print(_line(self._view))
+            elif self._view.rates and pace.is_due(state, time.monotonic()):
+                self._console.print(_line(self._view, state))
 
 
 def _table(view: _View) -> Table:
@@ -154,11 +176,11 @@ def _table(view: _View) -> Table:
     return table
 
 
-def _line(view: _View) -> str:
+def _line(view: _View, state: str) -> str:
     alerts = ", ".join(
         f"{patient} {alert.heart_rate} bpm {alert.temperature} °F"
         for patient, alert in sorted(view.alerts.copy().items())
     )
     sent = f"{sum(view.sent.copy().values())} beats sent"
     closed = f"{len(view.rates)} patient-minutes closed"
-    return f"  {view.state}: {sent}, {closed}; alerts: {alerts or 'none yet'}"
+    return f"  {state}: {sent}, {closed}; alerts: {alerts or 'none yet'}"

@@ -23,7 +23,11 @@ SECONDS_WITHOUT_TERMINAL = 30.0
 example = typer.Typer(no_args_is_help=True)
 
 
-@example.command("list", help="Print each example's name, and what it shows.")
+@example.command(
+    "list",
+    help="Print each example's name, and what it shows.",
+    epilog="Example: penstock example list",
+)
 def list_examples(
     json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
 ) -> None:
@@ -42,7 +46,11 @@ def list_examples(
     print_answer("\n".join(lines), {"examples": facts}, as_json=json)
 
 
-@example.command("run", help="Run an example on a Kafka and Spark of its own, with test data.")
+@example.command(
+    "run",
+    help="Run an example on a Kafka and Spark of its own, with test data.",
+    epilog="Example: penstock example run word-count --seconds 10",
+)
 def run_example(
     name: Annotated[str, typer.Argument(help="Its name, as `penstock example list` has it.")],
     seconds: Annotated[

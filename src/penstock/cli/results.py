@@ -16,24 +16,25 @@ def result_line(result: Result) -> str:
     >>> result_line(Result("rates", Windowed("ann", 0, 60_000), 72, 59_000))
     '00:00:59  rates: ann [00:00:00 to 00:01:00] = 72'
     """
-    what = f"{shown_key(result.key)} = {_shown(result.value)}"
+    what = f"{shown_key(result.key)} = {shown(result.value)}"
     return f"{_clock(result.timestamp)}  {result.topic}: {what}"
 
 
 def shown_key(key: Any) -> str:
     """A key in a few characters, with its window if it has one."""
     if isinstance(key, Windowed):
-        return f"{_shown(key.key)} [{_clock(key.start)} to {_clock(key.end)}]"
-    return _shown(key)
+        return f"{shown(key.key)} [{_clock(key.start)} to {_clock(key.end)}]"
+    return shown(key)
 
 
-def _shown(value: Any) -> str:
+def shown(value: Any) -> str:
+    """A value in a few characters."""
     if value is None:
         return "(deleted)"
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         return " ".join(f"{name}={part}" for name, part in dataclasses.asdict(value).items())
     if isinstance(value, list):
-        return ", ".join(f"({_shown(each)})" for each in value)
+        return ", ".join(f"({shown(each)})" for each in value)
     return str(value)
 
 

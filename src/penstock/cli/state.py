@@ -112,7 +112,11 @@ class _Subject:
         return None if spec is None else spec.retention_ms
 
 
-@state.command("ls", help="List tasks and stores with sizes, offsets and lag.")
+@state.command(
+    "ls",
+    help="List tasks and stores with sizes, offsets and lag.",
+    epilog="Example: penstock state ls app.py",
+)
 def ls(
     app: AppFile = "",
     application: ApplicationId = "",
@@ -137,7 +141,11 @@ def ls(
     print_answer("\n".join(lines), data, as_json=json)
 
 
-@state.command("show", help="Print a store's entries, decoded if the application is given.")
+@state.command(
+    "show",
+    help="Print a store's entries, decoded if the application is given.",
+    epilog="Example: penstock state show pulse-counts app.py --key ann",
+)
 def show(
     store: Annotated[str, typer.Argument(help="The store's name.")],
     app: AppFile = "",
@@ -160,7 +168,11 @@ def show(
     print_answer("\n".join(lines), data, as_json=json)
 
 
-@state.command("export", help="Write a store's entries to a Parquet file.")
+@state.command(
+    "export",
+    help="Write a store's entries to a Parquet file.",
+    epilog="Example: penstock state export pulse-counts counts.parquet app.py",
+)
 def export(
     store: Annotated[str, typer.Argument(help="The store's name.")],
     file: Annotated[Path, typer.Argument(help="The file to write; it must not be there yet.")],
@@ -186,7 +198,11 @@ def export(
     )
 
 
-@state.command("verify", help="Compare stores with their changelogs; exit 1 if they differ.")
+@state.command(
+    "verify",
+    help="Compare stores with their changelogs; exit 1 if they differ.",
+    epilog="Example: penstock state verify app.py --store pulse-counts",
+)
 def verify_stores(
     app: AppFile = "",
     application: ApplicationId = "",
@@ -213,7 +229,11 @@ def verify_stores(
         raise typer.Exit(EXIT_REFUSED)
 
 
-@state.command("diff", help="Compare two state directories, or two copies of a task.")
+@state.command(
+    "diff",
+    help="Compare two state directories, or two copies of a task.",
+    epilog="Example: penstock state diff /data/instance-0 /data/instance-1",
+)
 def diff(
     left: Annotated[Path, typer.Argument(help="A state directory, or an application's or task's.")],
     right: Annotated[Path, typer.Argument(help="Another one.")],

@@ -20,7 +20,8 @@ from penstock.changelog.topic_plan import (
 from penstock.changelog.topics import ExistingTopic, TopicSpec
 from penstock.cli.answers import EXIT_REFUSED, print_answer
 from penstock.cli.loading import load_application
-from penstock.driver.setup import Outlook, look, plan_internal
+from penstock.driver.setup import Outlook, check_broker, look, plan_internal
+from penstock.examples.catalogue import inputs_of, outputs_of
 
 _WHO = {
     "program": "the program",
@@ -36,19 +37,27 @@ class Action(StrEnum):
     DESCRIBE = "describe"
     PLAN = "plan"
     APPLY = "apply"
+    CREATE = "create"
 
 
 def topics(
     action: Annotated[
         Action,
         typer.Argument(
-            help="describe shows settings; plan what differs; apply makes it as the program says."
+            help="describe shows settings; plan what differs; apply makes it as the program says; "
+            "create makes the topics that the program reads and writes, where they are missing."
         ),
     ],
     application: Annotated[str, typer.Argument(help="A Python file, and a name: app.py[:app]")],
+    partitions: Annotated[
+        int, typer.Option(min=1, help="For create: how many each new topic has.")
+    ] = 1,
     json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
 ) -> None:
     app = load_application(application)
+    if action == Action.CREATE:
+        _create(app, partitions, as_json=json)
+        return
     logs = LogClients(app.config, app.application_id)
     admin = TopicAdmin(app.config, admin=logs.admin)
     if action == Action.DESCRIBE:
@@ -66,6 +75,22 @@ def topics(
     print_answer("\n".join(lines), _data(plan, others), as_json=json)
     if action == Action.PLAN and steps:
         raise typer.Exit(EXIT_REFUSED)
+
+
+def _create(app: Application, partitions: int, *, as_json: bool) -> None:
+    check_broker(app.config)
+    admin = TopicAdmin(app.config)
+    wanted = sorted({*inputs_of(app), *outputs_of(app)})
+    existing = admin.describe(wanted)
+    missing = [name for name in wanted if name not in existing]
+    factor = app.config.replication_factor
+    admin.create([TopicSpec(name, partitions, {}, factor) for name in missing])
+    lines = [f"{'created':10}  {name}: {partitions} partitions" for name in missing]
+    lines += [
+        f"{'was there':10}  {name}: {existing[name].partitions} partitions" for name in existing
+    ]
+    data = {"created": missing, "existing": sorted(existing)}
+    print_answer("\n".join(lines), data, as_json=as_json)
 
 
 def _others_lines(others: dict[str, list[Setting]]) -> list[str]:

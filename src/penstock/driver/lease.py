@@ -30,6 +30,7 @@ from penstock.changelog.commit_record import (
     BootstrapRecord,
     DriverRecord,
 )
+from penstock.changelog.kafka_failures import refusals_named
 from penstock.changelog.reading import read_latest, wait_stable
 from penstock.changelog.topics import commits_name
 from penstock.config import Config
@@ -64,15 +65,17 @@ class DriverLease:
         self._id = f"{application_id}-driver"
         self._beat_seconds = config.heartbeat_interval.total_seconds()
         self._timeout = config.session_timeout.total_seconds() / 2
-        self._producer = Producer(
-            config.client_properties(
-                transactional_id=self._id,
-                transaction_timeout_ms=int(config.transaction_timeout.total_seconds() * 1000),
+        # What the tasks' producers would refuse is refused here, before anything was begun.
+        with refusals_named():
+            self._producer = Producer(
+                config.client_properties(
+                    transactional_id=self._id,
+                    transaction_timeout_ms=int(config.transaction_timeout.total_seconds() * 1000),
+                )
             )
-        )
-        self._member = GroupMember(
-            application_id, self._topic, config, on_replaced=self._lose_membership
-        )
+            self._member = GroupMember(
+                application_id, self._topic, config, on_replaced=self._lose_membership
+            )
         # One transaction at a time: beats come from a thread of their own.
         self._lock = threading.Lock()
         self._stop = threading.Event()

@@ -69,17 +69,12 @@ class Example:
     @property
     def inputs(self) -> dict[str, ExampleTopic]:
         """The topics that it reads, global tables' among them, by name."""
-        topology = self.application().build()
-        subs = topology.sub_topologies + topology.global_tables
-        sources = [source for sub in subs for source in sub.sources if not source.repartition]
-        return {topic: _topic(topic, source) for source in sources for topic in source.topics}
+        return inputs_of(self.application())
 
     @property
     def outputs(self) -> dict[str, ExampleTopic]:
         """The topics that it writes, by name."""
-        subs = self.application().build().sub_topologies
-        sinks = [sink for sub in subs for sink in sub.sinks if not sink.repartition]
-        return {sink.topic: _topic(sink.topic, sink) for sink in sinks}
+        return outputs_of(self.application())
 
 
 EXAMPLES = {
@@ -105,6 +100,21 @@ def find_example(name: str) -> Example:
         hint = f"Did you mean {near[0]!r}? There are: {known}" if near else f"There are: {known}"
         raise ConfigError(f"There is no example {name!r}", hint=hint)
     return found
+
+
+def inputs_of(app: Application) -> dict[str, ExampleTopic]:
+    """The topics that an application reads by name, global tables' among them."""
+    topology = app.build()
+    subs = topology.sub_topologies + topology.global_tables
+    sources = [source for sub in subs for source in sub.sources if not source.repartition]
+    return {topic: _topic(topic, source) for source in sources for topic in source.topics}
+
+
+def outputs_of(app: Application) -> dict[str, ExampleTopic]:
+    """The topics that an application writes by name; not those that a function names."""
+    subs = app.build().sub_topologies
+    sinks = [sink for sub in subs for sink in sub.sinks if not sink.repartition]
+    return {sink.topic: _topic(sink.topic, sink) for sink in sinks if sink.topic_of is None}
 
 
 def _topic(name: str, node: SourceNode | SinkNode) -> ExampleTopic:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import confluent_kafka
 from confluent_kafka import Producer
 
-from penstock.changelog.kafka_failures import kafka_error, unreachable
+from penstock.changelog.kafka_failures import kafka_error, refusals_named, unreachable
 from penstock.changelog.topic_admin import TopicAdmin
 from penstock.changelog.topics import TopicSpec
 from penstock.config import Config
@@ -72,9 +72,10 @@ class Sender:
         self._time_scale = example.time_scale
         self._servers = config.bootstrap_servers
         self._failed: confluent_kafka.KafkaError | None = None
-        self._producer = Producer(
-            config.client_properties(partitioner="murmur2_random", linger_ms=20)
-        )
+        with refusals_named():
+            self._producer = Producer(
+                config.client_properties(partitioner="murmur2_random", linger_ms=20)
+            )
         self.sent: int = 0
 
     def run(

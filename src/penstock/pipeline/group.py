@@ -29,9 +29,9 @@ def leave_group(session: Session, config: Config, *, group: str, member: str) ->
     jvm = session.spark.sparkContext._jvm  # noqa: SLF001 - Python has no call for it
     assert jvm is not None
     properties = jvm.java.util.Properties()
-    properties.setProperty("bootstrap.servers", config.bootstrap_servers)
     for name, value in java_properties(config.kafka).items():
         properties.setProperty(name, value)
+    properties.setProperty("bootstrap.servers", config.bootstrap_servers)
     admins = jvm.org.apache.kafka.clients.admin
     try:
         admin = admins.AdminClient.create(properties)

@@ -33,6 +33,16 @@ SMALL_BATCH_RECORDS = 50_000
 _MSGSPEC_CACHE = "__msgspec_cache__"
 EARLIEST, LATEST = -2, -1
 """Spark's words for the ends of a log."""
+_READING = {
+    # Ranges hold what is there, so nobody needs to wait for more. The source asks where a log
+    # ends behind its own prefetch, on one connection: with Kafka's 500 ms, each first read of a
+    # partition took half a second; with 5 ms, a small job over four partitions 30 ms.
+    "kafka.fetch.max.wait.ms": "1",
+    "kafka.max.poll.records": "20000",
+    "kafka.max.partition.fetch.bytes": str(8 * 1024 * 1024),
+    "kafka.fetch.max.bytes": str(64 * 1024 * 1024),
+}
+"""How Spark's source reads where the user does not say otherwise."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -234,20 +244,15 @@ def send_module_by_value(name: str) -> None:
 
 def source_options(config: Config, application_id: str) -> dict[str, str]:
     """The options of every read: one fixed set, because Spark caches consumers by it."""
+    users = {f"kafka.{name}": value for name, value in java_properties(config.kafka).items()}
     return {
+        **_READING,
+        **users,
         "kafka.bootstrap.servers": config.bootstrap_servers,
         # A fixed group id lets the source's consumers be reused from batch to batch.
         "kafka.group.id": f"{application_id}-reader",
         "kafka.isolation.level": "read_committed",
-        # Ranges hold what is there, so nobody needs to wait for more. The source asks where a log
-        # ends behind its own prefetch, on one connection: with Kafka's 500 ms, each first read of a
-        # partition took half a second; with 5 ms, a small job over four partitions 30 ms.
-        "kafka.fetch.max.wait.ms": "1",
-        "kafka.max.poll.records": "20000",
-        "kafka.max.partition.fetch.bytes": str(8 * 1024 * 1024),
-        "kafka.fetch.max.bytes": str(64 * 1024 * 1024),
         "failOnDataLoss": "true",
-        **{f"kafka.{name}": value for name, value in java_properties(config.kafka).items()},
     }
 
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pyspark
-from pyspark import SparkContext
+from pyspark import SparkConf, SparkContext
 from pyspark.sql import SparkSession
 
 from penstock.config import Config
@@ -39,7 +39,8 @@ _SETTINGS = {
     "spark.sql.execution.arrow.maxBytesPerBatch": "2147483647",
     "spark.sql.execution.pythonUDF.arrow.enabled": "true",
     "spark.driver.memory": "1g",
-    "spark.redaction.regex": "(?i)secret|password|passwd|token|jaas|credential|access[.]?key",
+    "spark.redaction.regex": "(?i)secret|password|passwd|token|jaas|keystore[.]key|credential|"
+    "access[.]?key",
     # A worker that waits for a commit is not stuck.
     "spark.task.maxFailures": "4",
     "spark.sql.shuffle.partitions": "1",
@@ -76,8 +77,7 @@ class Session:
     @property
     def on_one_machine(self) -> bool:
         """Whether executors and driver are one process."""
-        master = str(self.spark.sparkContext.master)
-        return master == "local" or master.startswith("local[")
+        return _is_local(str(self.spark.sparkContext.master))
 
     @property
     def driver_host(self) -> str:
@@ -109,6 +109,10 @@ def open_session(application_id: str, config: Config, jars: Sequence[Path]) -> S
     builder = SparkSession.builder.appName(application_id)
     for name, value in _settings(config.spark, jars, submitted=submitted).items():
         builder = builder.config(name, value)
+    said = {**_submitted(), **config.spark} if submitted else {**config.spark}
+    master = said.get("spark.master", "") if submitted else config.master
+    for name, value in loopback(master, said, os.environ).items():
+        builder = builder.config(name, value)
     if not submitted:
         builder = builder.master(config.master)
     # Not `getActiveSession`: that is the calling thread's, and whoever made it may be another one.
@@ -123,6 +127,26 @@ def open_session(application_id: str, config: Config, jars: Sequence[Path]) -> S
         for jar in jars:
             spark.sql(f"ADD JAR '{jar}'")
     return Session(spark, owned=not found)
+
+
+def loopback(
+    master: str, said: Mapping[str, str], environment: Mapping[str, str]
+) -> dict[str, str]:
+    """Settings that keep Spark from listening to other machines, where it needs none."""
+    if not _is_local(master) or "SPARK_LOCAL_IP" in environment:
+        return {}
+    names = ("spark.driver.bindAddress", "spark.driver.host")
+    return {name: "127.0.0.1" for name in names if name not in said}
+
+
+def _is_local(master: str) -> bool:
+    return master == "local" or master.startswith("local[")
+
+
+def _submitted() -> dict[str, str]:
+    """What `spark-submit` was told."""
+    SparkContext._ensure_initialized()  # noqa: SLF001 - its settings are the JVM's, which is there
+    return dict(SparkConf().getAll())
 
 
 def use_added_jars(spark: SparkSession) -> None:

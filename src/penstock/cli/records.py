@@ -1,0 +1,125 @@
+"""`penstock records send` and `records read`: a topic's records, by the program's types."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+import confluent_kafka
+import msgspec
+import typer
+from confluent_kafka import Producer
+
+from penstock.changelog.kafka_failures import kafka_error, refusals_named, unreachable
+from penstock.changelog.topic_admin import TopicAdmin
+from penstock.cli.answers import print_answer
+from penstock.cli.loading import load_application
+from penstock.cli.results import shown, shown_key
+from penstock.config import Config
+from penstock.driver.setup import check_broker
+from penstock.errors import ConfigError, TopicMissingError
+from penstock.examples.catalogue import ExampleTopic, inputs_of, outputs_of
+from penstock.examples.watching import Result, Watcher
+from penstock.serdes import Serde
+
+records = typer.Typer(no_args_is_help=True)
+
+AppFile = Annotated[str, typer.Argument(help="A Python file, and a name: app.py[:app]")]
+Topic = Annotated[str, typer.Argument(help="A topic that the program reads or writes.")]
+Json = Annotated[bool, typer.Option("--json", help="Print one JSON object.")]
+
+_FLUSH_SECONDS = 30.0
+_WRITTEN_AS_TEXT = ("string", "bytes", "json")
+
+
+@records.command(
+    "send",
+    help="Send records to a topic, with keys and values of the program's types.",
+    epilog="Example: penstock records send app.py pulse-events ann=71 bob=64",
+)
+def send(
+    application: AppFile,
+    topic: Topic,
+    pairs: Annotated[
+        list[str], typer.Argument(metavar="KEY=VALUE...", help="Texts, numbers or JSON.")
+    ],
+    json: Json = False,
+) -> None:
+    config, found = _topic(application, topic)
+    encoded = [encode_pair(found, pair) for pair in pairs]
+    _send(config, topic, encoded)
+    print_answer(f"{len(encoded)} records sent to {topic}.", {"sent": len(encoded)}, as_json=json)
+
+
+@records.command(
+    "read",
+    help="Print a topic's committed records, from its start to its end.",
+    epilog="Example: penstock records read app.py pulse-totals",
+)
+def read(application: AppFile, topic: Topic, json: Json = False) -> None:
+    config, found = _topic(application, topic)
+    results: list[Result] = []
+    # Told to stop at once, it reads to where the topic ends now.
+    Watcher({topic: found}, config, f"{topic}-viewer").run(lambda: True, results.append)
+    pairs = [(shown_key(each.key), shown(each.value)) for each in results]
+    text = "\n".join(f"{key}  {value}" for key, value in pairs)
+    print_answer(text, {"records": [list(pair) for pair in pairs]}, as_json=json)
+
+
+def encode_pair(topic: ExampleTopic, pair: str) -> tuple[bytes, bytes]:
+    """The bytes of a `key=value` as the topic's types have it. Raises `ConfigError`."""
+    key, equals, value = pair.partition("=")
+    if not equals:
+        raise ConfigError(f"{pair!r} is no record", hint="Write key=value")
+    return _encode(topic.key, key, topic.name), _encode(topic.value, value, topic.name)
+
+
+def _encode(serde: Serde[Any], text: str, topic: str) -> bytes:
+    try:
+        if serde.name in _WRITTEN_AS_TEXT:
+            serde.deserialize(text.encode())
+            return text.encode()
+        return serde.serialize(msgspec.json.decode(text))
+    except Exception as error:
+        raise ConfigError(
+            f"{text!r} does not fit the topic: {error}",
+            where={"topic": topic, "serde": serde.name},
+            hint="Write texts as they are, and everything else as JSON",
+        ) from error
+
+
+def _topic(application: str, topic: str) -> tuple[Config, ExampleTopic]:
+    app = load_application(application)
+    known = {**outputs_of(app), **inputs_of(app)}
+    if topic not in known:
+        raise ConfigError(
+            f"The program neither reads nor writes the topic {topic!r}",
+            hint=f"Its topics are: {', '.join(sorted(known))}",
+        )
+    check_broker(app.config)
+    if topic not in TopicAdmin(app.config).describe([topic]):
+        raise TopicMissingError(
+            "The topic does not exist",
+            where={"topic": topic},
+            hint=f"Create it with `penstock topics create {application}`",
+        )
+    return app.config, known[topic]
+
+
+def _send(config: Config, topic: str, encoded: list[tuple[bytes, bytes]]) -> None:
+    failed: list[confluent_kafka.KafkaError] = []
+
+    def delivered(error: confluent_kafka.KafkaError | None, _: object) -> None:
+        if error is not None:
+            failed.append(error)
+
+    with refusals_named():
+        producer = Producer(config.client_properties(partitioner="murmur2_random"))
+    for key, value in encoded:
+        producer.produce(topic, value, key, on_delivery=delivered)
+    left = producer.flush(_FLUSH_SECONDS)
+    if failed:
+        raise kafka_error(
+            failed[0], doing="take a record", bootstrap_servers=config.bootstrap_servers
+        )
+    if left:
+        raise unreachable(config.bootstrap_servers)

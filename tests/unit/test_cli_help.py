@@ -1,0 +1,49 @@
+"""Every `--help` shows an example, and every example is a command that there is."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from typing import Any
+
+import pytest
+import typer
+
+from penstock.cli import COMMANDS, _program, main
+
+
+def command_of(*words: str) -> Any:
+    """The command as the parser has it."""
+    command: Any = typer.main.get_command(_program(list(words[:1])))
+    for word in words:
+        command = command.commands[word]
+    return command
+
+
+def inner_names(*words: str) -> list[str]:
+    return list(getattr(command_of(*words), "commands", {}))
+
+
+def shown(words: tuple[str, ...], capsys: pytest.CaptureFixture[str]) -> str:
+    with pytest.raises(SystemExit) as ended:
+        main([*words, "--help"])
+    assert ended.value.code == 0
+    return " ".join(capsys.readouterr().out.split())
+
+
+def test_the_program_has_an_example(capsys: pytest.CaptureFixture[str]) -> None:
+    assert "Example: penstock demo" in shown((), capsys)
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_every_command_has_an_example_that_can_be_read(
+    name: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for words in [(name,), *((name, inner) for inner in inner_names(name))]:
+        found = re.search(rf"Example: penstock ({' '.join(words)}\b.*)", shown(words, capsys))
+        assert found is not None, words
+        path, rest = [name], shlex.split(found[1])[1:]
+        if inner_names(name):
+            path.append(rest.pop(0))
+        # Reading the words refuses what the command does not have; nothing is run.
+        command_of(*path).make_context(name, rest)

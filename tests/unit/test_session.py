@@ -1,0 +1,27 @@
+"""The settings that Spark is started with."""
+
+from __future__ import annotations
+
+import pytest
+
+from penstock.pipeline.session import loopback
+
+
+@pytest.mark.parametrize("master", ["local", "local[*,4]", "local[2]"])
+def test_on_one_machine_spark_listens_to_that_machine_alone(master: str) -> None:
+    assert loopback(master, {}, {}) == {
+        "spark.driver.bindAddress": "127.0.0.1",
+        "spark.driver.host": "127.0.0.1",
+    }
+
+
+@pytest.mark.parametrize("master", ["spark://host:7077", "yarn", "k8s://https://host"])
+def test_a_cluster_must_reach_the_driver(master: str) -> None:
+    assert loopback(master, {}, {}) == {}
+
+
+def test_what_the_user_says_of_addresses_counts() -> None:
+    assert loopback("local[*]", {"spark.driver.host": "10.0.0.5"}, {}) == {
+        "spark.driver.bindAddress": "127.0.0.1"
+    }
+    assert loopback("local[*]", {}, {"SPARK_LOCAL_IP": "10.0.0.5"}) == {}
