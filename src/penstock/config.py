@@ -28,6 +28,14 @@ from typing import Any, Literal
 
 from penstock.errors import ConfigError
 from penstock.kafka_names import check_client_properties, sort_properties
+from penstock.option_values import (
+    PARSERS,
+    check_group_instance_id,
+    check_texts,
+    check_topic_settings,
+    parse_address,
+    with_new_names,
+)
 
 _log = logging.getLogger("penstock.config")
 
@@ -323,7 +331,7 @@ class Config:
     ) -> Config:
         """The config of these options, over those of `base`, overridden by `PENSTOCK_*`."""
         known = {} if base is None else {name: getattr(base, name) for name in _FIELDS}
-        values = {**known, **_with_new_names(options, _OLD_OPTIONS)}
+        values = {**known, **with_new_names(options, _OLD_OPTIONS)}
         unknown = sorted(set(values) - set(_FIELDS))
         if unknown:
             raise ConfigError(
@@ -334,7 +342,7 @@ class Config:
             f"PENSTOCK_{old.upper()}": f"PENSTOCK_{new.upper()}"
             for old, new in _OLD_OPTIONS.items()
         }
-        environment = _with_new_names(environment, variables)
+        environment = with_new_names(environment, variables)
         for name in _FIELDS:
             text = environment.get(f"PENSTOCK_{name.upper()}")
             if text is not None:
@@ -352,7 +360,7 @@ class Config:
         >>> Config.from_properties({"topic.segment.bytes": "536870912"}).topic
         {'segment.bytes': '536870912'}
         """
-        given = _with_new_names(properties, _OLD_NAMES)
+        given = with_new_names(properties, _OLD_NAMES)
         names = {f.metadata["kafka"]: name for name, f in _FIELDS.items()}
         groups = {each.removesuffix("*"): name for each, name in names.items() if each[-1] == "*"}
         options = {each: name for each, name in names.items() if each[-1] != "*"}
@@ -446,55 +454,10 @@ def imported(path: str, *, option: str) -> Any:
     return found
 
 
-def _with_new_names(given: Mapping[str, Any], renamed: Mapping[str, str]) -> dict[str, Any]:
-    """The values by their new names; where both are set, the new one counts.
-
-    >>> _with_new_names({"old": 1, "other": 2}, {"old": "new"})
-    {'other': 2, 'new': 1}
-    """
-    values = {name: value for name, value in given.items() if name not in renamed}
-    for old, new in renamed.items():
-        if old in given:
-            values.setdefault(new, given[old])
-    return values
-
-
-def _milliseconds(text: str) -> timedelta:
-    return timedelta(milliseconds=float(text))
-
-
-def _truth(text: str) -> bool:
-    words = {"true": True, "1": True, "yes": True, "false": False, "0": False, "no": False}
-    if text.lower() not in words:
-        raise ValueError("Use true or false")
-    return words[text.lower()]
-
-
-def _names(text: str) -> tuple[str, ...]:
-    return tuple(name.strip() for name in text.split(",") if name.strip())
-
-
-def _pairs(text: str) -> dict[str, str]:
-    pairs = [pair.strip() for pair in text.split(";") if pair.strip()]
-    if not all("=" in pair for pair in pairs):
-        raise ValueError("Write name=value;name=value")
-    return dict(typing.cast("tuple[str, str]", pair.split("=", 1)) for pair in pairs)
-
-
-_PARSERS: dict[Any, Callable[[str], Any]] = {
-    timedelta: _milliseconds,
-    int: int,
-    bool: _truth,
-    Path: Path,
-    Mapping[str, str]: _pairs,
-    tuple[str, ...]: _names,
-}
-
-
 def _parse(name: str, text: str) -> Any:
     kind = typing.get_type_hints(Config)[name]
     try:
-        value = _PARSERS.get(kind, str)(text)
+        value = PARSERS.get(kind, str)(text)
     except ValueError as error:
         # Settings of clients may be passwords, which are not for the log.
         shown = "that" if kind == Mapping[str, str] else repr(text)
@@ -542,7 +505,7 @@ def _check(config: Config) -> None:
         )
     _check_handlers(config)
     check_client_properties(config.kafka)
-    _check_topic_settings(config.topic)
+    check_topic_settings(config.topic)
     if config.rocksdb_config_setter and ":" not in config.rocksdb_config_setter:
         raise ConfigError(
             f"Option rocksdb_config_setter is {config.rocksdb_config_setter!r}",
@@ -577,7 +540,7 @@ def _check_kind(name: str, kind: Any, value: object) -> None:
     elif kind is Path and not isinstance(value, Path):
         hint = "Use a pathlib.Path"
     elif kind == Mapping[str, str]:
-        _check_texts(name, value)
+        check_texts(name, value)
     if hint:
         raise ConfigError(f"Option {name} is {value!r}", hint=hint)
 
@@ -611,131 +574,3 @@ def _check_members(config: Config) -> None:
         check_group_instance_id(config.group_instance_id)
     if config.coordinator_listen:
         parse_address(config.coordinator_listen)
-
-
-def parse_address(text: str) -> tuple[str, int]:
-    """Host and port of `HOST:PORT`. Raises `ConfigError`.
-
-    >>> parse_address("0.0.0.0:7600"), parse_address("[::1]:7600")
-    (('0.0.0.0', 7600), ('::1', 7600))
-    """
-    host, _, port = text.rpartition(":")
-    if not host or not port.isdecimal() or int(port) > 65_535:
-        raise ConfigError(f"{text!r} is no address", hint="Write HOST:PORT, such as 10.0.0.7:7600")
-    return host.strip("[]"), int(port)
-
-
-def check_group_instance_id(text: str) -> str:
-    """The id, if Kafka would take it. Raises `ConfigError`.
-
-    >>> check_group_instance_id("rack-1.host_7")
-    'rack-1.host_7'
-    """
-    if not re.fullmatch(r"[A-Za-z0-9._-]{1,249}", text) or text in (".", ".."):
-        raise ConfigError(
-            f"The group_instance_id is {text!r}",
-            hint="Use 1 to 249 letters, digits, dots, underscores and hyphens",
-        )
-    return text
-
-
-def _check_texts(option: str, settings: object) -> None:
-    if not isinstance(settings, Mapping):
-        raise ConfigError(
-            f"Option {option} is a {type(settings).__name__}",
-            hint=f'Use a dict of texts: {option}={{"name": "value"}}',
-        )
-    for name, value in settings.items():
-        if not isinstance(name, str) or not isinstance(value, str):
-            # Without the value: it may be a password.
-            raise ConfigError(
-                f"Option {option} has a {type(value).__name__} for {name!r}",
-                hint=f'Use texts, as in {option}={{"{name}": "..."}}',
-            )
-
-
-def _check_topic_settings(settings: Mapping[str, str]) -> None:
-    if "cleanup.policy" in settings:
-        raise ConfigError(
-            "Option topic has cleanup.policy, and no policy is right for all internal topics: "
-            "changelogs are compacted, repartition topics must not be",
-            hint='Set it for a store: logging={"cleanup.policy": ...}',
-        )
-
-
-_OURS_ALONE = frozenset(
-    {
-        "dead.letter.dropped.records",
-        "recover.outputs",
-        "allow.topology.change",
-        "manage.topics",
-        "allow.truncated.changelog",
-        "num.instances",
-        "coordinator.listen",
-        "snapshot.location",
-        "snapshot.interval.ms",
-        "rocksdb.memory.bytes",
-        "rocksdb.write.buffer.bytes",
-        "rocksdb.write.buffers.max",
-        "rocksdb.block.bytes",
-        "rocksdb.bloom.bits",
-        "rocksdb.compression",
-        "slice.records.max",
-        "slice.bytes.max",
-        "rebalance.protocol",
-        "spark.master",
-        "kafka.*",
-        "spark.*",
-    }
-)
-"""What `from_properties` knows and Kafka Streams does not."""
-
-_PAGE = """# Configuration
-
-Options are keywords of `Application`, by Kafka's names with underscores; durations are `timedelta`.
-`PENSTOCK_<OPTION>` in the environment overrides them (durations in milliseconds; `kafka`, `spark`,
-`topic` and `client_tags` as `name=value;name=value`).
-
-`Config.from_properties` takes Java's names and values; `Application` takes a config, and keywords
-over it:
-
-```python
-import penstock as ps
-
-properties = {"processing.guarantee": "exactly_once_v2", "topic.segment.bytes": "104857600"}
-app = ps.Application("orders", config=ps.Config.from_properties(properties), num_instances=2)
-```
-
-Names that Kafka Streams has and that have no effect here (`num.stream.threads`, default serdes) are
-told in the log; those that would change results (`topology.optimization`) are refused. Prefixes of
-clients (`producer.`, `consumer.`, `main.consumer.`, `admin.`) are taken off: all clients have the
-same properties. Every other name is one of theirs.
-
-`kafka` is given in librdkafka's words and reaches Spark's Java client too, translated where the two
-differ. Properties on which the promises here rest (`isolation.level`, `group.id`, `acks`,
-`enable.auto.commit`, `transactional.id` and so on) are refused there, with the option to use.
-
-Defaults are Kafka Streams', except: the guarantee is exactly-once (a commit is one transaction for
-a whole slice, so the safe choice is also fast); `commit_interval` is 100 ms under both guarantees
-(it is the time between batches); `state_dir` is not below `/tmp`, which some systems empty at boot.
-
-| option | in Kafka Streams | default | meaning |
-| --- | --- | --- | --- |
-"""
-
-
-def options_page() -> str:
-    """The page of all options, for the documentation."""
-    rows = []
-    for name, each in _FIELDS.items():
-        default = each.default
-        if isinstance(default, timedelta):
-            shown = f"{default // timedelta(milliseconds=1)} ms"
-        elif default is dataclasses.MISSING:
-            shown = "`~/.local/share/penstock`" if name == "state_dir" else "none"
-        else:
-            shown = f"`{default}`" if default != "" else "none"
-        kafka = each.metadata["kafka"]
-        there = "-" if kafka in _OURS_ALONE else f"`{kafka}`"
-        rows.append(f"| `{name}` | {there} | {shown} | {each.metadata['doc']} |\n")
-    return _PAGE + "".join(rows)

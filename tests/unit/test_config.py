@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 
 import penstock as ps
-from penstock.config import Config, options_page
+from penstock.config import Config
+from penstock.config_page import options_page
 from penstock.errors import ConfigError
 from penstock.pipeline.jobs import source_options
 

@@ -240,7 +240,8 @@ def test_a_global_store_is_kept_by_a_processor_and_read_by_others() -> None:
     class Looking(ps.Processor[str, str, str, str]):
         def process(self, record: ps.Record[str, str]) -> None:
             words = self.context.store("words")
-            assert not hasattr(words, "put")
+            with pytest.raises(TopologyError, match="words"):
+                words.put(record.key, "")
             self.context.forward(record.with_value(words.get(record.key)))
 
     app = ps.Application("words")

@@ -10,10 +10,10 @@ from typing import Annotated
 import typer
 
 from penstock.cli.loading import load_application
-from penstock.config import check_group_instance_id
 from penstock.errors import ConfigError
 from penstock.instance.global_processing import programs_of
 from penstock.instance.process import TOKEN_VARIABLE, InstanceOptions, run_instance
+from penstock.option_values import check_group_instance_id
 
 
 def instance(

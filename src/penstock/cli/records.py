@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Annotated, Any
 
 import confluent_kafka
-import msgspec
 import typer
 from confluent_kafka import Producer
 
@@ -20,6 +19,7 @@ from penstock.errors import ConfigError, TopicMissingError
 from penstock.examples.catalogue import ExampleTopic, inputs_of, outputs_of
 from penstock.examples.watching import Result, Watcher
 from penstock.serdes import Serde
+from penstock.serdes.decoders import decoder
 
 records = typer.Typer(no_args_is_help=True)
 
@@ -78,7 +78,7 @@ def _encode(serde: Serde[Any], text: str, topic: str) -> bytes:
         if serde.name in _WRITTEN_AS_TEXT:
             serde.deserialize(text.encode())
             return text.encode()
-        return serde.serialize(msgspec.json.decode(text))
+        return serde.serialize(decoder(object).decode(text.encode()))
     except Exception as error:
         raise ConfigError(
             f"{text!r} does not fit the topic: {error}",

@@ -13,7 +13,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from penstock.config import parse_address
 from penstock.coordination.members import Change, Member, Members, Verdict, refusal
 from penstock.errors import InstanceError, InstanceUnreachableError, PenstockError
 from penstock.instance import protocol
@@ -33,6 +32,7 @@ from penstock.instance.protocol import (
     Settings,
 )
 from penstock.instance.server import Server
+from penstock.option_values import parse_address
 from penstock.pipeline.instances import start_instance
 
 _log = logging.getLogger("penstock.driver")

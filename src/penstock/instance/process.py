@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import Literal
 
 from penstock.changelog.snapshots import SnapshotLocation
-from penstock.config import Config, parse_address
+from penstock.config import Config
 from penstock.errors import (
     InstanceError,
     InstanceUnreachableError,
@@ -52,6 +52,7 @@ from penstock.instance.protocol import (
 from penstock.instance.server import Server
 from penstock.instance.snapshots import Snapshotter
 from penstock.instance.task import TaskEnvironment
+from penstock.option_values import parse_address
 from penstock.serdes.decoders import decoder
 from penstock.stores.directory import StateDirectory
 from penstock.stores.rocksdb_engine import RocksDBEngine

@@ -1,0 +1,110 @@
+"""What the text of an option says, and which texts an option may have."""
+
+from __future__ import annotations
+
+import re
+import typing
+from collections.abc import Callable, Mapping
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+from penstock.errors import ConfigError
+
+
+def with_new_names(given: Mapping[str, Any], renamed: Mapping[str, str]) -> dict[str, Any]:
+    """The values by their new names; where both are set, the new one counts.
+
+    >>> with_new_names({"old": 1, "other": 2}, {"old": "new"})
+    {'other': 2, 'new': 1}
+    """
+    values = {name: value for name, value in given.items() if name not in renamed}
+    for old, new in renamed.items():
+        if old in given:
+            values.setdefault(new, given[old])
+    return values
+
+
+def _milliseconds(text: str) -> timedelta:
+    return timedelta(milliseconds=float(text))
+
+
+def _truth(text: str) -> bool:
+    words = {"true": True, "1": True, "yes": True, "false": False, "0": False, "no": False}
+    if text.lower() not in words:
+        raise ValueError("Use true or false")
+    return words[text.lower()]
+
+
+def _names(text: str) -> tuple[str, ...]:
+    return tuple(name.strip() for name in text.split(",") if name.strip())
+
+
+def _pairs(text: str) -> dict[str, str]:
+    pairs = [pair.strip() for pair in text.split(";") if pair.strip()]
+    if not all("=" in pair for pair in pairs):
+        raise ValueError("Write name=value;name=value")
+    return dict(typing.cast("tuple[str, str]", pair.split("=", 1)) for pair in pairs)
+
+
+PARSERS: dict[Any, Callable[[str], Any]] = {
+    timedelta: _milliseconds,
+    int: int,
+    bool: _truth,
+    Path: Path,
+    Mapping[str, str]: _pairs,
+    tuple[str, ...]: _names,
+}
+"""By the option's type, what makes a value of a text; other types are texts."""
+
+
+def parse_address(text: str) -> tuple[str, int]:
+    """Host and port of `HOST:PORT`. Raises `ConfigError`.
+
+    >>> parse_address("0.0.0.0:7600"), parse_address("[::1]:7600")
+    (('0.0.0.0', 7600), ('::1', 7600))
+    """
+    host, _, port = text.rpartition(":")
+    if not host or not port.isdecimal() or int(port) > 65_535:
+        raise ConfigError(f"{text!r} is no address", hint="Write HOST:PORT, such as 10.0.0.7:7600")
+    return host.strip("[]"), int(port)
+
+
+def check_group_instance_id(text: str) -> str:
+    """The id, if Kafka would take it. Raises `ConfigError`.
+
+    >>> check_group_instance_id("rack-1.host_7")
+    'rack-1.host_7'
+    """
+    if not re.fullmatch(r"[A-Za-z0-9._-]{1,249}", text) or text in (".", ".."):
+        raise ConfigError(
+            f"The group_instance_id is {text!r}",
+            hint="Use 1 to 249 letters, digits, dots, underscores and hyphens",
+        )
+    return text
+
+
+def check_texts(option: str, settings: object) -> None:
+    """Raise `ConfigError` unless these are texts by name."""
+    if not isinstance(settings, Mapping):
+        raise ConfigError(
+            f"Option {option} is a {type(settings).__name__}",
+            hint=f'Use a dict of texts: {option}={{"name": "value"}}',
+        )
+    for name, value in settings.items():
+        if not isinstance(name, str) or not isinstance(value, str):
+            # Without the value: it may be a password.
+            raise ConfigError(
+                f"Option {option} has a {type(value).__name__} for {name!r}",
+                hint=f'Use texts, as in {option}={{"{name}": "..."}}',
+            )
+
+
+def check_topic_settings(settings: Mapping[str, str]) -> None:
+    """Raise `ConfigError` for settings that cannot be those of all internal topics."""
+    if "cleanup.policy" in settings:
+        raise ConfigError(
+            "Option topic has cleanup.policy, and no policy is right for all internal topics: "
+            "changelogs are compacted, repartition topics must not be",
+            hint='Set it for a store: logging={"cleanup.policy": ...}',
+        )
