@@ -176,8 +176,9 @@ def test_the_copy_of_a_task_that_moved_away_is_deleted(scene: Scene) -> None:
         run.wait_for(lambda: "is lost" in " ".join(run.notices), what="the loss was noticed")
         total += scene.produce((b"k%d" % (i % 40), b"v") for i in range(100))
         run.wait_committed(total)
-        [other] = {"instance-0", "instance-1"} - {slot}
+        # The first task was on both disks then, and perhaps one of the two moves on from there.
         run.wait_for(
-            lambda: copies() == {"0_0": {other}, "0_1": {other}}, what="the old copy was deleted"
+            lambda: [len(places) for places in copies().values()] == [1, 1],
+            what="the old copy was deleted",
         )
     assert scene.counts() == scene.expected()
