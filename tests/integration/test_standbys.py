@@ -57,6 +57,12 @@ class Watched(Run):
 
     def wait_followed(self) -> None:
         """Wait until one other instance holds all that is committed of each task."""
+        # The group's offsets may be seen a moment before the last records of the changelog.
+        records = self.scene.expected().total()
+        self.wait_for(
+            lambda: sum(map(len, changelog_offsets(self.scene).values())) == records,
+            what="all that is committed is seen",
+        )
         written = changelog_offsets(self.scene)
 
         def followed() -> bool:
