@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+from hypothesis import settings
 
 from penstock.local.broker import EmbeddedKafka, KafkaOptions
 
@@ -17,6 +18,11 @@ if TYPE_CHECKING:
 # Java's optimising compiler takes half of two cores in the first minute, and tests end before it
 # pays.
 os.environ.setdefault("JDK_JAVA_OPTIONS", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
+
+# The same examples in every run: what passes once passes again. `make contract` and its like look
+# for new ones.
+settings.register_profile("same examples", derandomize=True)
+settings.load_profile("same examples")
 
 
 @pytest.fixture(scope="session")

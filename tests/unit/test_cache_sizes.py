@@ -4,8 +4,10 @@ That is so for whatever is computed from what a table holds. It is not so where 
 changes on the way: a table that is joined with one made of itself, and a group of a table's rows
 that comes and goes while the cache hides it, which leaves a row of nothing (a count of 0) only
 where it was seen. Nor do joined rows always have the same times: the deletion of a row that is not
-there is told, and is a time, but not where a cache knows that nobody saw the row. It is the same in
-Kafka Streams.
+there is told, and is a time, but not where a cache knows that nobody saw the row. And a row that
+comes and goes inside its cache is told to nobody, though a join from the other side may have read
+it there meanwhile: what it joined stays, so the joined tables here are never deleted from. It is
+the same in Kafka Streams.
 """
 
 from __future__ import annotations
@@ -162,6 +164,8 @@ def test_every_cache_leaves_the_same_behind(name: str, rows: Any, size: int) -> 
     program = _Program()
     PROGRAMS[name](program)
     topology = program.builder.build()
+    if name == "table joins":
+        rows = [row for row in rows if not row[0] or row[2] is not None]
     slices: list[dict[str, list[Row]]] = []
     for first in range(0, len(rows), size):
         inputs: dict[str, list[Row]] = {}

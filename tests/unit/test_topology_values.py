@@ -85,6 +85,14 @@ def _joined_tables(builder: ps.StreamsBuilder, store: str) -> Any:
             "The stream of 'in' takes its records' time by 'bogus'. Use one of",
         ),
         (
+            lambda b: b.table("in", key=str, value=str, timestamp="bogus"),  # type: ignore[arg-type]
+            "The table of 'in' takes its records' time by 'bogus'. Use one of",
+        ),
+        (
+            lambda b: b.global_table("in", key=str, value=str, timestamp="bogus"),  # type: ignore[arg-type]
+            "The global table of 'in' takes its records' time by 'bogus'. Use one of",
+        ),
+        (
             lambda b: _stream(b).group_by_key().windowed_by(_WITHIN),
             "step KSTREAM-SOURCE-0000000000 cannot be divided by JoinWindows. Use tumbling",
         ),

@@ -368,10 +368,14 @@ def _keyless(topic: str, partition: int, offset: int | None) -> ChangelogError:
 def _log_range(consumer: Consumer, topic: str, partition: int) -> tuple[int, int]:
     where = {"topic": topic, "partition": partition}
     try:
-        found = consumer.get_watermark_offsets(TopicPartition(topic, partition), _ASK_SECONDS)
+        # None when the time is over, which the client's stubs do not know.
+        found: tuple[int, int] | None = consumer.get_watermark_offsets(
+            TopicPartition(topic, partition), _ASK_SECONDS
+        )
     except confluent_kafka.KafkaException as error:
         raise kafka_error(error, doing="say what the changelog holds", where=where) from error
-    if found is None:
+    if found is None or found[1] < 0:
+        # No error, but no offset either: the partition's broker has just gone.
         raise unreachable()
     return found
 

@@ -6,10 +6,9 @@ from collections.abc import Iterable
 from functools import cached_property
 
 from confluent_kafka import IsolationLevel
-from confluent_kafka.admin import OffsetSpec  # type: ignore[attr-defined]
 
 from penstock.changelog.clients import LogClients
-from penstock.changelog.reading import log_offsets, read_committed
+from penstock.changelog.reading import LATEST, log_offsets, read_committed
 from penstock.changelog.restore import recreated
 from penstock.changelog.topic_admin import TopicAdmin
 from penstock.config import Config
@@ -88,7 +87,6 @@ class ChangelogEnds:
             and topic_id in ("", there[topic].id)
             and partition < there[topic].partitions
         ]
-        latest = OffsetSpec.latest()  # type: ignore[no-untyped-call]
         asked = [(topic, partition) for topic, _, partition in same]
-        found = log_offsets(logs, asked, latest, IsolationLevel.READ_COMMITTED) if asked else {}
+        found = log_offsets(logs, asked, LATEST, IsolationLevel.READ_COMMITTED) if asked else {}
         self._ends = {each: found[each[0], each[2]] for each in same}

@@ -69,11 +69,6 @@ class Placements:
         """Members came or went."""
         self._changed = True
 
-    @property
-    def has_changed(self) -> bool:
-        """Whether members came or went since the last decision."""
-        return self._changed
-
     def why_due(self, now: float, lags: Lags) -> str | None:
         """Why it is to be decided now, in words; None if it is not.
 

@@ -8,7 +8,7 @@ from confluent_kafka import IsolationLevel
 from confluent_kafka.admin import OffsetSpec  # type: ignore[attr-defined]
 
 from penstock.changelog.clients import LogClients
-from penstock.changelog.reading import log_offsets
+from penstock.changelog.reading import EARLIEST, LATEST, log_offsets
 
 
 class InputLogs:
@@ -20,11 +20,11 @@ class InputLogs:
 
     def ends(self) -> dict[tuple[str, int], int]:
         """The last stable offset of each: what committed readers may read up to."""
-        return self._ask(OffsetSpec.latest())  # type: ignore[no-untyped-call]
+        return self._ask(LATEST)
 
     def starts(self) -> dict[tuple[str, int], int]:
         """The first offset that each still holds."""
-        return self._ask(OffsetSpec.earliest())  # type: ignore[no-untyped-call]
+        return self._ask(EARLIEST)
 
     def _ask(self, spec: OffsetSpec) -> dict[tuple[str, int], int]:
         return log_offsets(self._logs, self._partitions, spec, IsolationLevel.READ_COMMITTED)

@@ -90,12 +90,13 @@ class SharedClients:
         One whose broker has just gone may go on asking it for minutes.
         """
         try:
-            low, high = consumer.get_watermark_offsets(
+            # None when the time is over, which the client's stubs do not know.
+            found: tuple[int, int] | None = consumer.get_watermark_offsets(
                 TopicPartition(*where), timeout=self.timeout_seconds
             )
         except KafkaException:
             return None
-        return None if high < 0 else (low, high)
+        return None if found is None or found[1] < 0 else found
 
     def _offset(self, where: tuple[str, int], spec: OffsetSpec, level: IsolationLevel) -> int:
         return log_offsets(self.logs, [where], spec, level)[where]

@@ -17,10 +17,9 @@ from datetime import timedelta
 
 import pyarrow as pa
 from confluent_kafka import Consumer, IsolationLevel, TopicPartition
-from confluent_kafka.admin import OffsetSpec  # type: ignore[attr-defined]
 
 from penstock.changelog.clients import LogClients
-from penstock.changelog.reading import LogRange, log_offsets
+from penstock.changelog.reading import EARLIEST, LATEST, LogRange, log_offsets
 from penstock.changelog.restore import TOMBSTONE_RETENTION, wall_clock_ms
 from penstock.changelog.topic_admin import TopicAdmin
 from penstock.changelog.topics import ExistingTopic
@@ -326,16 +325,14 @@ class GlobalTable:
 
     def _ranges(self, topic: ExistingTopic) -> dict[int, LogRange]:
         partitions = [(topic.name, p) for p in range(topic.partitions)]
-        earliest = OffsetSpec.earliest()  # type: ignore[no-untyped-call]
-        firsts = log_offsets(self._logs, partitions, earliest, IsolationLevel.READ_COMMITTED)
+        firsts = log_offsets(self._logs, partitions, EARLIEST, IsolationLevel.READ_COMMITTED)
         ends = self._ends(list(range(topic.partitions)))
         return {p: LogRange(firsts[topic.name, p], ends[p]) for p in ends}
 
     def _ends(self, partitions: list[int]) -> dict[int, int]:
         topic = self._order.topic
-        latest = OffsetSpec.latest()  # type: ignore[no-untyped-call]
         wanted = [(topic, p) for p in partitions]
-        found = log_offsets(self._logs, wanted, latest, IsolationLevel.READ_COMMITTED)
+        found = log_offsets(self._logs, wanted, LATEST, IsolationLevel.READ_COMMITTED)
         return {p: found[topic, p] for p in partitions}
 
     def _reached(self, ends: Mapping[int, int]) -> bool:

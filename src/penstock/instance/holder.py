@@ -156,8 +156,7 @@ class Holder:
         known = {*owned, *(each.task for each in followed)}
         resting = [
             CopyStatus(task=task, state="at_rest", positions=positions)
-            for task, positions in self._environment.directory.checkpoints().items()
-            if task not in known
+            for task, positions in self._environment.directory.checkpoints(but=known).items()
         ]
         return CopiesReply(copies=[*followed, *resting], owned=owned)
 

@@ -8,7 +8,8 @@ from there to the slice's end.
 
 from __future__ import annotations
 
-from typing import Any, Protocol
+from dataclasses import dataclass
+from typing import Any, ClassVar, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -143,13 +144,12 @@ class NumberFold:
         return Column(binary=self._serde.write(results), serde=self._serde)
 
 
+@dataclass(frozen=True)
 class LongScan:
     """Whole numbers."""
 
-    serde = LongSerde()
-
-    def __init__(self, name: BuiltinName) -> None:
-        self._name = name
+    name: BuiltinName
+    serde: ClassVar = LongSerde()
 
     def values(self, column: Column) -> Numbers | None:
         return column.numbers(self.serde)
@@ -157,21 +157,20 @@ class LongScan:
     def results(
         self, groups: Groups, values: Numbers, start: Numbers, known: Bools
     ) -> Numbers | None:
-        if self._name != "sum":
-            return _extremes(self._name, groups, values, start, known)
+        if self.name != "sum":
+            return _extremes(self.name, groups, values, start, known)
         largest = float(np.abs(start.astype(np.float64)).max(initial=0.0))
         if largest + float(np.abs(values.astype(np.float64)).sum()) >= _SUM_MAX:
             return None
         return running_sum(groups, values, np.where(known, start, 0))
 
 
+@dataclass(frozen=True)
 class DoubleScan:
     """Floating-point numbers."""
 
-    serde = DoubleSerde()
-
-    def __init__(self, name: BuiltinName) -> None:
-        self._name = name
+    name: BuiltinName
+    serde: ClassVar = DoubleSerde()
 
     def values(self, column: Column) -> Numbers | None:
         return column.numbers(self.serde)
@@ -179,12 +178,12 @@ class DoubleScan:
     def results(
         self, groups: Groups, values: Numbers, start: Numbers, known: Bools
     ) -> Numbers | None:
-        if self._name == "sum":
+        if self.name == "sum":
             sums = running_float_sum(groups, values, start, known)
             return None if np.isnan(sums).any() else sums
         if not (_have_one_order(values) and _have_one_order(start)):
             return None
-        found = _extremes(self._name, groups, _ordered(values), _ordered(start), known)
+        found = _extremes(self.name, groups, _ordered(values), _ordered(start), known)
         return _unordered(found)
 
 

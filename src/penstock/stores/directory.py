@@ -238,10 +238,10 @@ class StateDirectory:
         except OSError as error:
             raise directory_error(error, self.path) from error
 
-    def checkpoints(self) -> dict[str, dict[str, int]]:
+    def checkpoints(self, *, but: Collection[str] = ()) -> dict[str, dict[str, int]]:
         """The next offset of each changelog of the tasks here, as far as it was exported."""
         found: dict[str, dict[str, int]] = {}
-        for task in self.tasks():
+        for task in set(self.tasks()).difference(but):
             # One that cannot be read, or is being written, tells nothing.
             with contextlib.suppress(StateDirectoryError):
                 offsets = read_checkpoint(self.path / task / CHECKPOINT_FILE)

@@ -68,38 +68,24 @@ class StreamsBuilder:
         option `default_timestamp_extractor` does. A second stream of the same
         topics is the first one.
         """
-        if not (timestamp is None or callable(timestamp) or timestamp in get_args(TimestampRule)):
-            raise TopologyError(
-                f"The stream of {topic!r} takes its records' time by {timestamp!r}",
-                hint=f"Use one of {get_args(TimestampRule)}, or a function of key, value and "
-                "Kafka's time",
-            )
         pattern = topic if isinstance(topic, re.Pattern) else None
         topics: tuple[str, ...] = ()
         if not isinstance(topic, re.Pattern):
             topics = (topic,) if isinstance(topic, str) else tuple(topic)
         if not topics and pattern is None:
             raise TopologyError("A stream needs a topic")
-        for each in topics:
-            check_name(each, "topic", step=f"stream of {each!r}")
-        key_serde = said_serde(key, "key", f"the stream of {topic!r}")
-        value_serde = said_serde(value, "value", f"the stream of {topic!r}")
-        if len(topics) == 1:
-            key_serde = key_serde.for_topic(topics[0], "key")
-            value_serde = value_serde.for_topic(topics[0], "value")
-        step = self._draft.add_stream(
-            SourceNode(
-                name=self._draft.step_name(name, "KSTREAM-SOURCE-"),
-                topics=topics,
-                pattern=pattern,
-                key_serde=key_serde,
-                value_serde=value_serde,
-                timestamp=timestamp if callable(timestamp) else None,
-                time_rule=None if callable(timestamp) else timestamp,
-            )
+        source = _source(
+            self._draft.step_name(name, "KSTREAM-SOURCE-"),
+            topics,
+            f"stream of {topic!r}",
+            key=key,
+            value=value,
+            timestamp=timestamp,
+            pattern=pattern,
         )
+        step = self._draft.add_stream(source)
         origin = topics[0] if pattern is None else pattern_name(pattern)
-        return KStream(Flow(self._draft, step, key_serde, value_serde, origin=origin))
+        return KStream(Flow(self._draft, step, source.key_serde, source.value_serde, origin=origin))
 
     def table(
         self,
@@ -130,26 +116,16 @@ class StreamsBuilder:
         >>> patients.filter(lambda key, name: name != "").to_stream().to("named-patients")
         """
         draft = self._draft
-        check_name(topic, "topic", step=f"table of {topic!r}")
-        key_serde = said_serde(key, "key", f"the table of {topic!r}").for_topic(topic, "key")
-        value_serde = said_serde(value, "value", f"the table of {topic!r}")
-        value_serde = value_serde.for_topic(topic, "value")
         held = draft.store_name(name_of(store), f"{topic}-STATE-STORE-", origin=topic, kind="table")
         source, step = self._table_steps(name)
-        draft.add_source(
-            SourceNode(
-                name=source,
-                topics=(topic,),
-                key_serde=key_serde,
-                value_serde=value_serde,
-                timestamp=timestamp if callable(timestamp) else None,
-                time_rule=None if callable(timestamp) else timestamp,
-            )
+        read = _source(
+            source, (topic,), f"table of {topic!r}", key=key, value=value, timestamp=timestamp
         )
+        draft.add_source(read)
         spec = StoreSpec(
             name=held,
-            key_serde=key_serde,
-            value_serde=value_serde,
+            key_serde=read.key_serde,
+            value_serde=read.value_serde,
             logging=is_logged(logging) and kept_in is None,
             changelog_config=changelog_config(logging, held),
             recover_from=recover_from,
@@ -179,33 +155,21 @@ class StreamsBuilder:
         `timestamp` is as in `stream`, without "partition_time": nobody owns the topic's partitions.
         """
         draft = self._draft
-        check_name(topic, "topic", step=f"global table of {topic!r}")
         if timestamp == "partition_time":
             raise TopologyError(
                 f"The global table of topic {topic!r} cannot take its partition's latest time",
                 hint='Say timestamp="wall_clock", or a function of key, value and Kafka\'s time',
             )
-        key_serde = said_serde(key, "key", f"the global table of {topic!r}")
-        value_serde = said_serde(value, "value", f"the global table of {topic!r}")
-        key_serde = key_serde.for_topic(topic, "key")
-        value_serde = value_serde.for_topic(topic, "value")
         store = plain_name(store, "A global table")
         held = draft.store_name(store, f"{topic}-STATE-STORE-", origin=topic, kind="global")
         source, step = self._table_steps(name)
-        draft.add_source(
-            SourceNode(
-                name=source,
-                topics=(topic,),
-                key_serde=key_serde,
-                value_serde=value_serde,
-                timestamp=timestamp if callable(timestamp) else None,
-                time_rule=None if callable(timestamp) else timestamp,
-            )
-        )
+        what = f"global table of {topic!r}"
+        read = _source(source, (topic,), what, key=key, value=value, timestamp=timestamp)
+        draft.add_source(read)
         spec = StoreSpec(
             name=held,
-            key_serde=key_serde,
-            value_serde=value_serde,
+            key_serde=read.key_serde,
+            value_serde=read.value_serde,
             logging=False,
             caching=False,
             persistent=draft.keeps(persistent),
@@ -264,7 +228,6 @@ class StreamsBuilder:
         default the store's.
         """
         draft = self._draft
-        check_name(topic, "topic", step=f"global store {store.name!r}")
         special = store.max_entries is not None or store.supplier or store.shape or store.kept_in
         if store.kind != "key_value" or special:
             raise TopologyError(
@@ -272,18 +235,14 @@ class StreamsBuilder:
                 hint="Make it with key_value_store(...), and without supplier= and kept_in=",
             )
         source, step = self._table_steps(name)
-        draft.add_source(
-            SourceNode(
-                name=source,
-                topics=(topic,),
-                key_serde=said_serde(
-                    store.key if key is None else key, "key", f"the global topic {topic!r}"
-                ).for_topic(topic, "key"),
-                value_serde=said_serde(
-                    store.value if value is None else value, "value", f"the global topic {topic!r}"
-                ).for_topic(topic, "value"),
-            )
+        read = _source(
+            source,
+            (topic,),
+            f"global store {store.name!r}",
+            key=store.key if key is None else key,
+            value=store.value if value is None else value,
         )
+        draft.add_source(read)
         spec = StoreSpec(
             name=check_name(store.name, "store"),
             key_serde=said_serde(store.key, "key", f"the store {store.name!r}"),
@@ -308,6 +267,41 @@ class StreamsBuilder:
     def build(self) -> Topology:
         """The frozen topology; raises `TopologyError` if it cannot be run."""
         return self._draft.compile()
+
+
+def _source(
+    step: str,
+    topics: tuple[str, ...],
+    what: str,
+    *,
+    key: Any,
+    value: Any,
+    timestamp: Callable[..., int] | TimestampRule | None = None,
+    pattern: re.Pattern[str] | None = None,
+) -> SourceNode:
+    """The step that reads topics; serdes know the topic, if it is one. Raises `TopologyError`."""
+    if not (timestamp is None or callable(timestamp) or timestamp in get_args(TimestampRule)):
+        raise TopologyError(
+            f"The {what} takes its records' time by {timestamp!r}",
+            hint=f"Use one of {get_args(TimestampRule)}, or a function of key, value and "
+            "Kafka's time",
+        )
+    for each in topics:
+        check_name(each, "topic", step=what)
+    key_serde = said_serde(key, "key", f"the {what}")
+    value_serde = said_serde(value, "value", f"the {what}")
+    if len(topics) == 1:
+        key_serde = key_serde.for_topic(topics[0], "key")
+        value_serde = value_serde.for_topic(topics[0], "value")
+    return SourceNode(
+        name=step,
+        topics=topics,
+        pattern=pattern,
+        key_serde=key_serde,
+        value_serde=value_serde,
+        timestamp=timestamp if callable(timestamp) else None,
+        time_rule=None if callable(timestamp) else timestamp,
+    )
 
 
 def _milliseconds(span: timedelta | None) -> int | None:

@@ -362,3 +362,12 @@ def _read_by_both(one: SourceNode, other: SourceNode) -> str | None:
 
 def _reading(source: SourceNode) -> tuple[object, ...]:
     return source.key_serde, source.value_serde, source.timestamp, source.time_rule
+
+
+def check_one_application(left: Draft, right: Draft) -> None:
+    """Raise `TopologyError` unless two sides that are to meet are written in one topology."""
+    if left is not right:
+        raise TopologyError(
+            "The two sides belong to different applications",
+            hint="Make both from one Application or StreamsBuilder",
+        )

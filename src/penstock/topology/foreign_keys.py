@@ -6,11 +6,10 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
-from penstock.errors import TopologyError
 from penstock.serdes import Serde
 from penstock.serdes.subscription import CombinedKeySerde, ResponseSerde, SubscriptionSerde
 from penstock.topology.changelogs import Logging, changelog_config, is_logged
-from penstock.topology.draft import Draft, SerdeOrMissing, needed
+from penstock.topology.draft import Draft, SerdeOrMissing, check_one_application, needed
 from penstock.topology.flow import Flow
 from penstock.topology.holding import Store, history_of, kept_in, name_of
 from penstock.topology.naming import check_name
@@ -114,11 +113,7 @@ def join_foreign_key(left: Flow, right: Flow, join: ForeignKeyJoin) -> Flow:
 
 
 def _check(left: Flow, right: Flow, join: ForeignKeyJoin) -> None:
-    if left.draft is not right.draft:
-        raise TopologyError(
-            "The two tables belong to different applications",
-            hint="Make both from one Application or StreamsBuilder",
-        )
+    check_one_application(left.draft, right.draft)
     if join.name is not None:
         check_name(join.name, "join", step=left.step)
 

@@ -10,7 +10,7 @@ from typing import Any
 from penstock.errors import TopologyError
 from penstock.serdes import BytesSerde, JoinSideSerde, Serde, TimedSideSerde
 from penstock.topology.changelogs import Logging, changelog_config, is_logged
-from penstock.topology.draft import Draft, SerdeOrMissing, needed
+from penstock.topology.draft import Draft, SerdeOrMissing, check_one_application, needed
 from penstock.topology.flow import Flow, chosen_serde, returned_type
 from penstock.topology.holding import Store, history_of, kept_in, name_of
 from penstock.topology.naming import check_name
@@ -67,11 +67,7 @@ def join(
     stream: Flow, other: Partner, joiner: Joiner, kind: JoinKind, options: JoinOptions
 ) -> Flow:
     """The stream of a join with whatever the partner is."""
-    if stream.draft is not other.draft:
-        raise TopologyError(
-            "The two sides belong to different applications",
-            hint="Make both from one Application or StreamsBuilder",
-        )
+    check_one_application(stream.draft, other.draft)
     if options.name is not None:
         check_name(options.name, "join", step=stream.step)
     _check_options(other, options, stream.step)
@@ -154,7 +150,7 @@ def join_streams(
     persistent: bool | None = None,
 ) -> Flow:
     """The stream of a join of streams within a window of time."""
-    _check_one_draft(left, right)
+    check_one_application(left.draft, right.draft)
     draft = left.draft
     base, numbered = name or draft.unique(_base(left, right)), _is_numbered(draft, name)
     left_topic = left.step if numbered else f"{base}-left"
@@ -220,7 +216,7 @@ def join_table(
 ) -> Flow:
     """The stream of records that meet a table's row of their key: the present one, or of a table
     that keeps versions the one of their time, for which they may wait."""
-    _check_one_draft(stream, table)
+    check_one_application(stream.draft, table.draft)
     grace_ms = None if grace is None else _checked_grace(grace, table)
     draft = stream.draft
     prefix = "KSTREAM-LEFTJOIN-" if left else "KSTREAM-JOIN-"
@@ -294,7 +290,7 @@ def join_tables(
     name: str | None,
 ) -> Flow:
     """The table of rows that have the same key in two tables."""
-    _check_one_draft(left, right)
+    check_one_application(left.draft, right.draft)
     draft = left.draft
     merge = draft.step_name(name, "KTABLE-MERGE-")
     steps = [draft.number(f"KTABLE-{part}-") for part in ("JOINTHIS", "JOINOTHER")]
@@ -352,20 +348,12 @@ def join_tables(
 
 def merge_streams(left: Flow, right: Flow, *, name: str | None) -> Flow:
     """The records of both streams, as they come."""
-    _check_one_draft(left, right)
+    check_one_application(left.draft, right.draft)
     draft = left.draft
     step = draft.step_name(name, "KSTREAM-MERGE-")
     draft.add(MergeNode(name=step), after=[left.step, right.step])
     key = left.key if left.key == right.key else right.key
     return replace(left, step=step, key=key, rekeyed=left.rekeyed or right.rekeyed)
-
-
-def _check_one_draft(left: Flow, right: Flow) -> None:
-    if left.draft is not right.draft:
-        raise TopologyError(
-            "The two sides belong to different applications",
-            hint="Make both from one Application or StreamsBuilder",
-        )
 
 
 def _base(left: Flow, right: Flow) -> str:
