@@ -1,0 +1,1 @@
+"""Interactive queries: what an application's stores hold, asked while it runs."""
