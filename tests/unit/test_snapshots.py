@@ -95,7 +95,7 @@ def test_what_is_there_is_not_copied_again(
     # Files of the snapshot before the last one are gone.
     _fill(store, 0, 20_100)
     third, _ = _write(location, store, tmp_path / "three", second)
-    names = {f"{f.name}-{f.size}-{f.checksum:08x}" for f in (*second.files, *third.files)}
+    names = {f"{f.name}-{f.size}-{f.checksum:016x}" for f in (*second.files, *third.files)}
     assert {path.name for path in _files(tmp_path)} == names | {"manifest.json"}
 
 

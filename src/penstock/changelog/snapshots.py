@@ -9,7 +9,6 @@ from __future__ import annotations
 import contextlib
 import functools
 import shutil
-import zlib
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
@@ -18,6 +17,7 @@ from typing import Protocol
 
 import msgspec
 import pyarrow as pa
+import xxhash
 from pyarrow import fs
 
 from penstock.errors import ConfigError, SnapshotError
@@ -35,7 +35,7 @@ class SnapshotFile(msgspec.Struct, frozen=True):
     name: str
     size: int
     checksum: int | None
-    """CRC-32 of its bytes; None if whoever gives the bytes checks them on the way."""
+    """XXH3 (64 bits) of its bytes; None if whoever gives the bytes checks them on the way."""
 
 
 class Manifest(msgspec.Struct, frozen=True, kw_only=True):
@@ -99,11 +99,13 @@ def read_chunks(path: Path) -> Iterator[bytes]:
 
 
 def checksum_of(path: Path) -> int:
-    """CRC-32 of a file's bytes."""
-    checksum = 0
-    for chunk in read_chunks(path):
-        checksum = zlib.crc32(chunk, checksum)
-    return checksum
+    """XXH3 (64 bits) of a file's bytes."""
+    checksum = xxhash.xxh3_64()
+    buffer = memoryview(bytearray(CHUNK_BYTES))
+    with path.open("rb", buffering=0) as file:
+        while count := file.readinto(buffer):
+            checksum.update(buffer[:count])
+    return checksum.intdigest()
 
 
 def copy_snapshot(
@@ -138,17 +140,18 @@ def _until(stop: Callable[[], bool], chunks: Iterator[Piece], store: str) -> Ite
 def _copy_file(chunks: Iterator[Piece], directory: Path, file: SnapshotFile, store: str) -> None:
     if Path(file.name).name != file.name:
         raise SnapshotError(f"A snapshot names the file {file.name!r}", where={"store": store})
-    size = checksum = 0
+    size, checksum = 0, xxhash.xxh3_64()
     with (directory / file.name).open("wb") as target:
         for chunk in chunks:
             target.write(chunk)
             size += len(chunk)
             if file.checksum is not None:
-                checksum = zlib.crc32(chunk, checksum)
-    if (size, checksum) != (file.size, file.checksum or 0):
+                checksum.update(chunk)
+    found = None if file.checksum is None else checksum.intdigest()
+    if (size, found) != (file.size, file.checksum):
         raise SnapshotError(
-            f"A file of the snapshot has {size} bytes and checksum {checksum}, its manifest says "
-            f"{file.size} and {file.checksum or 0}",
+            f"A file of the snapshot has {size} bytes and checksum {found}, its manifest says "
+            f"{file.size} and {file.checksum}",
             where={"store": store, "file": file.name},
         )
 
@@ -261,4 +264,4 @@ class SnapshotLocation:
 
 def _stored(file: SnapshotFile) -> str:
     """A file's name in the location: what is there under it has its bytes."""
-    return f"{file.name}-{file.size}-{file.checksum:08x}"
+    return f"{file.name}-{file.size}-{file.checksum:016x}"

@@ -14,11 +14,12 @@ import socket
 import struct
 import threading
 import time
-import zlib
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
+
+import xxhash
 
 from penstock.changelog.snapshots import Manifest, Piece, Snapshot, SnapshotFile, checksum_of
 from penstock.errors import InstanceError, PenstockError, SnapshotError
@@ -44,7 +45,7 @@ SILENCE_SECONDS = 30.0
 _LOOK_SECONDS = 0.25
 """How long whoever waits for a peer's bytes does not hear that it is to stop."""
 _KEY_BYTES = 32
-_CHECKSUM = struct.Struct(">I")
+_CHECKSUM = struct.Struct(">Q")
 
 _log = logging.getLogger("penstock.instance")
 
@@ -286,16 +287,16 @@ class PeerSource:
 
         Raises `SnapshotError` if they do not match the checksum behind them.
         """
-        checksum = 0
+        checksum = xxhash.xxh3_64()
         for piece in self._pieces(connection, file.size, file.name):
-            checksum = zlib.crc32(piece, checksum)
+            checksum.update(piece)
             yield piece
         sent = b""
         for piece in self._pieces(connection, _CHECKSUM.size, file.name):
             sent += piece
             yield b""
         # Cut short, it has no checksum.
-        if sent != _CHECKSUM.pack(checksum):
+        if sent != _CHECKSUM.pack(checksum.intdigest()):
             raise SnapshotError(
                 f"The copy from {self._location} was cut short or changed on its way",
                 where={"file": file.name},
