@@ -133,7 +133,7 @@ def test_a_snapshot_that_does_not_match_is_refused_whole(
 def test_a_manifest_cannot_write_elsewhere(tmp_path: Path, name: str) -> None:
     manifest = Manifest(identity=IDENTITY, offset=0, files=[SnapshotFile(name, 0, 0)])
     with pytest.raises(SnapshotError, match="names the file"):
-        copy_snapshot(Snapshot(manifest, lambda _: iter([])), tmp_path / "counts")
+        copy_snapshot(Snapshot(manifest, lambda file, target: iter([])), tmp_path / "counts")
 
 
 def test_a_location_that_cannot_be_is_refused() -> None:
