@@ -24,6 +24,7 @@ from penstock.instance.query_messages import (
 )
 from penstock.queries.catalogue import AskedStore, Catalogue
 from penstock.queries.contract import (
+    TIMEOUT,
     Answer,
     Bound,
     KeyMetadata,
@@ -39,7 +40,6 @@ from penstock.queries.planning import Plan, plan
 from penstock.queries.routing import Holders, candidates, refusal, role_of, share
 from penstock.queries.rows import found_row, looked_up_row
 
-TIMEOUT = timedelta(seconds=5)
 _PAUSE_SECONDS = 0.02
 _TRY_SECONDS_MAX = 2.0
 """How long one instance is waited for before it is looked whether another holds the task now."""
@@ -129,6 +129,10 @@ class StoreQueries:
             active=holders.owner if holders.owner in present else "",
             standbys=tuple(name for name in holders.followers if name in present),
         )
+
+    def present(self) -> list[str]:
+        """The instances that are there."""
+        return self._places.present()
 
     def lags(self) -> list[PartitionLag]:
         """How far every copy of every store is behind; of instances that do not answer, nothing."""
