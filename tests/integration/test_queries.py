@@ -63,7 +63,7 @@ def test_key_value_stores_answer_by_key_in_ranges_and_in_pages(run: Run) -> None
     forth = [row.key for row in counts.all()]
     assert sorted(forth) == KEYS
     assert [row.key for row in counts.all(reverse=True)] == forth[::-1]
-    assert counts.approximate_count() == len(KEYS)
+    assert counts.approximate_count() >= len(KEYS)
     page, paged = Question(kind="all", limit=7), []
     while True:
         answer = counts.answer(page)

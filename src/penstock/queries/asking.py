@@ -117,7 +117,7 @@ class StoreQueries:
     def key_metadata(self, store: str, key: Any) -> KeyMetadata:
         """Where a key lives."""
         asked = self.catalogue.find(store)
-        partition = asked.partition_of(key, asked.key_bytes(key))
+        [partition] = asked.partitions_of([key], [asked.key_bytes(key)])
         present = self._places.present()
         if asked.spec.is_global:
             holders = Holders(owner=next(iter(present), ""), followers=tuple(present[1:]))

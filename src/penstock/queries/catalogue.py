@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -59,15 +59,16 @@ class AskedStore:
             raise _not_a_key(self.spec, key, f"{type(error).__name__}: {error}") from error
         return data
 
-    def partition_of(self, key: Any, data: bytes) -> int:
-        """The partition in which a key is, as those choose it who write the store's input."""
-        if self.spec.is_global or self.partitions == 1:
-            return 0
+    def partitions_of(self, keys: Sequence[Any], data: Sequence[bytes]) -> list[int]:
+        """The partition in which each key is, as those choose it who write the store's input."""
+        if self.spec.is_global or self.partitions == 1 or not keys:
+            return [0] * len(keys)
         if self.partitioner is not None:
-            return self._chosen(self.partitioner, key)
+            return [self._chosen(self.partitioner, key) for key in keys]
         tail = _tail(self.spec.key_serde)
-        inner = data[:-tail] if tail else data
-        return int(partitions_of(pa.array([inner], pa.binary()), self.partitions)[0])
+        inner = [each[:-tail] for each in data] if tail else data
+        found: list[int] = partitions_of(pa.array(inner, pa.binary()), self.partitions).tolist()
+        return found
 
     def _chosen(self, partitioner: Partitioner, key: Any) -> int:
         try:
