@@ -261,7 +261,7 @@ class StoreQueries:
                 seconds = min(share(remaining, len(names) - tried), _TRY_SECONDS_MAX)
                 try:
                     answer = self._connections.ask(name, message, seconds)
-                except InstanceUnreachableError as error:
+                except InstanceError as error:
                     reasons[name] = error.message
                     continue
                 source = self._source(store, partition, name, answer)
