@@ -39,6 +39,15 @@
         InstanceUnreachableError       it does not answer
         TaskNotHereError               it does not hold that task under that epoch
         MemberRefusedError             a live instance has its group_instance_id already
+      QueryError                       a question about an application's state has no answer
+        UnknownStoreError              there is no such store
+        QuestionRefusedError           the store does not answer such a question
+          PageRefusedError             it goes on from a page that is not one of ours
+        StoreUnavailableError          nobody who may answer did before the deadline
+        QueryLimitError                the question, or its answer, is too large
+        ServiceBusyError               too many ask at once
+        QueryAccessError               the token, or where the request comes from, is not let in
+        ServiceUnreachableError        no service answers at that address
       StateTransitionError             an application cannot go from one state to another
       AssignmentError                  a task assignor failed, or said what cannot be done
       LocalPartsError                  something this machine should have is missing
@@ -248,6 +257,42 @@ class TaskNotHereError(InstanceError):
 
 class MemberRefusedError(InstanceError):
     """A live instance has the same `group_instance_id`; this one was not let in."""
+
+
+class QueryError(PenstockError):
+    """A question about an application's state has no answer; nothing was changed."""
+
+
+class UnknownStoreError(QueryError):
+    """The application has no store of that name."""
+
+
+class QuestionRefusedError(QueryError):
+    """The store does not answer such a question: its kind, or a key, is not fit for it."""
+
+
+class PageRefusedError(QuestionRefusedError):
+    """A question goes on from a page that is not one of ours, or of another question."""
+
+
+class QueryLimitError(QueryError):
+    """The question, or its answer, is larger than is let through. Ask for less at once."""
+
+
+class StoreUnavailableError(QueryError):
+    """Nobody who may answer did before the deadline. Worth asking again, or with `stale`."""
+
+
+class ServiceBusyError(QueryError):
+    """Too many ask at once. Worth asking again in a moment."""
+
+
+class QueryAccessError(QueryError):
+    """The token is missing or wrong, may not do this, or the request comes from elsewhere."""
+
+
+class ServiceUnreachableError(QueryError):
+    """No service answers at that address before the deadline."""
 
 
 class StateTransitionError(PenstockError):
