@@ -39,14 +39,14 @@
         InstanceUnreachableError       it does not answer
         TaskNotHereError               it does not hold that task under that epoch
         MemberRefusedError             a live instance has its group_instance_id already
-      QueryError                       a question about an application's state has no answer
+      QueryError                       a question to an application's state has no answer
         UnknownStoreError              there is no such store
         QuestionRefusedError           the store does not answer such a question
-          PageRefusedError             it goes on from a page that is not one of ours
-        StoreUnavailableError          nobody who may answer did before the deadline
-        QueryLimitError                the question, or its answer, is too large
+        PageRefusedError               a page is not one that an answer to this question gave
+        StoreUnavailableError          nobody who may answer did so before the deadline
+        QueryLimitError                a question, or its answer, is too large
         ServiceBusyError               too many ask at once
-        QueryAccessError               the token, or where the request comes from, is not let in
+        QueryAccessError               a token, or where a request comes from, is not let in
         ServiceUnreachableError        no service answers at that address
       StateTransitionError             an application cannot go from one state to another
       AssignmentError                  a task assignor failed, or said what cannot be done
@@ -260,27 +260,27 @@ class MemberRefusedError(InstanceError):
 
 
 class QueryError(PenstockError):
-    """A question about an application's state has no answer; nothing was changed."""
+    """A question to an application's state has no answer."""
 
 
 class UnknownStoreError(QueryError):
-    """The application has no store of that name."""
+    """The application has no store of that name that can be asked."""
 
 
 class QuestionRefusedError(QueryError):
-    """The store does not answer such a question: its kind, or a key, is not fit for it."""
+    """The store does not answer such a question. Yours to mend; asking again does not help."""
 
 
-class PageRefusedError(QuestionRefusedError):
-    """A question goes on from a page that is not one of ours, or of another question."""
+class PageRefusedError(QueryError):
+    """What was given as a page is not what an answer to this question gave. Begin anew."""
+
+
+class StoreUnavailableError(QueryError):
+    """Nobody who may answer did so before the deadline. Worth asking again."""
 
 
 class QueryLimitError(QueryError):
     """The question, or its answer, is larger than is let through. Ask for less at once."""
-
-
-class StoreUnavailableError(QueryError):
-    """Nobody who may answer did before the deadline. Worth asking again, or with `stale`."""
 
 
 class ServiceBusyError(QueryError):
