@@ -33,8 +33,11 @@ from penstock.driver.events import (
     Totals,
     give_notice,
 )
+from penstock.driver.http_service import HttpOrder, http_service
 from penstock.driver.restore_listeners import RestoreListener, RestoreListeners
 from penstock.errors import ConfigError
+from penstock.queries.present import PresentQueries
+from penstock.queries.probes import Controls, Probes
 from penstock.serdes import Serde
 from penstock.topology import (
     GlobalKTable,
@@ -96,6 +99,8 @@ class Application:
         self._state_lock = threading.Lock()
         self._listeners: list[Listener] = []
         self._restore_listeners = RestoreListeners()
+        # Each driver hands in what answers; see `PresentQueries`.
+        self._queries = PresentQueries()
         self._stop = threading.Event()
         self._paused = threading.Event()
         self._thread: threading.Thread | None = None
@@ -372,7 +377,8 @@ class Application:
         if not self._change(_S.REBALANCING, only_from=_S.CREATED):
             raise ConfigError(f"The application is {self.state}", hint="Make a new Application")
         try:
-            self._drive(topology)
+            with http_service(_http_order(self, self._queries)):
+                self._drive(topology)
         except BaseException:
             self._begin_to_end(failed=True)
             raise
@@ -456,6 +462,18 @@ class Application:
             self._running.set()
         self._tell(StateChanged(old=old, new=new))
         return True
+
+
+def _http_order(app: Application, queries: PresentQueries) -> HttpOrder:
+    """What is served over HTTP while the application runs."""
+    ended = (_S.NOT_RUNNING, _S.PENDING_ERROR, _S.ERROR)
+    return HttpOrder(
+        application_id=app.application_id,
+        config=app.config,
+        queries=queries,
+        probes=Probes(live=lambda: app.state not in ended, ready=lambda: app.state is _S.RUNNING),
+        controls=Controls(pause=app.pause, resume=app.resume, is_paused=lambda: app.is_paused),
+    )
 
 
 def _text(application_id: object) -> str:

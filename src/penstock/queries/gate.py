@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping, MutableMapping
+from collections.abc import Awaitable, Callable, Iterator, Mapping, MutableMapping
 from typing import Any
 
 from penstock.errors import PenstockError, QueryAccessError, QueryError, QueryLimitError
@@ -181,13 +181,10 @@ def _with_headers(send: Send) -> Send:
 
 
 def _replay(body: bytes, receive: Receive) -> Receive:
-    given = False
+    whole: Iterator[Message] = iter([{"type": "http.request", "body": body, "more_body": False}])
 
     async def replayed() -> Message:
-        nonlocal given
-        if given:
-            return await receive()
-        given = True
-        return {"type": "http.request", "body": body, "more_body": False}
+        message = next(whole, None)
+        return await receive() if message is None else message
 
     return replayed
