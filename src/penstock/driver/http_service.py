@@ -32,6 +32,9 @@ class HttpOrder:
     controls: Controls | None = None
     metrics: Callable[[], bytes] | None = None
     """Prometheus' text."""
+    extend: Callable[..., object] | None = None
+    """Adds routes, as `penstock.queries.service.service` says; those of a console."""
+    open_below: tuple[str, ...] = ()
     limits: Limits = Limits()  # noqa: RUF009 - frozen
 
 
@@ -72,6 +75,8 @@ def _service(order: HttpOrder, listening: Listening) -> AsgiApp:
         limits=order.limits,
         metrics=order.metrics,
         controls=order.controls,
+        extend=order.extend,
+        open_below=order.open_below,
     )
 
 

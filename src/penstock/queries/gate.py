@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterator, Mapping, MutableMapping
+from collections.abc import Awaitable, Callable, Iterator, Mapping, MutableMapping, Sequence
 from typing import Any
 
 from penstock.errors import PenstockError, QueryAccessError, QueryError, QueryLimitError
@@ -44,10 +44,13 @@ SECURITY_HEADERS = [
 class Gate:
     """An ASGI application in front of another one, which sees only what may pass."""
 
-    def __init__(self, app: AsgiApp, *, access: Access, limits: Limits) -> None:
+    def __init__(
+        self, app: AsgiApp, *, access: Access, limits: Limits, open_below: Sequence[str] = ()
+    ) -> None:
         self._app = app
         self._access = access
         self._limits = limits
+        self._open_below = tuple(f"{path}/" for path in open_below)
 
     async def __call__(self, scope: AsgiScope, receive: Receive, send: Send) -> None:
         """Answer the request, or let it through."""
@@ -80,8 +83,7 @@ class Gate:
             raise _RefusedError(QueryAccessError("A page of another origin may not ask"))
         authorization = _only(scope, b"authorization")
         scopes = self._access.scopes_of(authorization)
-        is_open = scope["path"] in OPEN_PATHS and authorization is None
-        if not scopes and not is_open:
+        if not scopes and (authorization is not None or not self._is_open(scope["path"])):
             raise _RefusedError(
                 QueryAccessError(
                     "The token is wrong" if authorization else "A token is needed",
@@ -91,6 +93,9 @@ class Gate:
                 headers={"www-authenticate": "Bearer"},
             )
         scope[GRANTED] = scopes
+
+    def _is_open(self, path: str) -> bool:
+        return path in OPEN_PATHS or f"{path}/".startswith(self._open_below)
 
     async def _whole_body(self, scope: AsgiScope, receive: Receive) -> Receive:
         """Read the body, up to its limit and before its deadline, and give it out again."""
@@ -174,7 +179,11 @@ def _only(scope: AsgiScope, name: bytes) -> str | None:
 def _with_headers(send: Send) -> Send:
     async def guarded(message: Message) -> None:
         if message["type"] == "http.response.start":
-            message = {**message, "headers": [*message.get("headers", ()), *SECURITY_HEADERS]}
+            # A page may need more than nothing, and says so itself.
+            own = list(message.get("headers", ()))
+            said = {name.lower() for name, _ in own}
+            more = [header for header in SECURITY_HEADERS if header[0] not in said]
+            message = {**message, "headers": own + more}
         await send(message)
 
     return guarded

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import logging
 import secrets
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from typing import Any
 
 from fastapi import Depends, FastAPI, Request, Response
@@ -31,6 +31,9 @@ from penstock.queries.store_routes import json_answer as _json
 
 METRICS_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 BEARER = "bearer"
+InThread = Callable[[Callable[[], Any]], Coroutine[Any, Any, Any]]
+"""Awaits what may take a moment; meanwhile others are answered."""
+Extend = Callable[[FastAPI, InThread], object]
 _UNPROCESSABLE = 422
 _UNHEALTHY = 503
 _log = logging.getLogger("penstock.queries")
@@ -44,8 +47,14 @@ def service(
     limits: Limits | None = None,
     metrics: Callable[[], bytes] | None = None,
     controls: Controls | None = None,
+    extend: Extend | None = None,
+    open_below: Sequence[str] = (),
 ) -> AsgiApp:
-    """The service of one application; `metrics` gives Prometheus' text."""
+    """The service of one application; `metrics` gives Prometheus' text.
+
+    `extend` adds further routes, such as a console's, each with `guarded(...)` as options unless
+    its path is one of `open_below`, or below it.
+    """
     limits = limits or Limits()
     app = FastAPI(
         title="Penstock",
@@ -65,8 +74,10 @@ def service(
         _add_metrics(app, metrics, asking)
     if controls is not None:
         _add_controls(app, controls)
+    if extend is not None:
+        extend(app, asking.answer)
     _add_documents(app)
-    return Gate(app, access=access, limits=limits)
+    return Gate(app, access=access, limits=limits, open_below=open_below)
 
 
 class _Route(APIRoute):
@@ -94,8 +105,15 @@ class _Route(APIRoute):
         return handled
 
 
-def needs(scope: Scope) -> Any:
-    """What a route depends on that only bearers of this scope may use."""
+def guarded(scope: Scope) -> dict[str, Any]:
+    """The options of a route that only bearers of this scope may use."""
+    return {
+        "dependencies": [_needs(scope)],
+        "openapi_extra": {"security": [{BEARER: [scope]}]},
+    }
+
+
+def _needs(scope: Scope) -> Any:
 
     async def check(request: Request) -> None:
         if scope not in request.scope.get(GRANTED, ()):
@@ -114,9 +132,8 @@ def _add_store_routes(app: FastAPI, routes: StoreRoutes) -> None:
             summary=(endpoint.__doc__ or "").strip().splitlines()[0],
             response_model=Answered[shape],  # type: ignore[valid-type]
             responses=_responses(ROWS if shape is routes.rows_shape else {}),
-            dependencies=[needs("read")],
-            openapi_extra={"security": [{BEARER: ["read"]}]},
             tags=["state"],
+            **guarded("read"),
         )
 
 
@@ -156,9 +173,8 @@ def _add_metrics(app: FastAPI, metrics: Callable[[], bytes], asking: QuestionThr
         summary="Metrics, for Prometheus.",
         response_class=Response,
         responses={200: {"content": {"text/plain": {}}}, **_responses({})},
-        dependencies=[needs("read")],
-        openapi_extra={"security": [{BEARER: ["read"]}]},
         tags=["health"],
+        **guarded("read"),
     )
 
 
@@ -175,9 +191,8 @@ def _add_controls(app: FastAPI, controls: Controls) -> None:
             summary=what,
             response_model=Answered[PauseShape],
             responses=_responses({}),
-            dependencies=[needs("admin")],
-            openapi_extra={"security": [{BEARER: ["admin"]}]},
             tags=["control"],
+            **guarded("admin"),
         )
 
 
