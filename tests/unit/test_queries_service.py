@@ -242,7 +242,7 @@ def test_nobody_to_answer_is_told_as_such() -> None:
     assert reply.json["error"]["where"] == {"store": "counts"}
 
 
-@pytest.mark.parametrize("error", [RuntimeError("inside-canary"), KeyError("inside-canary")])
+@pytest.mark.parametrize("error", [RuntimeError("inside-canary"), StopIteration("inside-canary")])
 def test_what_nobody_expected_is_told_by_a_number_alone(
     error: Exception, caplog: pytest.LogCaptureFixture
 ) -> None:
