@@ -231,9 +231,6 @@ class Config:
         "", "http.tls.certificate.file", "The certificate that is shown, with its chain, as PEM."
     )
     http_tls_key_file: str = _option("", "http.tls.key.file", "Its private key, as PEM.")
-    http_tls_client_ca_file: str = _option(
-        "", "http.tls.client.ca.file", "Clients, too, need a certificate, which this CA signed."
-    )
     http_hosts: tuple[str, ...] = _option((), "http.hosts", "Names that it may be called by.")
     num_standby_replicas: int = _option(
         0,

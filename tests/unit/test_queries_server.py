@@ -350,7 +350,7 @@ def test_files_that_cannot_be_used_are_named(certificates: dict[str, str], tmp_p
         "http_token_file": str(short),
         "http_admin_token_file": str(tmp_path / "none"),
         "http_tls_key_file": certificates["ca"],
-        "http_tls_client_ca_file": certificates["key"],
+        "http_tls_certificate_file": certificates["token"],
     }.items():
         with pytest.raises(ConfigError) as caught:
             Listening.of(Config(**wide(certificates, **{option: value})))

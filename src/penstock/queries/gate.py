@@ -26,6 +26,7 @@ GRANTED = "penstock.scopes"
 """Where in the scope of a request it stands what its bearer may do."""
 UNAUTHORIZED = 401
 REQUEST_TIMEOUT = 408
+_LENGTH_DIGITS = 15
 
 _CONTENT_POLICY = (
     b"default-src 'none'; style-src 'self'; base-uri 'none'; form-action 'none'; "
@@ -101,7 +102,8 @@ class Gate:
         """Read the body, up to its limit and before its deadline, and give it out again."""
         most = self._limits.body_bytes
         announced = _only(scope, b"content-length") or "0"
-        if announced.isdecimal() and int(announced) > most:
+        # A number of thousands of digits is refused by Python with an error of its own.
+        if len(announced) > _LENGTH_DIGITS or (announced.isdecimal() and int(announced) > most):
             raise _RefusedError(_too_large(most))
         body = bytearray()
         try:
