@@ -36,6 +36,7 @@ from penstock.driver.events import (
 from penstock.driver.http_service import HttpOrder, http_service
 from penstock.driver.restore_listeners import RestoreListener, RestoreListeners
 from penstock.errors import ConfigError
+from penstock.queries.live import LiveQueries, Queryable
 from penstock.queries.present import PresentQueries
 from penstock.queries.probes import Controls, Probes
 from penstock.serdes import Serde
@@ -57,6 +58,8 @@ from penstock.topology.naming import check_name
 if TYPE_CHECKING:
     from penstock.driver.bootstrap import BootstrapResult, Offsets
     from penstock.driver.driver import Driver
+    from penstock.queries.asking import StoreQueries
+    from penstock.queries.catalogue import Catalogue
 
 K = TypeVar("K")
 V = TypeVar("V")
@@ -70,7 +73,7 @@ _S = ApplicationState
 _log = logging.getLogger("penstock")
 
 
-class Application:
+class Application(Queryable):
     """One topology under one `application_id`; its consumer group has the same name.
 
     >>> app = Application("pulse-monitor")
@@ -95,12 +98,12 @@ class Application:
         self.config = Config.build(options, os.environ, base=config)
         self.builder = StreamsBuilder(names=names, dsl_store=self.config.dsl_store)
         self.state = _S.CREATED
+        self.queries = LiveQueries(state=lambda: self.state)
         self.totals = Totals()
         self._state_lock = threading.Lock()
         self._listeners: list[Listener] = []
         self._restore_listeners = RestoreListeners()
-        # Each driver hands in what answers; see `PresentQueries`.
-        self._queries = PresentQueries()
+        self._served = PresentQueries()
         self._stop = threading.Event()
         self._paused = threading.Event()
         self._thread: threading.Thread | None = None
@@ -361,6 +364,11 @@ class Application:
     ) -> None:
         self.stop()
 
+    def _catalogue(self) -> Catalogue:
+        from penstock.queries.catalogue import Catalogue
+
+        return Catalogue.of(self.build(), self.application_id, {})
+
     def _run_in_background(self) -> None:
         try:
             self._run()
@@ -377,7 +385,7 @@ class Application:
         if not self._change(_S.REBALANCING, only_from=_S.CREATED):
             raise ConfigError(f"The application is {self.state}", hint="Make a new Application")
         try:
-            with http_service(_http_order(self, self._queries)):
+            with http_service(_http_order(self, self._served)):
                 self._drive(topology)
         except BaseException:
             self._begin_to_end(failed=True)
@@ -422,6 +430,7 @@ class Application:
             try:
                 driver = open_one(stack=stack)
                 if driver is not None:
+                    self._open_queries(driver.queries, stack)
                     driver.run(self._stop.is_set, hear_settled=self._hear_settled)
             except InputsChangedError:
                 raise  # It goes on, with another driver.
@@ -429,6 +438,13 @@ class Application:
                 self._begin_to_end(failed=True)
                 raise
             self._begin_to_end(failed=False)
+
+    def _open_queries(self, queries: StoreQueries, stack: contextlib.ExitStack) -> None:
+        """Let this driver be asked, here and over HTTP."""
+        self.queries.open(queries)
+        stack.callback(self.queries.close)
+        self._served.hand_in(queries, [each.spec for each in queries.catalogue.all()])
+        stack.callback(self._served.take_back)
 
     def _hear_settled(self, is_settled: bool) -> None:
         new = _S.RUNNING if is_settled else _S.REBALANCING
