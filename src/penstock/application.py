@@ -33,9 +33,12 @@ from penstock.driver.events import (
     Totals,
     give_notice,
 )
+from penstock.driver.http_service import HttpOrder, http_service
 from penstock.driver.restore_listeners import RestoreListener, RestoreListeners
 from penstock.errors import ConfigError
 from penstock.queries.live import LiveQueries, Queryable
+from penstock.queries.present import PresentQueries
+from penstock.queries.probes import Controls, Probes
 from penstock.serdes import Serde
 from penstock.topology import (
     GlobalKTable,
@@ -55,6 +58,7 @@ from penstock.topology.naming import check_name
 if TYPE_CHECKING:
     from penstock.driver.bootstrap import BootstrapResult, Offsets
     from penstock.driver.driver import Driver
+    from penstock.queries.asking import StoreQueries
     from penstock.queries.catalogue import Catalogue
 
 K = TypeVar("K")
@@ -99,6 +103,7 @@ class Application(Queryable):
         self._state_lock = threading.Lock()
         self._listeners: list[Listener] = []
         self._restore_listeners = RestoreListeners()
+        self._served = PresentQueries()
         self._stop = threading.Event()
         self._paused = threading.Event()
         self._thread: threading.Thread | None = None
@@ -380,7 +385,8 @@ class Application(Queryable):
         if not self._change(_S.REBALANCING, only_from=_S.CREATED):
             raise ConfigError(f"The application is {self.state}", hint="Make a new Application")
         try:
-            self._drive(topology)
+            with http_service(_http_order(self, self._served)):
+                self._drive(topology)
         except BaseException:
             self._begin_to_end(failed=True)
             raise
@@ -424,8 +430,7 @@ class Application(Queryable):
             try:
                 driver = open_one(stack=stack)
                 if driver is not None:
-                    self.queries.open(driver.queries)
-                    stack.callback(self.queries.close)
+                    self._open_queries(driver.queries, stack)
                     driver.run(self._stop.is_set, hear_settled=self._hear_settled)
             except InputsChangedError:
                 raise  # It goes on, with another driver.
@@ -433,6 +438,13 @@ class Application(Queryable):
                 self._begin_to_end(failed=True)
                 raise
             self._begin_to_end(failed=False)
+
+    def _open_queries(self, queries: StoreQueries, stack: contextlib.ExitStack) -> None:
+        """Let this driver be asked, here and over HTTP."""
+        self.queries.open(queries)
+        stack.callback(self.queries.close)
+        self._served.hand_in(queries, [each.spec for each in queries.catalogue.all()])
+        stack.callback(self._served.take_back)
 
     def _hear_settled(self, is_settled: bool) -> None:
         new = _S.RUNNING if is_settled else _S.REBALANCING
@@ -466,6 +478,18 @@ class Application(Queryable):
             self._running.set()
         self._tell(StateChanged(old=old, new=new))
         return True
+
+
+def _http_order(app: Application, queries: PresentQueries) -> HttpOrder:
+    """What is served over HTTP while the application runs."""
+    ended = (_S.NOT_RUNNING, _S.PENDING_ERROR, _S.ERROR)
+    return HttpOrder(
+        application_id=app.application_id,
+        config=app.config,
+        queries=queries,
+        probes=Probes(live=lambda: app.state not in ended, ready=lambda: app.state is _S.RUNNING),
+        controls=Controls(pause=app.pause, resume=app.resume, is_paused=lambda: app.is_paused),
+    )
 
 
 def _text(application_id: object) -> str:

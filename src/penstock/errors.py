@@ -44,6 +44,10 @@
         QuestionRefusedError           the store does not answer such a question
         PageRefusedError               a page is not one that an answer to this question gave
         StoreUnavailableError          nobody who may answer did so before the deadline
+        QueryLimitError                a question, or its answer, is too large
+        ServiceBusyError               too many ask at once
+        QueryAccessError               a token, or where a request comes from, is not let in
+        ServiceUnreachableError        no service answers at that address
       StateTransitionError             an application cannot go from one state to another
       AssignmentError                  a task assignor failed, or said what cannot be done
       LocalPartsError                  something this machine should have is missing
@@ -273,6 +277,22 @@ class PageRefusedError(QueryError):
 
 class StoreUnavailableError(QueryError):
     """Nobody who may answer did so before the deadline. Worth asking again."""
+
+
+class QueryLimitError(QueryError):
+    """The question, or its answer, is larger than is let through. Ask for less at once."""
+
+
+class ServiceBusyError(QueryError):
+    """Too many ask at once. Worth asking again in a moment."""
+
+
+class QueryAccessError(QueryError):
+    """The token is missing or wrong, may not do this, or the request comes from elsewhere."""
+
+
+class ServiceUnreachableError(QueryError):
+    """No service answers at that address before the deadline."""
 
 
 class StateTransitionError(PenstockError):
