@@ -35,8 +35,9 @@ SUBSCRIPTION_PROCESSOR = "SUBSCRIPTION-PROCESSOR"
 class ForeignKeyJoin:
     """What a join by a foreign key asks for."""
 
-    joiner: Callable[[Any, Any], Any]
-    extractor: Callable[[Any], Any]
+    joiner: Callable[..., Any]
+    extractor: Callable[..., Any]
+    with_key: bool = False
     left: bool
     value: SerdeOrMissing
     store: Store | None
@@ -60,6 +61,7 @@ def join_foreign_key(left: Flow, right: Flow, join: ForeignKeyJoin) -> Flow:
     subscribe = SubscribeNode(
         name=names.step("subscription-registration-processor", SUBSCRIPTION_REGISTRATION),
         extractor=join.extractor,
+        with_key=join.with_key,
         left=join.left,
         value_serde=left_value,
         versioned=left.history_ms is not None,
@@ -105,6 +107,7 @@ def join_foreign_key(left: Flow, right: Flow, join: ForeignKeyJoin) -> Flow:
         reads=left.reads,
         table=left.step,
         joiner=join.joiner,
+        with_key=join.with_key,
         left=join.left,
         value_serde=left_value,
     )

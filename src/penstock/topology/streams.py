@@ -6,8 +6,7 @@ import dataclasses
 import sys
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from datetime import timedelta
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, Literal, TypeVar, overload
 
 from penstock.errors import TopologyError
 from penstock.serdes import Serde
@@ -18,15 +17,7 @@ from penstock.topology.flow import Flow, chosen_serde, item_type, pair_types, re
 from penstock.topology.functions import BatchFunction, Columnar, Expression
 from penstock.topology.grouped import KGroupedStream
 from penstock.topology.holding import Store, kept_in, name_of
-from penstock.topology.joins import (
-    INNER,
-    LEFT,
-    OUTER,
-    JoinOptions,
-    Partner,
-    join,
-    merge_streams,
-)
+from penstock.topology.joins import merge_streams
 from penstock.topology.naming import check_name
 from penstock.topology.nodes import (
     BranchNode,
@@ -44,17 +35,16 @@ from penstock.topology.nodes import (
     StoreSpec,
 )
 from penstock.topology.processor import Processor
+from penstock.topology.stream_joins import JoinableStream
 from penstock.topology.tables import KTable, latest_values
-from penstock.topology.windows import JoinWindows
 
 K = TypeVar("K")
 V = TypeVar("V")
 K2 = TypeVar("K2")
 V2 = TypeVar("V2")
-V3 = TypeVar("V3")
 
 
-class KStream(Generic[K, V]):
+class KStream(JoinableStream[K, V]):
     """A stream of independent records.
 
     >>> from penstock.topology import StreamsBuilder
@@ -66,9 +56,6 @@ class KStream(Generic[K, V]):
     >>> [sub.name for sub in builder.build().sub_topologies]
     ['from-words', 'word-counts']
     """
-
-    def __init__(self, flow: Flow) -> None:
-        self.flow = flow
 
     def filter(
         self, predicate: Callable[[K, V], bool] | Columnar, *, name: str | None = None
@@ -106,18 +93,43 @@ class KStream(Generic[K, V]):
         step = self._name(name, "KSTREAM-BRANCH-")
         return BranchedKStream(self.flow.then(SplitNode(name=step)))
 
+    @overload
     def flat_map_values(
         self,
         mapper: Callable[[V], Iterable[V2]],
         *,
+        with_key: Literal[False] = False,
+        value: type[V2] | Serde[V2] | None = None,
+        name: str | None = None,
+    ) -> KStream[K, V2]: ...
+
+    @overload
+    def flat_map_values(
+        self,
+        mapper: Callable[[K, V], Iterable[V2]],
+        *,
+        with_key: Literal[True],
+        value: type[V2] | Serde[V2] | None = None,
+        name: str | None = None,
+    ) -> KStream[K, V2]: ...
+
+    def flat_map_values(
+        self,
+        mapper: Callable[..., Iterable[V2]],
+        *,
+        with_key: bool = False,
         value: type[V2] | Serde[V2] | None = None,
         name: str | None = None,
     ) -> KStream[K, V2]:
-        """Replace each record by one for each value of `mapper(value)`; keys stay."""
+        """Replace each record by one for each value of `mapper(value)`; keys stay.
+
+        With `with_key=True` it is `mapper(key, value)`.
+        """
         step = self._name(name, "KSTREAM-FLATMAPVALUES-")
         kind = item_type(returned_type(mapper))
         serde = chosen_serde(value, kind, f"flat_map_values (step {step})", "value")
-        return KStream(self.flow.then(FlatMapValuesNode(name=step, mapper=mapper), value=serde))
+        node = FlatMapValuesNode(name=step, mapper=mapper, with_key=with_key)
+        return KStream(self.flow.then(node, value=serde))
 
     def flat_map(
         self,
@@ -142,19 +154,56 @@ class KStream(Generic[K, V]):
             )
         )
 
+    @overload
     def map_values(
         self,
         mapper: Callable[[V], V2] | Columnar,
         *,
+        with_key: Literal[False] = False,
+        value: type[V2] | Serde[V2] | None = None,
+        name: str | None = None,
+    ) -> KStream[K, V2]: ...
+
+    @overload
+    def map_values(
+        self,
+        mapper: Callable[[K, V], V2] | BatchFunction,
+        *,
+        with_key: Literal[True],
+        value: type[V2] | Serde[V2] | None = None,
+        name: str | None = None,
+    ) -> KStream[K, V2]: ...
+
+    def map_values(
+        self,
+        mapper: Callable[..., V2] | Columnar,
+        *,
+        with_key: bool = False,
         value: type[V2] | Serde[V2] | None = None,
         name: str | None = None,
     ) -> KStream[K, V2]:
-        """Replace each value by `mapper(value)`; keys, and so partitions, stay."""
+        """Replace each value by `mapper(value)`; keys, and so partitions, stay.
+
+        With `with_key=True` it is `mapper(key, value)`.
+
+        >>> from penstock.topology import StreamsBuilder
+        >>> rooms = StreamsBuilder().stream("rooms", key=str, value=int)
+        >>> rooms.map_values(lambda room, degrees: f"{room}: {degrees}", with_key=True, value=str)
+        ... # doctest: +ELLIPSIS
+        <...KStream object at ...>
+        """
         step = self._name(name, "KSTREAM-MAPVALUES-")
         bound, serde = bound_mapper(
-            self.flow, step, mapper, value, operator="map_values", result="value"
+            self.flow,
+            step,
+            mapper,
+            value,
+            operator="map_values",
+            result="value",
+            with_key=with_key,
         )
-        return KStream(self.flow.then(MapValuesNode(name=step, mapper=bound), value=serde))
+        node = MapValuesNode(name=step, mapper=bound, with_key=with_key)
+        return KStream(self.flow.then(node, value=serde))
 
     def map(
         self,
@@ -318,64 +367,6 @@ class KStream(Generic[K, V]):
             dataclasses.replace(flow, step=source, key=key_serde, value=value_serde, rekeyed=False)
         )
 
-    def join(
-        self,
-        other: KStream[K, V2] | KTable[K, V2] | GlobalKTable[Any, V2],
-        joiner: Callable[[V, V2], V3],
-        windows: JoinWindows | None = None,
-        *,
-        key_selector: Callable[[K, V], Any] | None = None,
-        grace: timedelta | None = None,
-        persistent: bool | None = None,
-        value: type[V3] | Serde[V3] | None = None,
-        name: str | None = None,
-    ) -> KStream[K, V3]:
-        """Join records of equal keys: with a stream's inside `windows`, or with a table's row now.
-
-        A row of a global table is that of `key_selector(key, value)`, one of a versioned table that
-        of the record's own time. With `grace` a record waits until the stream is so much further,
-        so that rows which come late are met; the table must keep versions for as long. With
-        `persistent=False` a join of streams keeps their records in memory.
-
-        >>> from penstock.topology import StreamsBuilder
-        >>> builder = StreamsBuilder()
-        >>> names = builder.table("names", "names", key=str, value=str)
-        >>> calls = builder.stream("calls", key=str, value=str)
-        >>> calls.join(names, lambda call, name: f"{name}: {call}", value=str).to("named-calls")
-        """
-        options = JoinOptions(windows, key_selector, value, name, grace, persistent)
-        return KStream(join(self.flow, _other(other), joiner, INNER, options))
-
-    def left_join(
-        self,
-        other: KStream[K, V2] | KTable[K, V2] | GlobalKTable[Any, V2],
-        joiner: Callable[[V, V2 | None], V3],
-        windows: JoinWindows | None = None,
-        *,
-        key_selector: Callable[[K, V], Any] | None = None,
-        grace: timedelta | None = None,
-        persistent: bool | None = None,
-        value: type[V3] | Serde[V3] | None = None,
-        name: str | None = None,
-    ) -> KStream[K, V3]:
-        """As `join`, and a record of this stream that meets nothing is joined with None."""
-        options = JoinOptions(windows, key_selector, value, name, grace, persistent)
-        return KStream(join(self.flow, _other(other), joiner, LEFT, options))
-
-    def outer_join(
-        self,
-        other: KStream[K, V2],
-        joiner: Callable[[V | None, V2 | None], V3],
-        windows: JoinWindows,
-        *,
-        persistent: bool | None = None,
-        value: type[V3] | Serde[V3] | None = None,
-        name: str | None = None,
-    ) -> KStream[K, V3]:
-        """As `join` of streams, and a record of either that meets nothing is joined with None."""
-        options = JoinOptions(windows, None, value, name, persistent=persistent)
-        return KStream(join(self.flow, _other(other), joiner, OUTER, options))
-
     def process(
         self,
         supplier: Callable[[], Processor[K, V, K2, V2]],
@@ -514,9 +505,3 @@ class Printer:
 
 def _grouping(name: str | None) -> str | None:
     return None if name is None else check_name(name, "grouping")
-
-
-def _other(other: KStream[Any, Any] | KTable[Any, Any] | GlobalKTable[Any, Any]) -> Partner:
-    if isinstance(other, GlobalKTable):
-        return Partner(other.draft, table=other.store)
-    return Partner(other.flow.draft, flow=other.flow, is_table=isinstance(other, KTable))

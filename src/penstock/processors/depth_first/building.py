@@ -239,9 +239,9 @@ class Builder:
             case PeekNode() | ForeachNode():
                 return Peek(name, shared, node.action)
             case MapValuesNode():
-                return MapValues(name, shared, node.mapper)
+                return MapValues(name, shared, node.mapper, with_key=node.with_key)
             case FlatMapValuesNode():
-                return FlatMapValues(name, shared, node.mapper)
+                return FlatMapValues(name, shared, node.mapper, with_key=node.with_key)
             case MapNode():
                 return _map(shared, node)
             case FlatMapNode():
@@ -273,7 +273,7 @@ class Builder:
                 )
             case TableMapValuesNode():
                 mapper = node.mapper
-                if isinstance(mapper, ColumnFunction):
+                if node.with_key or isinstance(mapper, ColumnFunction):
                     return self._transform(node, node.parent, mapper)
                 return self._transform(node, node.parent, lambda _, value: mapper(value))
             case LatestNode():
