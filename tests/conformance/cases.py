@@ -434,7 +434,10 @@ class _Draft:
         """Sometimes, instead of windows that end, one that does not."""
         if self.later.random() > 0.15:
             return None
-        start = self.later.choice([0, self.later.randint(1, 60), self.later.randint(1, 60)]) * self.scale
+        start = (
+            self.later.choice([0, self.later.randint(1, 60), self.later.randint(1, 60)])
+            * self.scale
+        )
         return {"kind": "unlimited", "size": LONG_MAX, "grace": 0, "start": start}
 
     def emit(self) -> str | None:
