@@ -97,7 +97,10 @@ def join_foreign_key(left: Flow, right: Flow, join: ForeignKeyJoin) -> Flow:
         key,
         ResponseSerde(right_value),
         # The left row's own partition, which it told: its key may have been partitioned otherwise.
-        partitioner=lambda key, response, count: response.partition,
+        # One that came of a punctuator, or from an old Java application, told none.
+        partitioner=lambda key, response, count: (
+            response.partition if response.partition >= 0 else None
+        ),
     )
     draft.join_partitions(answered, left.step)
     resolve = ResolveNode(
@@ -152,7 +155,7 @@ def _through_topic(
     key: Serde[Any],
     value: Serde[Any],
     *,
-    partitioner: Callable[[Any, Any, int], int] | None = None,
+    partitioner: Callable[[Any, Any, int], int | None] | None = None,
 ) -> str:
     """Send what steps give through an internal topic; returns its source."""
     sink = SinkNode(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -448,8 +448,11 @@ class SinkNode(Node):
     repartition: bool = False
     partitions: int | None = None
     """How many a repartition topic is to have, if the user said so."""
-    partitioner: Callable[[Any, Any, int], int] | None = None
-    """Chooses a record's partition from key, value and the number of partitions."""
+    partitioner: Callable[[Any, Any, int], int | Collection[int] | None] | None = None
+    """Chooses a record's partition, or several, from key, value and the number of partitions.
+
+    None leaves it to the key.
+    """
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -489,6 +492,8 @@ class StoreSpec:
     """What a processor is given instead of the plain store."""
     kept_in: PostgreSQL | None = None
     """The database that keeps it, instead of an instance's disk and a changelog."""
+    timestamped: bool = False
+    """Whether processors see each value with its time."""
 
     @property
     def recency(self) -> StoreSpec | None:

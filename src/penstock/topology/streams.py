@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import dataclasses
 import sys
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Generic, Literal, TypeVar, overload
 
-from penstock.errors import TopologyError
 from penstock.serdes import Serde
 from penstock.topology.binding import bound_mapper, bound_pairs, bound_predicate
 from penstock.topology.changelogs import Logging, RecoverFrom, changelog_config, is_logged
-from penstock.topology.draft import Draft, needed, said_serde
+from penstock.topology.draft import Draft, needed
 from penstock.topology.flow import Flow, chosen_serde, item_type, pair_types, returned_type
 from penstock.topology.functions import BatchFunction, Columnar, Expression
 from penstock.topology.grouped import KGroupedStream
@@ -30,11 +29,11 @@ from penstock.topology.nodes import (
     PeekNode,
     ProcessNode,
     SelectKeyNode,
-    SinkNode,
     SplitNode,
     StoreSpec,
 )
 from penstock.topology.processor import Processor
+from penstock.topology.sinks import through_repartition, write_to
 from penstock.topology.stream_joins import JoinableStream
 from penstock.topology.tables import KTable, latest_values
 
@@ -295,38 +294,22 @@ class KStream(JoinableStream[K, V]):
         *,
         key: type[K] | Serde[K] | None = None,
         value: type[V] | Serde[V] | None = None,
-        partitioner: Callable[[K, V, int], int] | None = None,
+        partitioner: Callable[[K, V, int], int | Collection[int] | None] | None = None,
         name: str | None = None,
     ) -> None:
         """Write every record to a topic, or to the one that `topic(key, value)` names.
 
-        Topics must exist. `partitioner(key, value, partitions)` chooses a record's partition;
-        without it equal keys go to equal partitions, as any Kafka client sends them.
+        Topics must exist. `partitioner(key, value, partitions)` chooses a record's partition, or
+        several of them; if it returns None, or is not given, equal keys go to equal partitions, as
+        any Kafka client sends them. A record for which it chooses none, an empty set, is dropped.
         """
-        if isinstance(topic, str):
-            check_name(topic, "topic", step=f"to, behind {self.flow.step}")
-        elif partitioner is not None:
-            raise TopologyError(
-                "A record's partition cannot be chosen where its topic is named by a function",
-                hint="Leave partitioner= out, or write to one topic",
-            )
-        flow, step = self.flow, self._name(name, "KSTREAM-SINK-")
-        records = f"what step {step} writes to topic {topic!r}"
-        key_serde = flow.key if key is None else said_serde(key, "key", records)
-        value_serde = flow.value if value is None else said_serde(value, "value", records)
-        where = f"Writing to topic {topic!r}"
-        keys, values = needed(key_serde, "key", where), needed(value_serde, "value", where)
-        if isinstance(topic, str):
-            keys, values = keys.for_topic(topic, "key"), values.for_topic(topic, "value")
-        flow.then(
-            SinkNode(
-                name=step,
-                topic=topic if isinstance(topic, str) else "",
-                topic_of=None if isinstance(topic, str) else topic,
-                key_serde=keys,
-                value_serde=values,
-                partitioner=partitioner,
-            )
+        write_to(
+            self.flow,
+            self._name(name, "KSTREAM-SINK-"),
+            topic,
+            key=key,
+            value=value,
+            partitioner=partitioner,
         )
 
     def print(self, label: str | None = None, *, name: str | None = None) -> None:
@@ -344,28 +327,22 @@ class KStream(JoinableStream[K, V]):
         key: type[K] | Serde[K] | None = None,
         value: type[V] | Serde[V] | None = None,
         partitions: int | None = None,
+        partitioner: Callable[[K, V, int], int | Collection[int] | None] | None = None,
         name: str | None = None,
     ) -> KStream[K, V]:
-        """Send every record with a key through an internal topic, so that equal keys meet."""
-        flow, draft = self.flow, self.flow.draft
-        topic = name or draft.unique(flow.origin)
-        if name is None and draft.names == "kafka_streams":
-            topic = draft.number("KSTREAM-REPARTITION-")
-        where = f"The repartition topic {topic!r}"
-        given = f"the repartition topic {topic!r}"
-        keys = flow.key if key is None else said_serde(key, "key", given)
-        values = flow.value if value is None else said_serde(value, "value", given)
-        key_serde, value_serde = needed(keys, "key", where), needed(values, "value", where)
-        source = draft.add_repartition(
-            flow.step,
-            topic,
-            key_serde,
-            value_serde,
+        """Send every record with a key through an internal topic, so that equal keys meet.
+
+        `partitioner` is as in `to`: with one, keys meet where it sends them.
+        """
+        flow = through_repartition(
+            self.flow,
+            key=key,
+            value=value,
             partitions=partitions,
+            partitioner=partitioner,
+            name=name,
         )
-        return KStream(
-            dataclasses.replace(flow, step=source, key=key_serde, value=value_serde, rekeyed=False)
-        )
+        return KStream(flow)
 
     def process(
         self,
