@@ -118,7 +118,8 @@ class SessionStore(Protocol[K, V]):
     """A session store as a processor sees it.
 
     Sessions of several keys come by segments of time and then by the bytes of key, end and start;
-    from a store in memory by end, key and start. `backward_...` gives the same from its end.
+    from a store in memory by end and key, the latest start first. `backward_...` gives the same
+    from its end.
     """
 
     def put(self, key: K, start_ms: int, end_ms: int, value: V | None) -> None:

@@ -204,7 +204,7 @@ class TimedState:
         self._keys: dict[bytes, _KeyRows] = {}
         self._timeline: _Timeline | None = None
         self._scanned: dict[tuple[bytes | None, bytes | None], _Scanned] = {}
-        self._by_time = not spec.persistent
+        self.in_memory = not spec.persistent
         self.stream_time = -1
 
     def store_key(self, key: bytes, first: int, second: int) -> bytes:
@@ -307,8 +307,8 @@ class TimedState:
             and (lower is None or lower <= place[0])
             and (upper is None or place[0] <= upper)
         ]
-        if self._by_time:
-            return sorted(found, key=lambda row: (row[1], row[0], row[2]))
+        if self.in_memory:
+            return sorted(found, key=lambda row: self.memory_place(*row[:3]))
         return sorted(found, key=lambda row: (row[1] // self._segment, self.store_key(*row[:3])))
 
     def _read_keys(self, lower: bytes | None, upper: bytes | None) -> _Scanned:
@@ -325,6 +325,10 @@ class TimedState:
 
     def place(self, key: bytes, first: int, second: int) -> tuple[Any, ...]:
         """Where an entry stands among those of all keys, in order of time."""
+        raise NotImplementedError
+
+    def memory_place(self, key: bytes, first: int, second: int) -> tuple[Any, ...]:
+        """Where an entry stands among those of all keys in a store that is kept in memory."""
         raise NotImplementedError
 
     def _oldest_time(self) -> int:
@@ -368,6 +372,9 @@ class WindowState(TimedState):
     def place(self, key: bytes, first: int, second: int) -> tuple[Any, ...]:
         return first, key + second.to_bytes(4, "big")
 
+    def memory_place(self, key: bytes, first: int, second: int) -> tuple[Any, ...]:
+        return first, key, second
+
     def split(self, data: bytes) -> tuple[bytes, int, int]:
         return split_window_key(data)
 
@@ -383,6 +390,10 @@ class SessionState(TimedState):
 
     def place(self, key: bytes, first: int, second: int) -> tuple[Any, ...]:
         return first, second, key
+
+    def memory_place(self, key: bytes, first: int, second: int) -> tuple[Any, ...]:
+        # As in Kafka Streams: of sessions that end together the one that began last comes first.
+        return first, key, -second
 
     def split(self, data: bytes) -> tuple[bytes, int, int]:
         key, start, end = split_session_key(data)

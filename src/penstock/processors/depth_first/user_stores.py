@@ -362,8 +362,11 @@ class UserSessionStore(UserTimedStore):
     def _found(
         self, name: bytes, earliest_end: int, latest_start: int
     ) -> list[tuple[tuple[int, int], Stored]]:
-        found = self._state.entries(name, earliest_end, FAR)
-        return [each for each in found if each[0][1] <= latest_start]
+        state = self._state
+        found = [e for e in state.entries(name, earliest_end, FAR) if e[0][1] <= latest_start]
+        if state.in_memory:
+            found.sort(key=lambda each: state.memory_place(name, *each[0]))
+        return found
 
     def _scan(
         self, lower: Any, upper: Any, earliest_end: int, latest_start: int
