@@ -39,7 +39,7 @@ class StoreFacts:
     def builder(self) -> Any:
         """What makes it."""
         common: dict[str, Any] = {"key": str, "value": str, "persistent": self.persistent}
-        spans = {"retention": _ms(self.retention)}
+        spans: dict[str, Any] = {"retention": _ms(self.retention)}
         if self.kind == "session":
             return ps.session_store("s", **common, **spans)
         if self.kind == "window":
@@ -164,7 +164,7 @@ def _value(chance: random.Random, store: StoreFacts, *, none: bool = True) -> An
 def _bounds(chance: random.Random, store: StoreFacts) -> list[str | None]:
     # Up to a key that ends with a byte 0, Kafka Streams misses windows of the key without it.
     keys = KEYS if store.kind == "key_value" else [key for key in KEYS if key != "a\x00"]
-    pair: list[str | None] = sorted(chance.choices(keys, k=2), key=lambda key: key.encode())
+    pair = sorted(chance.choices(keys, k=2), key=lambda key: key.encode())
     # In memory, sessions from a later key to an earlier one are an error in Kafka Streams.
     if chance.random() < 0.1 and (store.kind != "session" or store.persistent):
         pair.reverse()

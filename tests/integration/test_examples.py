@@ -192,7 +192,8 @@ def test_test_data_goes_to_any_kafka(kafka: str, capsys: pytest.CaptureFixture[s
     data = {"example": "visit-sketch", "sent": 50, "created": topics}
     assert answer == {"ok": True, "data": data}
     expected = [
-        (record.key.encode(), record.value.encode()) for record in islice(example.test_data(), 50)
+        (str(record.key).encode(), record.value.encode())
+        for record in islice(example.test_data(), 50)
     ]
     rows = Scene(kafka, Path()).read("page-visits")
     assert sorted((row.key, row.value) for row in rows) == sorted(expected)

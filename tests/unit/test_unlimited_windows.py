@@ -9,10 +9,11 @@ import pytest
 import penstock as ps
 from penstock.errors import TopologyError
 from penstock.testing import TopologyTestDriver
+from penstock.topology import TimeWindows
 from penstock.topology.windows import LONG_MAX
 
 
-def counts(windows: ps.TimeWindows) -> TopologyTestDriver:
+def counts(windows: TimeWindows) -> TopologyTestDriver:
     app = ps.Application("endless")
     grouped = app.stream("in", key=str, value=str).group_by_key()
     grouped.windowed_by(windows).count("counts").to_stream().to("out")

@@ -1,7 +1,7 @@
 """Functions of values that ask for the key: the same results by columns and by record.
 
-mypy reads this file too: a lambda of the wrong number of values is an error in either form, which
-the ignored lines prove.
+`make check` lets mypy read this file too: a lambda of the wrong number of values is an error in
+either form, which the ignored lines prove.
 """
 
 from __future__ import annotations
@@ -141,10 +141,10 @@ def test_an_expression_has_the_key_anyway() -> None:
 def test_a_function_of_the_wrong_number_of_values_is_found_by_mypy_or_by_its_first_record() -> None:
     app = ps.Application("wrong")
     stream, table = app.stream("in", key=str, value=str), app.table("t", "t", key=str, value=str)
-    stream.map_values(lambda k, v: v, value=str)  # type: ignore[call-overload]
+    stream.map_values(lambda k, v: v, value=str)  # type: ignore[misc, arg-type]
     stream.flat_map_values(lambda v: [v], with_key=True, value=str)  # type: ignore[call-overload]
     stream.join(table, lambda a, b: a, with_key=True, value=str)  # type: ignore[call-overload]
-    table.join(table, lambda k, a, b: a, value=str)  # type: ignore[call-overload]
+    table.join(table, lambda k, a, b: a, value=str)  # type: ignore[misc, arg-type]
     table.map_values(lambda v: v, with_key=True, value=str)  # type: ignore[call-overload]
     with pytest.raises(UserFunctionError, match="missing 1 required positional argument"):
         outputs(app, ("in", "a", "x"))
