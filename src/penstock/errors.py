@@ -8,6 +8,7 @@
       BootstrapError                   a store cannot be filled from history as asked
         BootstrapUnfinishedError       one was begun and never finished: the store is half filled
       UserFunctionError                a function of the user's raised
+        PartitionChoiceError           a partitioner chose a partition that its topic does not have
       DeserializationError             a record's key or value cannot be decoded
       ValueNotPutError                 a processor changed a store's value and did not put it back
       TimestampError                   a record has no valid time
@@ -127,6 +128,10 @@ class BootstrapUnfinishedError(BootstrapError):
 
 class UserFunctionError(PenstockError):
     """A function that you passed to an operator raised; its traceback is part of the message."""
+
+
+class PartitionChoiceError(UserFunctionError):
+    """A partitioner of yours chose a partition that the topic does not have, or none at all."""
 
 
 class DeserializationError(PenstockError):

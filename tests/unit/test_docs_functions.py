@@ -37,7 +37,7 @@ def test_what_is_shown_runs(monkeypatch: pytest.MonkeyPatch) -> None:
     snippets = re.findall(r"```python\n(.*?)```", PAGE.read_text(), re.DOTALL)
     for code in snippets:
         exec(compile(code, str(PAGE), "exec"), vars(module))
-    assert len(snippets) == 2
+    assert len(snippets) == 3
 
 
 def test_every_function_is_listed() -> None:

@@ -10,6 +10,7 @@ from penstock.processors.depth_first.state import FAR
 from penstock.processors.depth_first.steps import Step, Value
 from penstock.processors.depth_first.window_store import Window, WindowStore
 from penstock.serdes import Change, Windowed
+from penstock.serdes.windowed import window_end
 from penstock.topology import (
     SessionWindows,
     SlidingWindows,
@@ -136,7 +137,7 @@ class TimeWindowAggregate(WindowStep[TimeWindows]):
         close_time = self.stream_time - self.windows.grace_ms
         key = self.store.key(record.key)
         for start in self.windows.starts(record.timestamp):
-            window = Window(start, start + self.windows.size_ms)
+            window = Window(start, window_end(start, self.windows.size_ms))
             if window.end > close_time:
                 self.update(record, key, window, self.store.get(key, window))
             else:
