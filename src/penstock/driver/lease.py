@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import msgspec
-from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
+from confluent_kafka import Consumer, KafkaException, Producer
 from confluent_kafka import KafkaError as NativeError
 from confluent_kafka.admin import AdminClient
 
@@ -38,6 +38,7 @@ from penstock.coordination.ids import Position
 from penstock.coordination.layout import commits_partitions
 from penstock.driver.member import GroupMember
 from penstock.driver.process_id import is_alive, process_start
+from penstock.driver.writer import DriverWriter
 from penstock.errors import AnotherDriverError, FencedError, GroupInUseError, KafkaError
 
 _log = logging.getLogger("penstock.driver")
@@ -73,6 +74,7 @@ class DriverLease:
                     transaction_timeout_ms=int(config.transaction_timeout.total_seconds() * 1000),
                 )
             )
+            self._writer = DriverWriter(self._producer, self._topic)
             self._member = GroupMember(
                 application_id, self._topic, config, on_replaced=self._lose_membership
             )
@@ -156,7 +158,7 @@ class DriverLease:
         All or nothing. Raises `FencedError` if this is no longer the driver, `KafkaError`.
         """
         with self._lock:
-            self._transaction(records, self._timeout, group=group, position=position or {})
+            self._writer.write(records, self._timeout, group=group, position=position)
 
     def release(self, leave: Callable[[str], None]) -> None:
         """Stop beating, leave the group (`leave` gets the member's id), say that nobody is here.
@@ -240,35 +242,7 @@ class DriverLease:
         records = [] if topology is None else [(DRIVER_PARTITION, TOPOLOGY_KEY, topology)]
         records.append((DRIVER_PARTITION, DRIVER_KEY, self.record.encode()))
         with self._lock:
-            self._transaction(records, timeout_seconds or self._timeout)
-
-    def _transaction(
-        self,
-        records: Iterable[tuple[int, bytes, bytes]],
-        timeout_seconds: float,
-        *,
-        group: Consumer | None = None,
-        position: Position | None = None,
-    ) -> None:
-        try:
-            self._producer.begin_transaction()
-            for partition, key, value in records:
-                self._producer.produce(self._topic, value, key, partition)
-            if group is not None:
-                offsets = [
-                    TopicPartition(topic, partition, offset)
-                    for topic, partitions in (position or {}).items()
-                    for partition, offset in partitions.items()
-                ]
-                metadata = group.consumer_group_metadata()
-                self._producer.send_offsets_to_transaction(offsets, metadata, timeout_seconds)
-            self._producer.commit_transaction(timeout_seconds)
-        except KafkaException as error:
-            native = error.args[0]
-            if native.txn_requires_abort():
-                self._producer.abort_transaction(timeout_seconds)
-                raise KafkaError(f"The driver's record was not written: {error}") from error
-            raise FencedError(f"The driver's record was refused: {native.str()}") from error
+            self._writer.write(records, timeout_seconds or self._timeout)
 
     def _lose_membership(self, reason: str) -> None:
         self._lose(f"the group's member was replaced: {reason}")
