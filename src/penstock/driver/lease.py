@@ -14,12 +14,9 @@ import socket
 import threading
 import time
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any
 
 import msgspec
 from confluent_kafka import Consumer, KafkaException, Producer
-from confluent_kafka import KafkaError as NativeError
-from confluent_kafka.admin import AdminClient
 
 from penstock.changelog.clients import LogClients
 from penstock.changelog.commit_record import (
@@ -30,6 +27,7 @@ from penstock.changelog.commit_record import (
     BootstrapRecord,
     DriverRecord,
 )
+from penstock.changelog.groups import live_members
 from penstock.changelog.kafka_failures import refusals_named
 from penstock.changelog.reading import read_latest, wait_stable
 from penstock.changelog.topics import commits_name
@@ -45,14 +43,6 @@ _log = logging.getLogger("penstock.driver")
 
 _BEATS_WITHOUT_SIGN = 3
 _GOODBYE_SECONDS = 5.0
-_COORDINATOR_ON_ITS_WAY = {
-    NativeError.NOT_COORDINATOR,
-    NativeError.COORDINATOR_NOT_AVAILABLE,
-    NativeError.COORDINATOR_LOAD_IN_PROGRESS,
-    # The very first group of a cluster waits for the topic of all groups to be made.
-    NativeError._TIMED_OUT,  # noqa: SLF001 - librdkafka's own codes have such names.
-}
-"""What a broker that has just started, or is taking a group over, answers for a moment."""
 
 
 class DriverLease:
@@ -96,7 +86,9 @@ class DriverLease:
         Raises `GroupInUseError` or `AnotherDriverError`. A driver that died is told from one that
         lives by its process if it was here, and by its beats if it was elsewhere.
         """
-        members = self._group_members()
+        members = live_members(
+            self._logs.admin, self._application_id, timeout_seconds=self._timeout
+        )
         others = [m for m in members if m.group_instance_id != self._id]
         if others:
             names = ", ".join(sorted({f"{m.client_id} on {m.host}" for m in others}))
@@ -176,22 +168,6 @@ class DriverLease:
             with contextlib.suppress(KafkaError):
                 self._write_beat(_GOODBYE_SECONDS)
         self._producer.flush(1)
-
-    def _group_members(self) -> list[Any]:
-        admin: AdminClient = self._logs.admin
-        deadline = time.monotonic() + self._timeout
-        while True:
-            group = self._application_id
-            future = admin.describe_consumer_groups([group], request_timeout=10)[group]
-            try:
-                return list(future.result().members)
-            except KafkaException as error:
-                code = error.args[0].code()
-                if code == NativeError.GROUP_ID_NOT_FOUND:
-                    return []
-                if code not in _COORDINATOR_ON_ITS_WAY or time.monotonic() > deadline:
-                    raise KafkaError(f"The consumer group cannot be looked at: {error}") from error
-            time.sleep(0.1)
 
     def _check_driver_dead(self, *, was_member: bool) -> None:
         data = read_latest(self._logs, self._topic, DRIVER_PARTITION).get(DRIVER_KEY)
