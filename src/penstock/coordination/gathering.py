@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-_PATIENCE_SECONDS = 10.0
+_PATIENCE_SECONDS = 30.0
 """For those that are known to come: they start, or they have failed."""
 _DELAYS_MAX = 5
 """A stream of newcomers does not keep an application from working."""

@@ -42,7 +42,7 @@ _log = logging.getLogger("penstock.driver")
 _DRAIN_SECONDS = 30.0
 _CLOSE_SECONDS = 30.0
 _REGISTER_SECONDS = 60.0
-_GATHER_SECONDS = 10.0
+_EXECUTORS_SECONDS = 30.0
 _TOKEN_LENGTH_MIN = 32
 
 
@@ -201,11 +201,11 @@ def _start_instances(
         _start_children(coordinator, order.config.num_instances)
         return coordinator, None
     if session is not None and not on_one_machine:
-        asked_for = wait_for_executors(
-            session, seconds=_GATHER_SECONDS, should_stop=order.should_stop
+        are_all = wait_for_executors(
+            session, seconds=_EXECUTORS_SECONDS, should_stop=order.should_stop
         )
         started = start_on_executors(session, coordinator.location, order.token, programs)
-        return coordinator, None if asked_for is None else max(asked_for, started)
+        return coordinator, started if are_all else None
     count = order.config.num_instances or max((os.cpu_count() or 1) // 2, 1)
     _start_children(coordinator, count)
     return coordinator, count

@@ -46,19 +46,18 @@ def start_on_executors(session: Session, coordinator: str, token: str, programs:
 
 def wait_for_executors(
     session: Session, *, seconds: float, should_stop: Callable[[], bool]
-) -> int | None:
-    """Wait for the executors that Spark was asked for; how many, or None where it cannot be known.
+) -> bool:
+    """Wait for the executors that Spark was asked for; False where it is not known how many.
 
-    A cluster hands them out one by one. The first may be the only one for as long as it likes, so
-    that the wait is bounded.
+    A cluster hands them out one by one, and may never have as many.
     """
     expected = session.executors_asked_for
     deadline = time.monotonic() + seconds
-    while expected and _executors(session) < expected and time.monotonic() < deadline:
-        if should_stop():
-            return None
+    while expected and _executors(session) < expected:
+        if should_stop() or time.monotonic() > deadline:
+            break
         time.sleep(_LOOK_SECONDS)
-    return expected
+    return expected is not None
 
 
 class ExecutorVisits:
