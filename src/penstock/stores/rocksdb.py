@@ -13,6 +13,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import itertools
+import operator
 import struct
 import threading
 import time
@@ -51,6 +52,7 @@ _IDENTITY = _OWN + b"identity"
 _CAUGHT_UP_AT = _OWN + b"caught-up-at"
 _OWN_RECORDS_MAX = 3
 _LONG = struct.Struct(">q")
+_value = operator.itemgetter(1)
 
 _open_paths: set[Path] = set()
 _open_paths_lock = threading.Lock()
@@ -169,21 +171,37 @@ class RocksDBStore:
     def range(
         self, lower: bytes | None = None, upper: bytes | None = None, *, limit: int
     ) -> list[tuple[bytes, bytes]]:
+        return self._between(lower, upper, limit)
+
+    def range_back(
+        self, lower: bytes | None = None, upper: bytes | None = None, *, limit: int
+    ) -> list[tuple[bytes, bytes]]:
+        """As `backward.BackwardStore` says."""
+        return self._between(lower, upper, limit, back=True)
+
+    def _between(
+        self, lower: bytes | None, upper: bytes | None, limit: int, *, back: bool = False
+    ) -> list[tuple[bytes, bytes]]:
         bounds = ReadOptions()
         bounds.set_iterate_upper_bound(_END if upper is None else _USER + upper)
         entries: list[tuple[bytes, bytes]] = []
         with self._native():
             iterator = self._db.iter(bounds)
+            go_on = iterator.prev if back else iterator.next
             try:
-                iterator.seek(_USER + (lower or b""))
+                first = _USER + (lower or b"")
+                iterator.seek_to_last() if back else iterator.seek(first)
                 while len(entries) < limit and iterator.valid():
-                    entries.append((iterator.key()[1:], iterator.value()))
-                    iterator.next()
+                    key = iterator.key()
+                    if key < first:
+                        break  # Backwards only: what is too small, and our own records.
+                    entries.append((key[1:], iterator.value()))
+                    go_on()
                 # A damaged block looks like the end; only `status` tells the two apart.
                 iterator.status()
             finally:
                 # A living iterator (kept by a traceback, say) keeps the lock after `close`.
-                del iterator
+                del iterator, go_on
         return entries
 
     def all(self, *, page_size: int = 1000) -> Iterator[tuple[bytes, bytes]]:
@@ -264,7 +282,7 @@ def _chunks(changes: Iterable[Change]) -> Iterator[tuple[list[Change], bool]]:
 
 def _split(chunk: list[Change]) -> list[list[Change]]:
     """The changes in parts of about `CHUNK_BYTES` of values; at least one, be it empty."""
-    if sum(len(value) for _, value in chunk if value) < CHUNK_BYTES:
+    if sum(map(len, filter(None, map(_value, chunk)))) < CHUNK_BYTES:
         return [chunk]
     parts: list[list[Change]] = [[]]
     size = 0
