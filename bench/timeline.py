@@ -22,6 +22,11 @@ class Timeline:
         """Records of a partition were seen."""
         self.arrivals[partition].append((now, records))
 
+    def has_all_after(self, moment: float, partitions: int) -> bool:
+        """Whether every partition had an output since that moment."""
+        last = [arrivals[-1][0] for arrivals in self.arrivals.values() if arrivals]
+        return len(last) == partitions and min(last) > moment
+
     def waits(self, partition: int, start: float, end: float) -> list[float]:
         """The times between two arrivals of a partition that reach into [start, end].
 

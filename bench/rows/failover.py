@@ -284,6 +284,9 @@ def observe(
     begin = time.perf_counter()
     hit = fault.strike(scene)
     scene.rest(SESSION_SECONDS + lab.settings.seconds)
+    # A wait that is not over would be told too short.
+    rested = time.perf_counter()
+    scene.wait(lambda: timeline.has_all_after(rested, PARTITIONS), START_SECONDS, "outputs again")
     end = time.perf_counter()
     everywhere = list(range(PARTITIONS))
     if hit is None:

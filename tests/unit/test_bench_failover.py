@@ -32,6 +32,14 @@ def test_one_that_says_nothing_more_is_waited_for_until_the_end() -> None:
     assert timeline().longest_wait([7], 10.0, 20.0) == 10.0
 
 
+def test_a_watch_ends_when_every_partition_has_an_output_again() -> None:
+    seen = timeline(p0=[1.0, 5.0], p1=[1.0])
+    assert not seen.has_all_after(2.0, 2)
+    seen.note(1, 6.0, 10)
+    assert seen.has_all_after(2.0, 2)
+    assert not seen.has_all_after(2.0, 3)
+
+
 def test_partitions_that_waited_for_long_are_told_from_the_others() -> None:
     seen = timeline(p0=[9.9, 10.1, 10.3], p1=[9.9, 13.0], p2=[9.9, 12.5])
     assert seen.late_partitions([0, 1, 2], 10.0, 10.3) == [1, 2]
