@@ -197,6 +197,13 @@ class Config:
         "`<id>-instance-0` and so on: one that comes back within `session_timeout` keeps its "
         "tasks. Others have `penstock instance --group-instance-id`.",
     )
+    initial_rebalance_delay: timedelta = _option(
+        timedelta(seconds=3),
+        "group.initial.rebalance.delay.ms",
+        "How long the first assignment waits for a further instance, each time that one comes. It "
+        "does not wait where all that are to come are known and there: those that the application "
+        "starts itself, on its machine or on Spark's executors.",
+    )
     transaction_timeout: timedelta = _option(
         timedelta(seconds=10),
         "transaction.timeout.ms",

@@ -195,6 +195,12 @@ class DriverProcess(Process):
         self.settled = False
         self.cut_off_until = 0.0
 
+    @property
+    def is_fenced(self) -> bool:
+        """Whether another driver took over, be it that this one knows or not."""
+        producer: Any = self.lease and self.lease._producer
+        return not self.world.broker.is_newest("app-driver", producer._epoch)
+
     def begin(self) -> None:
         """Get the lease, then loop."""
         self._guarded(self._start)

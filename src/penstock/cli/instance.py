@@ -55,7 +55,7 @@ def instance(
         slot=slot,
         is_static=bool(group_instance_id),
         is_patient=True,
-        tags=_tags(client_tag or []),
+        tags={"host": socket.gethostname(), **_tags(client_tag or [])},
     )
     tables = load_application(application).build().global_tables if application else ()
     sys.exit(run_instance(options, programs_of(tables)))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
+import socket
 import subprocess
 import tempfile
 import threading
@@ -64,7 +65,7 @@ class Coordinator:
         self.token = token
         self._group_instance_id = group_instance_id
         self._listen_at = parse_address(listen) if listen else None
-        self._tags = dict(client_tags or {})
+        self._tags = {"host": socket.gethostname(), **(client_tags or {})}
         self._programs = programs
         self._settings = settings
         self._lock = threading.Lock()
@@ -116,12 +117,6 @@ class Coordinator:
         """The instances that are there, and static ones that are away."""
         with self._lock:
             return self._members.names
-
-    @property
-    def awaits_children(self) -> bool:
-        """Whether an instance that this process started has yet to register."""
-        with self._lock:
-            return not set(self._children) <= set(self._members.names)
 
     def away(self) -> frozenset[str]:
         """Static instances that do not answer, and whose tasks wait for them."""

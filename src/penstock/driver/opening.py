@@ -16,6 +16,7 @@ from penstock.changelog.commit_record import DRIVER_PARTITION
 from penstock.changelog.topic_admin import TopicAdmin
 from penstock.changelog.topics import commits_name
 from penstock.config import Config
+from penstock.coordination.gathering import Gathering
 from penstock.coordination.history import refuse_half_filled
 from penstock.driver.coordinator import Coordinator
 from penstock.driver.driver import Driver
@@ -29,7 +30,7 @@ from penstock.errors import AnotherDriverError, ConfigError, InstanceError
 from penstock.instance.process import TOKEN_VARIABLE
 from penstock.instance.protocol import Settings
 from penstock.local.jars import SPARK_KAFKA, ensure
-from penstock.pipeline.executors import ExecutorVisits, start_on_executors
+from penstock.pipeline.executors import ExecutorVisits, start_on_executors, wait_for_executors
 from penstock.pipeline.group import leave_group
 from penstock.pipeline.jobs import Jobs, pickle_programs
 from penstock.pipeline.session import Session, open_session
@@ -42,7 +43,7 @@ _log = logging.getLogger("penstock.driver")
 _DRAIN_SECONDS = 30.0
 _CLOSE_SECONDS = 30.0
 _REGISTER_SECONDS = 60.0
-_GATHER_SECONDS = 10.0
+_EXECUTORS_SECONDS = 30.0
 _TOKEN_LENGTH_MIN = 32
 
 
@@ -123,7 +124,7 @@ def _open_driver(order: OpeningOrder, stack: contextlib.ExitStack) -> Driver:
     _go_on(order)
     names = [task.name for task in prepared.layout.tasks]
     commits = lease.name_tasks(names, prepared.manifest.encode())
-    coordinator = _start_instances(order, prepared, opening, stack)
+    coordinator, expected = _start_instances(order, prepared, opening, stack)
     session = opening.result()
     _go_on(order)
     jobs = Jobs(session.spark, config, application_id)
@@ -146,7 +147,7 @@ def _open_driver(order: OpeningOrder, stack: contextlib.ExitStack) -> Driver:
     )
     driver = Driver(parts, commits, order.listener, order.totals)
     stack.callback(driver.drain, _DRAIN_SECONDS)
-    _wait_for_instances(order, coordinator)
+    _wait_for_instances(order, coordinator, expected)
     return driver
 
 
@@ -179,8 +180,11 @@ def _start_instances(
     prepared: Prepared,
     opening: Future[Session],
     stack: contextlib.ExitStack,
-) -> Coordinator:
-    """Children on one machine; on a cluster one per executor, through a job that visits them."""
+) -> tuple[Coordinator, int | None]:
+    """Children on one machine; on a cluster one per executor, through a job that visits them.
+
+    Also how many are to come, None if nobody knows.
+    """
     on_one_machine = order.config.master.startswith("local[") or order.config.master == "local"
     session = None if on_one_machine and not _submitted() else opening.result()
     if session is not None:
@@ -206,12 +210,16 @@ def _start_instances(
     stack.callback(coordinator.close, _CLOSE_SECONDS)
     if order.config.coordinator_listen:
         _start_children(coordinator, order.config.num_instances)
-        return coordinator
+        return coordinator, None
     if session is not None and not on_one_machine:
-        start_on_executors(session, coordinator.location, order.token, programs)
-        return coordinator
-    _start_children(coordinator, order.config.num_instances or max((os.cpu_count() or 1) // 2, 1))
-    return coordinator
+        are_all = wait_for_executors(
+            session, seconds=_EXECUTORS_SECONDS, should_stop=order.should_stop
+        )
+        started = start_on_executors(session, coordinator.location, order.token, programs)
+        return coordinator, started if are_all else None
+    count = order.config.num_instances or max((os.cpu_count() or 1) // 2, 1)
+    _start_children(coordinator, count)
+    return coordinator, count
 
 
 def _start_children(coordinator: Coordinator, count: int) -> None:
@@ -245,21 +253,20 @@ def _go_on(order: OpeningOrder) -> None:
         raise _StopAskedError
 
 
-def _wait_for_instances(order: OpeningOrder, coordinator: Coordinator) -> None:
+def _wait_for_instances(
+    order: OpeningOrder, coordinator: Coordinator, expected: int | None
+) -> None:
     """Until one is there, and a moment for the others, so that tasks need not move to them."""
     if order.config.coordinator_listen and not coordinator.names():
         address = order.config.coordinator_listen
         give_notice(order.listener, f"Waiting at {address} for instances")
     deadline = time.monotonic() + _REGISTER_SECONDS
-    gathered: float | None = None
-    while not coordinator.names() or coordinator.awaits_children:
+    gathering = Gathering(
+        expected=expected, delay_seconds=order.config.initial_rebalance_delay.total_seconds()
+    )
+    while not gathering.is_over(now := time.monotonic(), len(coordinator.names())):
         _go_on(order)
-        now = time.monotonic()
-        if coordinator.names():
-            gathered = now + _GATHER_SECONDS if gathered is None else gathered
-            if now > gathered:
-                return
-        elif now > deadline and not order.config.coordinator_listen:
+        if now > deadline and not coordinator.names() and not order.config.coordinator_listen:
             raise InstanceError(
                 "No instance has registered",
                 hint="See the instances' standard error for the reason",

@@ -21,11 +21,12 @@ _log = logging.getLogger("penstock.driver")
 
 _VISIT_SECONDS = 1.0
 _CHECK_SECONDS = 3.0
+_LOOK_SECONDS = 0.05
 _CLOSE_SECONDS = 10.0
 
 
-def start_on_executors(session: Session, coordinator: str, token: str, programs: bytes) -> None:
-    """Start an instance on every executor that has none of this run's alive.
+def start_on_executors(session: Session, coordinator: str, token: str, programs: bytes) -> int:
+    """Start an instance on every executor that has none of this run's alive; returns how many.
 
     `programs`, pickled, is what fills global stores: the user's code travels in Spark's closures.
 
@@ -39,7 +40,24 @@ def start_on_executors(session: Session, coordinator: str, token: str, programs:
         time.sleep(_VISIT_SECONDS)
 
     context.setJobDescription("start instances")
-    context.parallelize(range(slots), slots).mapPartitions(visit).collect()
+    names = context.parallelize(range(slots), slots).mapPartitions(visit).collect()
+    return len(list(filter(None, names)))
+
+
+def wait_for_executors(
+    session: Session, *, seconds: float, should_stop: Callable[[], bool]
+) -> bool:
+    """Wait for the executors that Spark was asked for; False where it is not known how many.
+
+    A cluster hands them out one by one, and may never have as many.
+    """
+    expected = session.executors_asked_for
+    deadline = time.monotonic() + seconds
+    while expected and _executors(session) < expected:
+        if should_stop() or time.monotonic() > deadline:
+            break
+        time.sleep(_LOOK_SECONDS)
+    return expected is not None
 
 
 class ExecutorVisits:
@@ -97,7 +115,13 @@ def _start_here(coordinator: str, token: str, programs: bytes) -> str:
     if _is_running(marker):
         return ""
     name = f"{socket.gethostname()}-{executor}-{time.monotonic_ns() // 1_000_000}"
-    options = InstanceOptions(name=name, coordinator=coordinator, token=token, slot="*")
+    options = InstanceOptions(
+        name=name,
+        coordinator=coordinator,
+        token=token,
+        slot="*",
+        tags={"host": socket.gethostname()},
+    )
     devnull = subprocess.DEVNULL
     process = start_instance(options, programs=programs, stdin=devnull, stdout=devnull)
     marker.write_text(str(process.pid))
