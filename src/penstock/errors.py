@@ -39,6 +39,7 @@
         InstanceUnreachableError       it does not answer
         TaskNotHereError               it does not hold that task under that epoch
         MemberRefusedError             a live instance has its group_instance_id already
+      ApplicationUnreachableError      an application does not run here, or does not answer
       StateTransitionError             an application cannot go from one state to another
       AssignmentError                  a task assignor failed, or said what cannot be done
       LocalPartsError                  something this machine should have is missing
@@ -248,6 +249,10 @@ class TaskNotHereError(InstanceError):
 
 class MemberRefusedError(InstanceError):
     """A live instance has the same `group_instance_id`; this one was not let in."""
+
+
+class ApplicationUnreachableError(PenstockError):
+    """The application does not run on this machine, or its driver does not answer."""
 
 
 class StateTransitionError(PenstockError):

@@ -17,11 +17,13 @@ from penstock.changelog.topic_admin import TopicAdmin
 from penstock.changelog.topics import commits_name
 from penstock.config import Config
 from penstock.coordination.history import refuse_half_filled
+from penstock.driver.announcement import announced
 from penstock.driver.coordinator import Coordinator
 from penstock.driver.driver import Driver
 from penstock.driver.events import Listener, RestoreHearer, Totals, give_notice
 from penstock.driver.inputs import InputLogs
 from penstock.driver.lease import DriverLease
+from penstock.driver.overview import Overviews
 from penstock.driver.parts import DriverParts
 from penstock.driver.setup import Prepared, prepare
 from penstock.driver.watch import InputWatch
@@ -58,6 +60,7 @@ class OpeningOrder:
     token: str
     should_stop: Callable[[], bool]
     is_paused: Callable[[], bool]
+    state: Callable[[], str]
 
 
 class _StopAskedError(Exception):
@@ -123,6 +126,14 @@ def _open_driver(order: OpeningOrder, stack: contextlib.ExitStack) -> Driver:
     names = [task.name for task in prepared.layout.tasks]
     commits = lease.name_tasks(names, prepared.manifest.encode())
     coordinator = _start_instances(order, prepared, opening, stack)
+    stack.enter_context(
+        announced(
+            config.state_dir,
+            application_id=application_id,
+            coordinator=coordinator.location,
+            token=order.token,
+        )
+    )
     session = opening.result()
     _go_on(order)
     jobs = Jobs(session.spark, config, application_id)
@@ -144,6 +155,9 @@ def _open_driver(order: OpeningOrder, stack: contextlib.ExitStack) -> Driver:
     )
     driver = Driver(parts, commits, order.listener, order.totals)
     stack.callback(driver.drain, _DRAIN_SECONDS)
+    coordinator.overview = Overviews(
+        parts=parts, driver=driver, totals=order.totals, state=order.state
+    )
     _wait_for_instances(order, coordinator)
     return driver
 
