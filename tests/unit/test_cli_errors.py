@@ -59,7 +59,7 @@ def test_an_application_that_does_not_run_is_unreachable(
 def test_a_driver_is_found_while_it_announces_itself(tmp_path: Path) -> None:
     where = {"application_id": "x", "coordinator": "grpc+unix:///nowhere", "token": "t"}
     with announced(tmp_path, **where):
-        path = tmp_path / "x" / "driver.json"
+        path = tmp_path / "x" / "coordinator.json"
         assert path.stat().st_mode & 0o777 == 0o600
         assert find_driver("x", tmp_path).pid == os.getpid()
         text = path.read_bytes()

@@ -53,7 +53,7 @@ class Running:
 
 def _only_one(directory: Path) -> str:
     """The application that announced itself in a state directory, if it is the only one."""
-    found = sorted(each.parent.name for each in directory.glob("*/driver.json"))
+    found = sorted(each.parent.name for each in directory.glob("*/coordinator.json"))
     if len(found) == 1:
         return found[0]
     known = f"There is: {', '.join(found)}" if found else f"None runs with its state in {directory}"

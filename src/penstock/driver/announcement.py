@@ -1,4 +1,4 @@
-"""Where commands find a running application: `<state_dir>/<application_id>/driver.json`.
+"""Where commands find a running application: `<state_dir>/<id>/coordinator.json`.
 
 The file holds the run's token, so only its owner may read it. It is a hint, never a lock: what it
 says is believed only as far as the process that it names lives and answers.
@@ -17,7 +17,8 @@ import msgspec
 
 from penstock.driver.process_id import is_alive, process_start
 from penstock.errors import ApplicationUnreachableError
-from penstock.stores.directory import DRIVER_FILE
+
+FILE_NAME = "coordinator.json"
 
 _log = logging.getLogger("penstock.driver")
 
@@ -42,7 +43,7 @@ def announced(
 
     A directory that cannot be written to is told in the log: the application runs without.
     """
-    path = state_dir / application_id / DRIVER_FILE
+    path = state_dir / application_id / FILE_NAME
     pid = os.getpid()
     about = DriverFile(
         application_id=application_id,
@@ -67,11 +68,11 @@ def announced(
 
 def find_driver(application_id: str, state_dir: Path) -> DriverFile:
     """The running driver of an application. Raises `ApplicationUnreachableError`."""
-    path = state_dir / application_id / DRIVER_FILE
+    path = state_dir / application_id / FILE_NAME
     where = {"application": application_id}
     hint = "Start it with `penstock run`, or give its state directory with --state-dir"
     try:
-        found = msgspec.json.decode(path.read_bytes(), type=DriverFile)
+        found = msgspec.json.decode(_owned(path), type=DriverFile)
     except FileNotFoundError:
         raise ApplicationUnreachableError(
             f"It does not run on this machine with its state in {state_dir}", where=where, hint=hint
@@ -92,7 +93,17 @@ def find_driver(application_id: str, state_dir: Path) -> DriverFile:
 def _write(path: Path, data: bytes) -> None:
     """Whole or not at all, and never readable by others."""
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-    new = path.with_name(DRIVER_FILE + ".tmp")
-    with os.fdopen(os.open(new, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as file:
+    new = path.with_name(FILE_NAME + ".tmp")
+    new.unlink(missing_ok=True)
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW
+    with os.fdopen(os.open(new, flags, 0o600), "wb") as file:
         file.write(data)
     new.replace(path)
+
+
+def _owned(path: Path) -> bytes:
+    """The file's bytes; one that another user put there could lead to a listener of theirs."""
+    with os.fdopen(os.open(path, os.O_RDONLY | os.O_NOFOLLOW), "rb") as file:
+        if os.fstat(file.fileno()).st_uid not in (os.getuid(), 0):
+            raise PermissionError
+        return file.read()
