@@ -14,6 +14,7 @@ from typing import Any
 
 ROOT = Path(__file__).parents[1]
 KAFKA_STREAMS = ROOT / "docs" / "data" / "kafka-streams.toml"
+API = (ROOT / "tests" / "unit" / "data" / "kafka-streams-api.txt").read_text().splitlines()
 _ELSEWHERE = re.compile(
     r"""<(?:script|img|iframe)\b[^>]*\bsrc="(?:https?:)?//|<link\b[^>]*\bhref="(?:https?:)?//"""
     # The theme would fetch the library that draws these.
@@ -88,17 +89,43 @@ def error_classes(top: type[Any]) -> list[type[Any]]:
 def kafka_streams() -> str:
     """Kafka Streams' public names, and what stands for each, out of the one table."""
     lines: list[str] = []
-    for group in tomllib.loads(KAFKA_STREAMS.read_text())["group"]:
+    for group in table_groups():
         lines += [f"## {group['title']}", "", group.get("text", "").strip(), ""]
         lines += ["| Kafka Streams | Penstock | |", "| --- | --- | --- |"]
-        lines += [_row(name, row) for name, row in group["names"].items()]
+        lines += [_row(*row) for row in covered(group["rows"])]
         lines.append("")
     return "\n".join(lines)
 
 
-def _row(name: str, row: dict[str, Any]) -> str:
-    here = ", ".join(f"`{each}`" for each in row.get("is", [])) or "-"
-    return f"| `{name}` | {here} | {row.get('note', '')} |".replace("  |", " |")
+def table_groups() -> list[dict[str, Any]]:
+    """The one table, as it is written."""
+    groups: list[dict[str, Any]] = tomllib.loads(KAFKA_STREAMS.read_text())["group"]
+    return groups
+
+
+def covered(rows: list[list[str]]) -> Iterator[tuple[list[str], str, str]]:
+    """Each row with the names that it covers: `Class#*` stands for all that have none."""
+    named = {name for row in rows for name in _plain_names(row[0])}
+    for java, here, note in rows:
+        if java.endswith("#*"):
+            own = java.removesuffix("#*")
+            rest = [each for each in API if each.split("#")[0] == own and each not in named]
+            yield rest or [own], here, note
+        else:
+            yield _plain_names(java), here, note
+
+
+def _plain_names(java: str) -> list[str]:
+    own, _, methods = java.partition("#")
+    return [f"{own}#{method}" for method in methods.split(" ")] if methods else [own]
+
+
+def _row(names: list[str], here: str, note: str) -> str:
+    own = names[0].split("#")[0].removeprefix("config ")
+    methods = ", ".join(f"`{name.split('#')[1]}`" for name in names if "#" in name)
+    java = f"`{own}`{' ' if methods else ''}{methods}"
+    counterparts = ", ".join(f"`{each}`" for each in here.split(", ") if each) or "-"
+    return f"| {java} | {counterparts} | {note} |"
 
 
 PAGES: dict[str, Callable[[], str]] = {

@@ -63,7 +63,8 @@ def test_an_application_is_shown_and_starts_over(
         assert [each["lag"] for each in data["tasks"]] == [0, 0]
         assert {each["owner"] for each in data["tasks"]} == {i["name"] for i in data["instances"]}
         assert data["records"] == total
-        assert (scene.state_dir / scene.application_id / "coordinator.json").stat().st_mode & 0o77 == 0
+        announced = scene.state_dir / scene.application_id / "coordinator.json"
+        assert announced.stat().st_mode & 0o77 == 0
         main_shows_it(capsys, here, scene)
         status, answer = called(capsys, "reset", str(program), "--execute")
         assert (status, answer["error"]["code"]) == (1, "another_driver")
