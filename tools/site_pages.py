@@ -20,6 +20,7 @@ _ELSEWHERE = re.compile(
     # The theme would fetch the library that draws these.
     r"""|class="mermaid\"""",
 )
+RUNBOOK = ROOT / "docs" / "data" / "runbook.toml"
 _MARK = re.compile(r"^<!-- made: (\w+) -->$", re.MULTILINE)
 
 
@@ -67,13 +68,17 @@ def _shown_default(value: object) -> str:
 
 
 def errors() -> str:
-    """Every error: its code for programs, and what its docstring promises."""
+    """The runbook: each error with its code for programs, when it comes, and what to do."""
     from penstock.errors import PenstockError
 
-    lines = ["| error | code | meaning |", "| --- | --- | --- |"]
+    entries = tomllib.loads(RUNBOOK.read_text())
+    lines: list[str] = []
     for kind in error_classes(PenstockError):
+        name = kind.__name__
         told = " ".join((inspect.getdoc(kind) or "").split("\n\n")[0].split())
-        lines.append(f"| `{kind.__name__}` | `{kind('').code}` | {told} |")
+        entry = entries[name]
+        lines += [f"## {name}", "", f"`{kind('').code}`. {told}", ""]
+        lines += [f"**When:** {entry['when']}.", "", f"**Do:** {entry['do']}.", ""]
     return "\n".join(lines)
 
 
