@@ -227,6 +227,9 @@ class SimProducer:
         self._epoch = -1
         self._waiting: list[tuple[Partition, Any]] = []
 
+    def list_topics(self, topic: str, timeout: float) -> None:
+        self._reach(timeout)
+
     def init_transactions(self, timeout: float) -> None:
         self._reach(timeout)
         self._epoch = self._broker.init(self._id)

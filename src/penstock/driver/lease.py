@@ -21,7 +21,7 @@ from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
 from confluent_kafka import KafkaError as NativeError
 from confluent_kafka.admin import AdminClient
 
-from penstock.changelog.clients import LogClients
+from penstock.changelog.clients import LogClients, init_transactions
 from penstock.changelog.commit_record import (
     BOOTSTRAP_KEY,
     DRIVER_KEY,
@@ -107,7 +107,7 @@ class DriverLease:
     def acquire(self) -> None:
         """Fence any older driver and write the next generation."""
         try:
-            self._producer.init_transactions(self._timeout)
+            init_transactions(self._producer, topic=self._topic, timeout_seconds=self._timeout)
         except KafkaException as error:
             raise KafkaError(f"The driver's lease cannot be had: {error}") from error
         latest = read_latest(self._logs, self._topic, DRIVER_PARTITION)

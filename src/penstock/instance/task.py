@@ -165,7 +165,7 @@ class OpenTask:
         self._applying = False
         # 1. Fence the old owner and wait for its pending markers.
         self._writer = _new_writer(self.order, self._environment)
-        self._writer.open()
+        self._writer.open(commits_name(self._environment.application_id))
         # 2. Where the task stands, and where its changelogs end.
         self._standing = self._find_standing()
         if self._standing.is_owed:

@@ -17,6 +17,7 @@ import pyarrow as pa
 from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
 from confluent_kafka import KafkaError as NativeError
 
+from penstock.changelog.clients import init_transactions
 from penstock.config import Config
 from penstock.errors import FencedError, KafkaError, PenstockError
 from penstock.instance.protocol import CHANGE, Positions
@@ -63,11 +64,14 @@ class Writer:
             properties["transaction.timeout.ms"] = milliseconds
         self._producer = Producer({**properties, "on_delivery": self._on_delivery})
 
-    def open(self) -> None:
-        """Fence the previous owner and wait for its pending markers. Step 1 of taking a task."""
+    def open(self, topic: str) -> None:
+        """Fence the previous owner and wait for its pending markers. Step 1 of taking a task.
+
+        `topic` is any that exists.
+        """
         if self._transactional:
             try:
-                self._producer.init_transactions(self._timeout)
+                init_transactions(self._producer, topic=topic, timeout_seconds=self._timeout)
             except KafkaException as error:
                 found = self._error(error)
                 if isinstance(found, FencedError):

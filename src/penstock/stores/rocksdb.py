@@ -13,6 +13,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import itertools
+import operator
 import struct
 import threading
 import time
@@ -51,6 +52,7 @@ _IDENTITY = _OWN + b"identity"
 _CAUGHT_UP_AT = _OWN + b"caught-up-at"
 _OWN_RECORDS_MAX = 3
 _LONG = struct.Struct(">q")
+_value = operator.itemgetter(1)
 
 _open_paths: set[Path] = set()
 _open_paths_lock = threading.Lock()
@@ -264,7 +266,7 @@ def _chunks(changes: Iterable[Change]) -> Iterator[tuple[list[Change], bool]]:
 
 def _split(chunk: list[Change]) -> list[list[Change]]:
     """The changes in parts of about `CHUNK_BYTES` of values; at least one, be it empty."""
-    if sum(len(value) for _, value in chunk if value) < CHUNK_BYTES:
+    if sum(map(len, filter(None, map(_value, chunk)))) < CHUNK_BYTES:
         return [chunk]
     parts: list[list[Change]] = [[]]
     size = 0
