@@ -411,6 +411,7 @@ class Application(Queryable):
                 token=run_token(self.config, os.environ),
                 should_stop=self._stop.is_set,
                 is_paused=self._paused.is_set,
+                state=lambda: self.state,
             )
             try:
                 self._drive_once(partial(open_driver, order))

@@ -49,6 +49,7 @@
         ServiceBusyError               too many ask at once
         QueryAccessError               a token, or where a request comes from, is not let in
         ServiceUnreachableError        no service answers at that address
+      ApplicationUnreachableError      an application does not run here, or does not answer
       StateTransitionError             an application cannot go from one state to another
       AssignmentError                  a task assignor failed, or said what cannot be done
       LocalPartsError                  something this machine should have is missing
@@ -298,6 +299,10 @@ class QueryAccessError(QueryError):
 
 class ServiceUnreachableError(QueryError):
     """No service answers at that address before the deadline."""
+
+
+class ApplicationUnreachableError(PenstockError):
+    """The application does not run on this machine, or its driver does not answer."""
 
 
 class StateTransitionError(PenstockError):

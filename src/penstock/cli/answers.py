@@ -8,6 +8,7 @@ from collections.abc import Mapping
 import msgspec
 
 from penstock.errors import (
+    ApplicationUnreachableError,
     BrokerUnreachableError,
     InstanceUnreachableError,
     PenstockError,
@@ -19,6 +20,7 @@ from penstock.errors import (
 EXIT_REFUSED = 1
 EXIT_UNREACHABLE = 3
 _UNREACHABLE = (
+    ApplicationUnreachableError,
     BrokerUnreachableError,
     InstanceUnreachableError,
     ServiceBusyError,

@@ -33,6 +33,7 @@ def instance(
     application: Annotated[
         str, typer.Option(help="app.py[:app], if processors of it keep global stores.")
     ] = "",
+    json: Annotated[bool, typer.Option("--json", help="Print errors as a JSON object.")] = False,
 ) -> None:
     token = os.environ.pop(TOKEN_VARIABLE, "")
     if not token:

@@ -10,7 +10,7 @@ import subprocess
 import tempfile
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -77,6 +77,8 @@ class Coordinator:
         self._ended_slots: list[str] = []
         self._started = 0
         self._failure: PenstockError | None = None
+        self.overview: Callable[[], Message] | None = None
+        """What whoever asks how things stand is told, once there is something to tell."""
         self._clients = ClientCache()
         self._directory = tempfile.TemporaryDirectory(prefix="penstock-")
         self._server = self._listen()
@@ -240,6 +242,7 @@ class Coordinator:
             "beat": self._on_beat,
             "leave": self._on_leave,
             "failed": self._on_failed,
+            "overview": self._on_overview,
         }
         previous = os.umask(0o177)
         try:
@@ -289,6 +292,11 @@ class Coordinator:
         failure = protocol.decode(body, Failure)
         self._failure = protocol.error_of(failure.fault)
         return BeatReply(known=False)
+
+    def _on_overview(self, body: bytes) -> Message:
+        if self.overview is None:
+            raise InstanceError("The application is starting", hint="Ask again in a moment")
+        return self.overview()
 
 
 def _member(body: bytes) -> Member:

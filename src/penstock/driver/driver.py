@@ -106,6 +106,16 @@ class Driver:
             order_for=order_for,
         )
 
+    @property
+    def book(self) -> TaskBook:
+        """What is known of each task; to be read, not to be changed."""
+        return self._book
+
+    @property
+    def owners(self) -> TaskOwners:
+        """Who owns and follows what; to be read, not to be changed."""
+        return self._owners
+
     # The loop.
 
     def run(self, should_stop: Callable[[], bool], *, hear_settled: Callable[[bool], None]) -> None:

@@ -18,11 +18,13 @@ from penstock.changelog.topics import commits_name
 from penstock.config import Config
 from penstock.coordination.gathering import Gathering
 from penstock.coordination.history import refuse_half_filled
+from penstock.driver.announcement import announced
 from penstock.driver.coordinator import Coordinator
 from penstock.driver.driver import Driver
 from penstock.driver.events import Listener, RestoreHearer, Totals, give_notice
 from penstock.driver.inputs import InputLogs
 from penstock.driver.lease import DriverLease
+from penstock.driver.overview import Overviews
 from penstock.driver.parts import DriverParts
 from penstock.driver.setup import Prepared, prepare
 from penstock.driver.watch import InputWatch
@@ -60,6 +62,7 @@ class OpeningOrder:
     token: str
     should_stop: Callable[[], bool]
     is_paused: Callable[[], bool]
+    state: Callable[[], str]
 
 
 class _StopAskedError(Exception):
@@ -125,6 +128,14 @@ def _open_driver(order: OpeningOrder, stack: contextlib.ExitStack) -> Driver:
     names = [task.name for task in prepared.layout.tasks]
     commits = lease.name_tasks(names, prepared.manifest.encode())
     coordinator, expected = _start_instances(order, prepared, opening, stack)
+    stack.enter_context(
+        announced(
+            config.state_dir,
+            application_id=application_id,
+            coordinator=coordinator.location,
+            token=order.token,
+        )
+    )
     session = opening.result()
     _go_on(order)
     jobs = Jobs(session.spark, config, application_id)
@@ -147,6 +158,9 @@ def _open_driver(order: OpeningOrder, stack: contextlib.ExitStack) -> Driver:
     )
     driver = Driver(parts, commits, order.listener, order.totals)
     stack.callback(driver.drain, _DRAIN_SECONDS)
+    coordinator.overview = Overviews(
+        parts=parts, driver=driver, totals=order.totals, state=order.state
+    )
     _wait_for_instances(order, coordinator, expected)
     return driver
 
