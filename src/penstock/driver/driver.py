@@ -345,6 +345,8 @@ class Driver:
         _log.info("A Spark job failed", exc_info=ended.error)
         self._notice(f"A Spark job failed and is planned again: {reason}")
         if self._failed_in_a_row >= _FAILED_JOBS_MAX:
+            if isinstance(ended.error, PenstockError):
+                raise ended.error
             raise PenstockError(
                 f"{_FAILED_JOBS_MAX} Spark jobs failed one after the other; the last: {reason}",
                 hint="Run with PENSTOCK_SPARK_LOG=1 to see Spark's log",
