@@ -27,6 +27,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from penstock.errors import ConfigError
+from penstock.hidden import shown, shown_address
 from penstock.kafka_names import check_client_properties, sort_properties
 from penstock.option_values import (
     PARSERS,
@@ -321,6 +322,11 @@ class Config:
     def __post_init__(self) -> None:
         _check(self)
 
+    def __repr__(self) -> str:
+        """Every option, without secrets: what is printed ends in logs."""
+        options = ", ".join(f"{name}={_shown(getattr(self, name))!r}" for name in _FIELDS)
+        return f"Config({options})"
+
     @classmethod
     def build(
         cls,
@@ -435,6 +441,12 @@ _NEVER_EMPTY = {
 }
 
 
+def _shown(value: object) -> object:
+    if isinstance(value, Mapping):
+        return shown(value)
+    return shown_address(value) if isinstance(value, str) else value
+
+
 def imported(path: str, *, option: str) -> Any:
     """What an option names as `module:name`.
 
@@ -460,8 +472,8 @@ def _parse(name: str, text: str) -> Any:
         value = PARSERS.get(kind, str)(text)
     except ValueError as error:
         # Settings of clients may be passwords, which are not for the log.
-        shown = "that" if kind == Mapping[str, str] else repr(text)
-        raise ConfigError(f"Option {name} cannot be {shown}", hint=_hint(kind, error)) from error
+        said = "that" if kind == Mapping[str, str] else repr(shown_address(text))
+        raise ConfigError(f"Option {name} cannot be {said}", hint=_hint(kind, error)) from error
     if name == "processing_guarantee":
         return _GUARANTEES.get(value, value)
     if name.endswith("_exception_handler"):
@@ -542,7 +554,7 @@ def _check_kind(name: str, kind: Any, value: object) -> None:
     elif kind == Mapping[str, str]:
         check_texts(name, value)
     if hint:
-        raise ConfigError(f"Option {name} is {value!r}", hint=hint)
+        raise ConfigError(f"Option {name} is {shown_address(repr(value))}", hint=hint)
 
 
 def _number_hint(value: object, *, least: int) -> str:

@@ -48,7 +48,7 @@ def test_what_java_says_is_told_without_its_text() -> None:
 
 
 def test_a_listener_without_tls_is_told_as_that() -> None:
-    text = "ssl://127.0.0.1:1/bootstrap: SSL handshake failed: error:0A00010B:SSL routines::wrong version"
+    text = "ssl://127.0.0.1:1/bootstrap: SSL handshake failed: error:0A00010B:SSL::wrong version"
     told = refusal_of(ClientError(ClientError._SSL, text), {"security.protocol": "SSL"})
     assert isinstance(told, KafkaCertificateError)
     assert "speaks TLS" in str(told)

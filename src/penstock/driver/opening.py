@@ -9,7 +9,7 @@ import secrets
 import time
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from penstock.changelog.clients import LogClients
 from penstock.changelog.commit_record import DRIVER_PARTITION
@@ -55,7 +55,7 @@ class OpeningOrder:
     totals: Totals
     listener: Listener
     hear_restore: RestoreHearer
-    token: str
+    token: str = field(repr=False)
     should_stop: Callable[[], bool]
     is_paused: Callable[[], bool]
 

@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from penstock.changelog.snapshots import Manifest, Piece, Snapshot, SnapshotFile, checksum_of
-from penstock.errors import InstanceError, PenstockError, SnapshotError
+from penstock.errors import InstanceError, PenstockError, SnapshotError, TopologyError
 from penstock.instance import protocol
 from penstock.instance.client import Client
 from penstock.instance.protocol import CopyReply, CopyRequest, Message, StoreOrder
@@ -31,6 +31,7 @@ from penstock.stores.contract import StoreIdentity
 from penstock.stores.directory import StateDirectory
 from penstock.stores.rocksdb import RocksDBStore
 from penstock.stores.rocksdb_engine import RocksDBEngine
+from penstock.topology.naming import check_name
 
 TRANSFERS_AT_ONCE = 4
 """How many copies an instance gives at the same time: its own work goes on beside them."""
@@ -95,7 +96,11 @@ class PeerCopies:
             self._discard(key)
 
     def _has_copy(self, body: bytes) -> Message:
-        return CopyReply(here=self._is_here(protocol.decode(body, CopyRequest).identity))
+        try:
+            return CopyReply(here=self._is_here(protocol.decode(body, CopyRequest).identity))
+        except TopologyError as error:
+            _log.warning("A peer asks for what no store can be called: %s", error)
+            return CopyReply(here=False)
 
     def _make_copy(self, body: bytes) -> Message:
         wanted = protocol.decode(body, CopyRequest).identity
@@ -155,8 +160,10 @@ class PeerCopies:
             or StoreOrder.of_layout("", wanted.layout).supplier
         ):
             return False
-        # Nothing but RocksDB's own is to be opened as that.
-        return (self._directory.path / wanted.task / wanted.store / "CURRENT").is_file()
+        # A name from the network is not to become a path before it was looked at. And nothing but
+        # RocksDB's own is to be opened as that.
+        store = check_name(wanted.store, "store")
+        return (self._directory.path / wanted.task / store / "CURRENT").is_file()
 
     @contextlib.contextmanager
     def _turn(self, wanted: StoreIdentity) -> Iterator[None]:

@@ -56,6 +56,7 @@ from penstock.option_values import parse_address
 from penstock.serdes.decoders import decoder
 from penstock.stores.directory import StateDirectory
 from penstock.stores.rocksdb_engine import RocksDBEngine
+from penstock.topology.naming import check_name
 
 TOKEN_VARIABLE = "PENSTOCK_TOKEN"
 _LOCK_WAIT = timedelta(seconds=5)
@@ -90,7 +91,7 @@ class InstanceOptions:
 
     name: str
     coordinator: str
-    token: str
+    token: str = field(repr=False)
     slot: str = ""
     """A directory of its own below the state directory, for several instances on one host;
     `*` is the first that no other process holds."""
@@ -222,7 +223,8 @@ def _snapshotter(location: SnapshotLocation, config: Config, holder: Holder) -> 
 def _open_directory(state_dir: Path, application_id: str, slot: str) -> StateDirectory:
     if slot != "*":
         # A predecessor that was killed may take a moment to let go of the lock.
-        return StateDirectory.open(state_dir / slot, application_id, wait=_LOCK_WAIT)
+        below = state_dir / check_name(slot, "slot") if slot else state_dir
+        return StateDirectory.open(below, application_id, wait=_LOCK_WAIT)
     for number in range(_SLOTS_MAX):
         with contextlib.suppress(StateLockedError):
             return StateDirectory.open(state_dir / f"instance-{number}", application_id)

@@ -58,7 +58,7 @@ class BatchOrder:
     slices: dict[int, SliceOrder]
     """By partition: a task's inputs all have the task's partition number."""
     limits: Limits
-    token: str
+    token: str = field(repr=False)
     timeout_seconds: float
     now_ms: int = 0
     """The driver's wall clock as the batch was planned, for users' processors."""
