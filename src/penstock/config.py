@@ -18,7 +18,6 @@ import difflib
 import importlib
 import logging
 import os
-import re
 import typing
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -28,11 +27,13 @@ from typing import Any, Literal
 
 from penstock.errors import ConfigError
 from penstock.hidden import shown, shown_address
-from penstock.kafka_names import check_client_properties, sort_properties
+from penstock.kafka_names import check_client_properties, sort_properties, word_for
 from penstock.option_values import (
     PARSERS,
     check_group_instance_id,
+    check_listening,
     check_texts,
+    check_tls_files,
     check_topic_settings,
     parse_address,
     with_new_names,
@@ -214,6 +215,21 @@ class Config:
         "HOST:PORT where `penstock instance --coordinator` finds the application, which then "
         "starts none by itself. Whoever has the token in `PENSTOCK_TOKEN` is let in.",
     )
+    tls_certificate_file: str = _option(
+        "",
+        "tls.certificate.file",
+        "What driver and instances show to other hosts: a certificate with its chain, as PEM.",
+    )
+    tls_key_file: str = _option("", "tls.key.file", "Its private key, as PEM.")
+    tls_ca_file: str = _option("", "tls.ca.file", "The CA that signed those of all hosts.")
+    tls_server_name: str = _option(
+        "", "tls.server.name", "The name in all of them; else each bears its host's address."
+    )
+    allow_unencrypted: bool = _option(
+        False,
+        "allow.unencrypted",
+        "Let driver and instances listen to other hosts without TLS: a trusted network alone.",
+    )
     num_standby_replicas: int = _option(
         0,
         "num.standby.replicas",
@@ -391,25 +407,6 @@ class Config:
 
 _FIELDS = {f.name: f for f in dataclasses.fields(Config)}
 _GUARANTEES = {"exactly_once": "exactly_once", "exactly_once_v2": "exactly_once"}
-_HANDLERS = {
-    "LogAndFailExceptionHandler": "fail",
-    "LogAndContinueExceptionHandler": "continue",
-    "LogAndFailProcessingExceptionHandler": "fail",
-    "LogAndContinueProcessingExceptionHandler": "continue",
-    "DefaultProductionExceptionHandler": "fail",
-}
-_EXTRACTORS = {
-    "FailOnInvalidTimestamp": "fail",
-    "LogAndSkipOnInvalidTimestamp": "skip",
-    "UsePartitionTimeOnInvalidTimestamp": "partition_time",
-    "WallclockTimestampExtractor": "wall_clock",
-}
-_DSL_STORES = {
-    "RocksDBDslStoreSuppliers": "rocksdb",
-    "InMemoryDslStoreSuppliers": "memory",
-    "rocksDB": "rocksdb",
-    "in_memory": "memory",
-}
 _OLD_NAMES = {
     "cache.max.bytes.buffering": "statestore.cache.max.bytes",
     "default.dsl.store": "dsl.store.suppliers.class",
@@ -476,13 +473,7 @@ def _parse(name: str, text: str) -> Any:
         raise ConfigError(f"Option {name} cannot be {said}", hint=_hint(kind, error)) from error
     if name == "processing_guarantee":
         return _GUARANTEES.get(value, value)
-    if name.endswith("_exception_handler"):
-        return _HANDLERS.get(value.rsplit(".", 1)[-1], value)
-    if name == "dsl_store":
-        return _DSL_STORES.get(re.split(r"[.$]", value)[-1], value)
-    if name == "default_timestamp_extractor":
-        return _EXTRACTORS.get(value.rsplit(".", 1)[-1], value)
-    return value
+    return word_for(name, value) if isinstance(value, str) else value
 
 
 def _hint(kind: Any, error: ValueError) -> str:
@@ -586,3 +577,6 @@ def _check_members(config: Config) -> None:
         check_group_instance_id(config.group_instance_id)
     if config.coordinator_listen:
         parse_address(config.coordinator_listen)
+    files = (config.tls_certificate_file, config.tls_key_file, config.tls_ca_file)
+    check_tls_files(files, server_name=config.tls_server_name)
+    check_listening(config.coordinator_listen, tls=any(files), allowed=config.allow_unencrypted)

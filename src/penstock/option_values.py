@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ipaddress
 import re
 import typing
 from collections.abc import Callable, Mapping
@@ -68,6 +69,39 @@ def parse_address(text: str) -> tuple[str, int]:
     if not host or not port.isdecimal() or int(port) > 65_535:
         raise ConfigError(f"{text!r} is no address", hint="Write HOST:PORT, such as 10.0.0.7:7600")
     return host.strip("[]"), int(port)
+
+
+def is_loopback(host: str) -> bool:
+    """Whether only this machine reaches what listens there.
+
+    >>> is_loopback("127.0.0.1"), is_loopback("::1"), is_loopback("0.0.0.0"), is_loopback("ward-7")
+    (True, True, False, False)
+    """
+    if host == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+def check_listening(address: str, *, tls: bool, allowed: bool) -> None:
+    """Refuse to listen to other hosts without TLS. Raises `ConfigError`."""
+    if address and not tls and not allowed and not is_loopback(parse_address(address)[0]):
+        raise ConfigError(
+            f"Driver and instances would listen at {address} without TLS, for all to read",
+            hint="Set tls_certificate_file, tls_key_file and tls_ca_file; on a network that you "
+            "trust, allow_unencrypted=True",
+        )
+
+
+def check_tls_files(files: tuple[str, str, str], *, server_name: str) -> None:
+    """Refuse half of what TLS needs. Raises `ConfigError`."""
+    if any(files) != all(files) or (server_name and not all(files)):
+        raise ConfigError(
+            "Some of the options for TLS are set, and some are not",
+            hint="Set tls_certificate_file, tls_key_file and tls_ca_file, or none",
+        )
 
 
 def check_group_instance_id(text: str) -> str:

@@ -239,6 +239,7 @@ class Driver:
                 partition_counts=prepared.partition_counts,
             ),
             token=self._parts.coordinator.token,
+            trust=self._parts.coordinator.trust,
             timeout_seconds=config.session_timeout.total_seconds() * 0.8,
             now_ms=_wall_clock_ms(),
         )

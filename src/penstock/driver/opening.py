@@ -26,10 +26,13 @@ from penstock.driver.parts import DriverParts
 from penstock.driver.setup import Prepared, prepare
 from penstock.driver.watch import InputWatch
 from penstock.errors import AnotherDriverError, ConfigError, InstanceError
+from penstock.instance.client import tcp_location
 from penstock.instance.process import TOKEN_VARIABLE
 from penstock.instance.protocol import Settings
+from penstock.instance.tls import TlsFiles
 from penstock.local.jars import SPARK_KAFKA, ensure
-from penstock.pipeline.executors import ExecutorVisits, start_on_executors
+from penstock.option_values import check_listening
+from penstock.pipeline.executors import ExecutorVisits, InstancesOrder, start_on_executors
 from penstock.pipeline.group import leave_group
 from penstock.pipeline.jobs import Jobs, pickle_programs
 from penstock.pipeline.session import Session, open_session
@@ -176,7 +179,14 @@ def _start_instances(
         on_one_machine = session.on_one_machine
     listen = order.config.coordinator_listen
     if not listen and not on_one_machine and session is not None:
-        listen = f"{session.driver_host}:0"
+        listen = tcp_location(session.driver_host, 0).partition("://")[2]
+    tls = TlsFiles.of(order.config)
+    # Spark says only now where the driver is.
+    check_listening(listen, tls=tls is not None, allowed=order.config.allow_unencrypted)
+    if order.config.allow_unencrypted and listen and tls is None:
+        _log.warning(
+            "Driver and instances listen at %s without TLS, as allow_unencrypted has it", listen
+        )
     settings = Settings.of(
         order.application_id,
         order.config,
@@ -191,13 +201,16 @@ def _start_instances(
         group_instance_id=order.config.group_instance_id,
         listen=listen,
         client_tags=order.config.client_tags,
+        tls=tls,
     )
     stack.callback(coordinator.close, _CLOSE_SECONDS)
     if order.config.coordinator_listen:
         _start_children(coordinator, order.config.num_instances)
         return coordinator
     if session is not None and not on_one_machine:
-        start_on_executors(session, coordinator.location, order.token, programs)
+        start_on_executors(
+            session, InstancesOrder(coordinator.location, order.token, tls), programs
+        )
         return coordinator
     _start_children(coordinator, order.config.num_instances or max((os.cpu_count() or 1) // 2, 1))
     return coordinator
@@ -215,8 +228,7 @@ def _visits(
         return lambda: None
     visits = ExecutorVisits(
         session,
-        coordinator.location,
-        order.token,
+        InstancesOrder(coordinator.location, order.token, TlsFiles.of(order.config)),
         programs=pickle_programs(order.topology.global_tables),
         instances=lambda: len(coordinator.names()),
     )

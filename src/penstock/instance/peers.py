@@ -1,8 +1,8 @@
 """Copies of stores from one instance to another, over the network, instead of a replay.
 
-What is asked and answered goes over Flight, with the run's token. The files come over a plain
-socket, for a key that the answer bears: Flight costs a multiple of the processor's time. Behind
-each file comes the checksum of what was sent.
+What is asked and answered goes over Flight, with the run's token. The files come over a socket,
+which has TLS where Flight has it, for a key that the answer bears: Flight costs a multiple of the
+processor's time. Behind each file comes the checksum of what was sent.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ import contextlib
 import logging
 import secrets
 import socket
+import ssl
 import struct
 import threading
 import time
@@ -23,10 +24,11 @@ from pathlib import Path
 from penstock.changelog.snapshots import Manifest, Piece, Snapshot, SnapshotFile, checksum_of
 from penstock.errors import InstanceError, PenstockError, SnapshotError, TopologyError
 from penstock.instance import protocol
-from penstock.instance.client import Client
+from penstock.instance.client import TLS_SCHEME, Client
 from penstock.instance.protocol import CopyReply, CopyRequest, Message, StoreOrder
 from penstock.instance.server import Handler
 from penstock.instance.task import OpenTask
+from penstock.instance.tls import Trust
 from penstock.stores.contract import StoreIdentity
 from penstock.stores.directory import StateDirectory
 from penstock.stores.rocksdb import RocksDBStore
@@ -69,7 +71,9 @@ class PeerCopies:
         task: Callable[[str], OpenTask | None],
         *,
         listener: socket.socket,
+        context: ssl.SSLContext | None = None,
     ) -> None:
+        self._context = context
         self._directory = directory
         self._engine = engine
         self._task = task
@@ -139,9 +143,13 @@ class PeerCopies:
 
     def _serve(self, connection: socket.socket) -> None:
         """Send the files of the copy whose key comes first; a stranger gets nothing."""
-        with connection:
+        with contextlib.ExitStack() as stack:
+            stack.callback(connection.close)
             try:
                 connection.settimeout(SILENCE_SECONDS)
+                if self._context is not None:
+                    connection = self._context.wrap_socket(connection, server_side=True)
+                    stack.callback(connection.close)
                 key = _received(connection, 2 * _KEY_BYTES).decode("ascii", "replace")
                 made = self._made.pop(key, None)
                 if made is None:
@@ -247,9 +255,15 @@ class PeerSource:
     """The copies that the instance at a location has."""
 
     def __init__(
-        self, location: str, *, token: str, silence_seconds: float = SILENCE_SECONDS
+        self,
+        location: str,
+        *,
+        token: str,
+        silence_seconds: float = SILENCE_SECONDS,
+        trust: Trust | None = None,
     ) -> None:
         self._location = location
+        self._trust = trust if location.startswith(TLS_SCHEME) else None
         self._token = token
         self._silence = silence_seconds
 
@@ -269,7 +283,9 @@ class PeerSource:
             yield Snapshot(reply.manifest, lambda file: self._chunks(connection, file))
 
     def _ask(self, action: str, request: CopyRequest, timeout_seconds: float) -> CopyReply:
-        client = Client(self._location, token=self._token, timeout_seconds=timeout_seconds)
+        client = Client(
+            self._location, token=self._token, timeout_seconds=timeout_seconds, trust=self._trust
+        )
         try:
             return client.call(action, request, CopyReply)
         except InstanceError as error:
@@ -286,7 +302,15 @@ class PeerSource:
                 connection.connect(address)
                 return connection
             host = self._location.split("://", 1)[1].rsplit(":", 1)[0].strip("[]")
-            return socket.create_connection((host, int(address)), timeout=self._silence)
+            plain = socket.create_connection((host, int(address)), timeout=self._silence)
+            if self._trust is None:
+                return plain
+            context, name = self._trust.wrap(host)
+            try:
+                return context.wrap_socket(plain, server_hostname=name)
+            except BaseException:
+                plain.close()
+                raise
 
     def _chunks(self, connection: socket.socket, file: SnapshotFile) -> Iterator[Piece]:
         """The file's bytes; each piece is to be used before the next one is asked for.
