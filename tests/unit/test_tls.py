@@ -97,11 +97,13 @@ def test_copies_of_stores_come_over_tls(files: TlsFiles, tmp_path: Path) -> None
             address = str(copies._listener.getsockname()[1])
             with pytest.raises(SnapshotError, match="certificate"):
                 source._connected(address, "counts")
-            with socket.create_connection(("127.0.0.1", int(address)), timeout=5) as plain:
-                # It is told nothing but that this is no TLS, or thrown out.
-                with contextlib.suppress(ConnectionResetError):
-                    plain.sendall(b"0" * 64)
-                    assert plain.recv(1) in (b"", b"\x15")
+            # It is told nothing but that this is no TLS, or thrown out.
+            with (
+                contextlib.suppress(ConnectionResetError),
+                socket.create_connection(("127.0.0.1", int(address)), timeout=5) as plain,
+            ):
+                plain.sendall(b"0" * 64)
+                assert plain.recv(1) in (b"", b"\x15")
         copies.close()
 
 
