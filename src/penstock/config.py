@@ -230,6 +230,28 @@ class Config:
         "allow.unencrypted",
         "Let driver and instances listen to other hosts without TLS: a trusted network alone.",
     )
+    http_listen: str = _option(
+        "127.0.0.1:0",
+        "http.listen",
+        "HOST:PORT where queries, health and metrics are answered over HTTP; port 0 is a free one, "
+        "an empty text turns it off. Beyond this machine it takes TLS and a token.",
+    )
+    http_token_file: str = _option(
+        "",
+        "http.token.file",
+        "A file with a token that may read, beside the run's own in `driver.json`.",
+    )
+    http_admin_token_file: str = _option(
+        "", "http.admin.token.file", "The same, with a token that may pause and resume too."
+    )
+    http_tls_certificate_file: str = _option(
+        "", "http.tls.certificate.file", "The certificate that is shown, with its chain, as PEM."
+    )
+    http_tls_key_file: str = _option("", "http.tls.key.file", "Its private key, as PEM.")
+    http_tls_client_ca_file: str = _option(
+        "", "http.tls.client.ca.file", "Clients, too, need a certificate, which this CA signed."
+    )
+    http_hosts: tuple[str, ...] = _option((), "http.hosts", "Names that it may be called by.")
     num_standby_replicas: int = _option(
         0,
         "num.standby.replicas",
@@ -575,8 +597,9 @@ def _check_handlers(config: Config) -> None:
 def _check_members(config: Config) -> None:
     if config.group_instance_id:
         check_group_instance_id(config.group_instance_id)
-    if config.coordinator_listen:
-        parse_address(config.coordinator_listen)
+    for address in (config.coordinator_listen, config.http_listen):
+        if address:
+            parse_address(address)
     files = (config.tls_certificate_file, config.tls_key_file, config.tls_ca_file)
     check_tls_files(files, server_name=config.tls_server_name)
     check_listening(config.coordinator_listen, tls=any(files), allowed=config.allow_unencrypted)

@@ -41,6 +41,15 @@
         InstanceUnreachableError       it does not answer
         TaskNotHereError               it does not hold that task under that epoch
         MemberRefusedError             a live instance has its group_instance_id already
+      QueryError                       a question to an application's state has no answer
+        UnknownStoreError              there is no such store
+        QuestionRefusedError           the store does not answer such a question
+        PageRefusedError               a page is not one that an answer to this question gave
+        StoreUnavailableError          nobody who may answer did so before the deadline
+        QueryLimitError                a question, or its answer, is too large
+        ServiceBusyError               too many ask at once
+        QueryAccessError               a token, or where a request comes from, is not let in
+        ServiceUnreachableError        no service answers at that address
       StateTransitionError             an application cannot go from one state to another
       AssignmentError                  a task assignor failed, or said what cannot be done
       LocalPartsError                  something this machine should have is missing
@@ -258,6 +267,42 @@ class TaskNotHereError(InstanceError):
 
 class MemberRefusedError(InstanceError):
     """A live instance has the same `group_instance_id`; this one was not let in."""
+
+
+class QueryError(PenstockError):
+    """A question to an application's state has no answer."""
+
+
+class UnknownStoreError(QueryError):
+    """The application has no store of that name that can be asked."""
+
+
+class QuestionRefusedError(QueryError):
+    """The store does not answer such a question. Yours to mend; asking again does not help."""
+
+
+class PageRefusedError(QueryError):
+    """What was given as a page is not what an answer to this question gave. Begin anew."""
+
+
+class StoreUnavailableError(QueryError):
+    """Nobody who may answer did so before the deadline. Worth asking again."""
+
+
+class QueryLimitError(QueryError):
+    """The question, or its answer, is larger than is let through. Ask for less at once."""
+
+
+class ServiceBusyError(QueryError):
+    """Too many ask at once. Worth asking again in a moment."""
+
+
+class QueryAccessError(QueryError):
+    """The token is missing or wrong, may not do this, or the request comes from elsewhere."""
+
+
+class ServiceUnreachableError(QueryError):
+    """No service answers at that address before the deadline."""
 
 
 class StateTransitionError(PenstockError):

@@ -1,0 +1,193 @@
+"""What every request passes before it reaches a route: host, origin, token, size, time."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping, MutableMapping
+from typing import Any
+
+from penstock.errors import PenstockError, QueryAccessError, QueryError, QueryLimitError
+from penstock.queries.access import Access
+from penstock.queries.failures import error_body, status_of
+from penstock.queries.json_values import encode_json
+from penstock.queries.limits import Limits
+
+AsgiScope = MutableMapping[str, Any]
+Message = MutableMapping[str, Any]
+Receive = Callable[[], Awaitable[Message]]
+Send = Callable[[Message], Awaitable[None]]
+AsgiApp = Callable[[AsgiScope, Receive, Send], Awaitable[None]]
+
+OPEN_PATHS = frozenset(
+    {"/health/live", "/health/ready", "/docs", "/docs/style.css", "/openapi.json"}
+)
+"""What needs no token: it tells nothing about the application but whether it is up."""
+GRANTED = "penstock.scopes"
+"""Where in the scope of a request it stands what its bearer may do."""
+UNAUTHORIZED = 401
+REQUEST_TIMEOUT = 408
+
+_CONTENT_POLICY = (
+    b"default-src 'none'; style-src 'self'; base-uri 'none'; form-action 'none'; "
+    b"frame-ancestors 'none'"
+)
+SECURITY_HEADERS = [
+    (b"cache-control", b"no-store"),
+    (b"content-security-policy", _CONTENT_POLICY),
+    (b"cross-origin-resource-policy", b"same-origin"),
+    (b"referrer-policy", b"no-referrer"),
+    (b"x-content-type-options", b"nosniff"),
+    (b"x-frame-options", b"DENY"),
+]
+
+
+class Gate:
+    """An ASGI application in front of another one, which sees only what may pass."""
+
+    def __init__(self, app: AsgiApp, *, access: Access, limits: Limits) -> None:
+        self._app = app
+        self._access = access
+        self._limits = limits
+
+    async def __call__(self, scope: AsgiScope, receive: Receive, send: Send) -> None:
+        """Answer the request, or let it through."""
+        if scope["type"] == "lifespan":
+            await self._app(scope, receive, send)
+            return
+        if scope["type"] != "http":
+            await send({"type": "websocket.close", "code": 1008})
+            return
+        guarded = _with_headers(send)
+        try:
+            self._check(scope)
+            if scope["method"] == "POST":
+                receive = await self._whole_body(scope, receive)
+        except _RefusedError as refused:
+            await refused.answer(guarded)
+            return
+        await self._app(scope, receive, guarded)
+
+    def _check(self, scope: AsgiScope) -> None:
+        host, origin = _only(scope, b"host"), _only(scope, b"origin")
+        if not self._access.allows_host(host):
+            raise _RefusedError(
+                QueryAccessError(
+                    "The service is not called by that name",
+                    hint="Use its address, localhost, or a name in http_hosts",
+                )
+            )
+        if not self._access.allows_origin(origin, host):
+            raise _RefusedError(QueryAccessError("A page of another origin may not ask"))
+        authorization = _only(scope, b"authorization")
+        scopes = self._access.scopes_of(authorization)
+        is_open = scope["path"] in OPEN_PATHS and authorization is None
+        if not scopes and not is_open:
+            raise _RefusedError(
+                QueryAccessError(
+                    "The token is wrong" if authorization else "A token is needed",
+                    hint="Send `Authorization: Bearer TOKEN`; that of a run is in driver.json",
+                ),
+                status=UNAUTHORIZED,
+                headers={"www-authenticate": "Bearer"},
+            )
+        scope[GRANTED] = scopes
+
+    async def _whole_body(self, scope: AsgiScope, receive: Receive) -> Receive:
+        """Read the body, up to its limit and before its deadline, and give it out again."""
+        most = self._limits.body_bytes
+        announced = _only(scope, b"content-length") or "0"
+        if announced.isdecimal() and int(announced) > most:
+            raise _RefusedError(_too_large(most))
+        body = bytearray()
+        try:
+            async with asyncio.timeout(self._limits.receive.total_seconds()):
+                while True:
+                    message = await receive()
+                    body += message.get("body", b"")
+                    if len(body) > most:
+                        raise _RefusedError(_too_large(most))
+                    if message["type"] != "http.request" or not message.get("more_body"):
+                        break
+        except TimeoutError:
+            raise _RefusedError(
+                QueryError("The request did not arrive in time"), status=REQUEST_TIMEOUT
+            ) from None
+        return _replay(bytes(body), receive)
+
+
+class _RefusedError(Exception):
+    """A request that goes no further, with what it is told."""
+
+    def __init__(
+        self,
+        error: PenstockError,
+        *,
+        status: int | None = None,
+        headers: Mapping[str, str] | None = None,
+    ) -> None:
+        super().__init__(error)
+        self._error = error
+        self._status = status
+        self._headers = headers
+
+    async def answer(self, send: Send) -> None:
+        """Send it."""
+        await send_error(send, self._error, status=self._status, headers=self._headers)
+
+
+async def send_error(
+    send: Send,
+    error: PenstockError,
+    *,
+    status: int | None = None,
+    headers: Mapping[str, str] | None = None,
+) -> None:
+    """Send an error as JSON, and close: what is left of the request is not read."""
+    body = encode_json(error_body(error))
+    fields = {
+        "content-type": "application/json",
+        "content-length": str(len(body)),
+        "connection": "close",
+        **(headers or {}),
+    }
+    start = {
+        "type": "http.response.start",
+        "status": status or status_of(error),
+        "headers": [(name.encode(), value.encode()) for name, value in fields.items()],
+    }
+    await send(start)
+    await send({"type": "http.response.body", "body": body})
+
+
+def _too_large(most: int) -> QueryLimitError:
+    return QueryLimitError(f"The request has more than {most} bytes", hint="Ask for fewer keys")
+
+
+def _only(scope: AsgiScope, name: bytes) -> str | None:
+    """A header's value; one that is there several times counts as one that fits nothing."""
+    found = [value for each, value in scope["headers"] if each == name]
+    if not found:
+        return None
+    return found[0].decode("latin-1") if len(found) == 1 else ""
+
+
+def _with_headers(send: Send) -> Send:
+    async def guarded(message: Message) -> None:
+        if message["type"] == "http.response.start":
+            message = {**message, "headers": [*message.get("headers", ()), *SECURITY_HEADERS]}
+        await send(message)
+
+    return guarded
+
+
+def _replay(body: bytes, receive: Receive) -> Receive:
+    given = False
+
+    async def replayed() -> Message:
+        nonlocal given
+        if given:
+            return await receive()
+        given = True
+        return {"type": "http.request", "body": body, "more_body": False}
+
+    return replayed
