@@ -35,6 +35,7 @@ from penstock.driver.events import (
 )
 from penstock.driver.restore_listeners import RestoreListener, RestoreListeners
 from penstock.errors import ConfigError
+from penstock.queries.live import LiveQueries, Queryable
 from penstock.serdes import Serde
 from penstock.topology import (
     GlobalKTable,
@@ -54,6 +55,7 @@ from penstock.topology.naming import check_name
 if TYPE_CHECKING:
     from penstock.driver.bootstrap import BootstrapResult, Offsets
     from penstock.driver.driver import Driver
+    from penstock.queries.catalogue import Catalogue
 
 K = TypeVar("K")
 V = TypeVar("V")
@@ -67,7 +69,7 @@ _S = ApplicationState
 _log = logging.getLogger("penstock")
 
 
-class Application:
+class Application(Queryable):
     """One topology under one `application_id`; its consumer group has the same name.
 
     >>> app = Application("pulse-monitor")
@@ -92,6 +94,7 @@ class Application:
         self.config = Config.build(options, os.environ, base=config)
         self.builder = StreamsBuilder(names=names, dsl_store=self.config.dsl_store)
         self.state = _S.CREATED
+        self.queries = LiveQueries(state=lambda: self.state)
         self.totals = Totals()
         self._state_lock = threading.Lock()
         self._listeners: list[Listener] = []
@@ -356,6 +359,11 @@ class Application:
     ) -> None:
         self.stop()
 
+    def _catalogue(self) -> Catalogue:
+        from penstock.queries.catalogue import Catalogue
+
+        return Catalogue.of(self.build(), self.application_id, {})
+
     def _run_in_background(self) -> None:
         try:
             self._run()
@@ -416,6 +424,8 @@ class Application:
             try:
                 driver = open_one(stack=stack)
                 if driver is not None:
+                    self.queries.open(driver.queries)
+                    stack.callback(self.queries.close)
                     driver.run(self._stop.is_set, hear_settled=self._hear_settled)
             except InputsChangedError:
                 raise  # It goes on, with another driver.

@@ -14,7 +14,6 @@ state).
 from __future__ import annotations
 
 import dataclasses
-import difflib
 import importlib
 import logging
 import os
@@ -36,6 +35,7 @@ from penstock.option_values import (
     check_tls_files,
     check_topic_settings,
     parse_address,
+    tell_misspelt,
     with_new_names,
 )
 
@@ -391,7 +391,7 @@ class Config:
             text = environment.get(f"PENSTOCK_{name.upper()}")
             if text is not None:
                 values[name] = _parse(name, text)
-        _tell_misspelt(environment)
+        tell_misspelt(environment, [name.upper() for name in _FIELDS])
         return cls(**values)
 
     @classmethod
@@ -501,17 +501,6 @@ def _parse(name: str, text: str) -> Any:
 def _hint(kind: Any, error: ValueError) -> str:
     numbers = {timedelta: "Use a number of milliseconds", int: "Use a whole number"}
     return numbers.get(kind, str(error))
-
-
-def _tell_misspelt(environment: Mapping[str, str]) -> None:
-    """Tell of `PENSTOCK_*` variables that are nobody's and look like an option's."""
-    options = [name.upper() for name in _FIELDS]
-    for variable in environment:
-        name = variable.removeprefix("PENSTOCK_")
-        if name in (variable, *options):
-            continue
-        for near in difflib.get_close_matches(name, options, n=1, cutoff=0.8):
-            _log.warning("%s is no option; did you mean PENSTOCK_%s?", variable, near)
 
 
 def _check(config: Config) -> None:

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import difflib
 import ipaddress
+import logging
 import re
 import typing
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
 from penstock.errors import ConfigError
+
+_log = logging.getLogger("penstock.config")
 
 
 def with_new_names(given: Mapping[str, Any], renamed: Mapping[str, str]) -> dict[str, Any]:
@@ -116,6 +120,16 @@ def check_group_instance_id(text: str) -> str:
             hint="Use 1 to 249 letters, digits, dots, underscores and hyphens",
         )
     return text
+
+
+def tell_misspelt(environment: Mapping[str, str], options: Sequence[str]) -> None:
+    """Tell of `PENSTOCK_*` variables that are nobody's and look like an option's."""
+    for variable in environment:
+        name = variable.removeprefix("PENSTOCK_")
+        if name in (variable, *options):
+            continue
+        for near in difflib.get_close_matches(name, options, n=1, cutoff=0.8):
+            _log.warning("%s is no option; did you mean PENSTOCK_%s?", variable, near)
 
 
 def check_texts(option: str, settings: object) -> None:

@@ -20,11 +20,13 @@ from penstock.driver.copies import CopyWatch
 from penstock.driver.events import BatchEnded, Listener, Totals, give_notice
 from penstock.driver.owners import TaskOwners
 from penstock.driver.parts import DriverParts
+from penstock.driver.whereabouts import Whereabouts
 from penstock.errors import InstanceError, KafkaError, PenstockError
 from penstock.instance.protocol import CommitHeader, FollowOrder, error_of
 from penstock.pipeline.jobs import JobLabel, pickle_sub_topology
 from penstock.pipeline.orders import Address, BatchOrder, Outcome, SliceOrder
 from penstock.processors import Limits, needed_columns
+from penstock.queries.asking import StoreQueries
 
 _log = logging.getLogger("penstock.driver")
 
@@ -72,15 +74,20 @@ class Driver:
         self._batches = 0
         self._failed_in_a_row = 0
         self._plan_due = 0.0
+        copies = self._watch_copies(commits)
         self._owners = TaskOwners(
             parts,
             self._book,
             commits,
             listener=listener,
             totals=totals,
-            copies=self._watch_copies(commits),
+            copies=copies,
             commit_nothing=self._commit_nothing,
         )
+        places = Whereabouts(
+            parts.coordinator, self._owners, copies.ends_seen, parts.changelogs.ends
+        )
+        self.queries = StoreQueries(parts.catalogue, places)
 
     def _watch_copies(self, commits: Mapping[str, int]) -> CopyWatch:
         parts = self._parts

@@ -36,6 +36,7 @@ from penstock.pipeline.executors import ExecutorVisits, InstancesOrder, start_on
 from penstock.pipeline.group import leave_group
 from penstock.pipeline.jobs import Jobs, pickle_programs
 from penstock.pipeline.session import Session, open_session
+from penstock.queries.catalogue import Catalogue
 from penstock.topology import Topology
 from penstock.topology.external import kept_sentence
 
@@ -144,11 +145,21 @@ def _open_driver(order: OpeningOrder, stack: contextlib.ExitStack) -> Driver:
         hear_restore=order.hear_restore,
         is_paused=order.is_paused,
         visit_executors=_visits(order, session, coordinator, stack),
+        catalogue=_catalogue(order, prepared),
     )
     driver = Driver(parts, commits, order.listener, order.totals)
     stack.callback(driver.drain, _DRAIN_SECONDS)
     _wait_for_instances(order, coordinator)
     return driver
+
+
+def _catalogue(order: OpeningOrder, prepared: Prepared) -> Catalogue:
+    # As they are laid out: names of an earlier program are kept, and patterns are resolved.
+    subs = {each.task.sub_topology: each.sub_topology for each in prepared.layout.tasks}
+    topology = Topology(
+        sub_topologies=tuple(subs.values()), global_tables=order.topology.global_tables
+    )
+    return Catalogue.of(topology, order.application_id, prepared.layout.widths)
 
 
 def _open_spark(application_id: str, config: Config) -> Session:

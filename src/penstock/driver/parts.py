@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from concurrent.futures import Future
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from penstock.driver.coordinator import Coordinator
 from penstock.driver.events import RestoreHearer
@@ -13,6 +13,7 @@ from penstock.driver.lease import DriverLease
 from penstock.driver.setup import Prepared
 from penstock.driver.watch import InputWatch
 from penstock.pipeline.jobs import Jobs
+from penstock.queries.catalogue import Catalogue
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -33,3 +34,5 @@ class DriverParts:
     is_paused: Callable[[], bool]
     visit_executors: Callable[[], object]
     """Start instances on executors that have none; on one machine there are none to visit."""
+    catalogue: Catalogue = field(default_factory=lambda: Catalogue([]))
+    """The stores that can be asked."""

@@ -60,14 +60,17 @@ class Client:
     ) -> None:
         self.location = location
         self._flight = flight.connect(location, generic_options=_CHANNEL, **_tls(location, trust))
-        headers = [(b"authorization", f"Bearer {token}".encode())]
-        self._options = flight.FlightCallOptions(timeout=timeout_seconds, headers=headers)
+        self._headers = [(b"authorization", f"Bearer {token}".encode())]
+        self._options = self._within(timeout_seconds)
 
-    def call(self, action: str, message: Message, reply: type[M]) -> M:
-        """Send one message and decode the one that comes back."""
+    def call(
+        self, action: str, message: Message, reply: type[M], *, within_seconds: float | None = None
+    ) -> M:
+        """Send one message and decode the one that comes back; a deadline may be said."""
+        options = self._options if within_seconds is None else self._within(within_seconds)
         try:
             request = flight.Action(action, encode(message))
-            answers = list(self._flight.do_action(request, self._options))
+            answers = list(self._flight.do_action(request, options))
         except _FAILURES as error:
             raise self._failure(error) from error
         return decode(answers[0].body.to_pybytes(), reply)
@@ -85,6 +88,9 @@ class Client:
     def close(self) -> None:
         """Give the connection up."""
         self._flight.close()
+
+    def _within(self, seconds: float) -> flight.FlightCallOptions:
+        return flight.FlightCallOptions(timeout=seconds, headers=self._headers)
 
     def _exchange(
         self, request: Exchange, batches: Iterable[pa.RecordBatch], schema: pa.Schema

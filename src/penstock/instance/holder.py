@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import threading
 from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
@@ -10,7 +11,8 @@ import pyarrow as pa
 from msgspec import structs
 
 from penstock.changelog.clients import RESTORES_AT_ONCE
-from penstock.instance import protocol
+from penstock.errors import PenstockError
+from penstock.instance import protocol, querying
 from penstock.instance.global_tables import GlobalTables
 from penstock.instance.protocol import (
     CommitHeader,
@@ -27,6 +29,7 @@ from penstock.instance.protocol import (
     UnfollowOrder,
     fault_of,
 )
+from penstock.instance.query_messages import HeldReply, HeldStore, StoreQuestion
 from penstock.instance.server import Handler
 from penstock.instance.standby import Standbys
 from penstock.instance.task import OpenTask, TaskEnvironment
@@ -56,6 +59,8 @@ class Holder:
             "follow": self._follow,
             "unfollow": self._unfollow,
             "copies": self._copies,
+            "ask": self._ask,
+            "held": self._held,
         }
 
     def tasks(self) -> list[str]:
@@ -159,6 +164,23 @@ class Holder:
             for task, positions in self._environment.directory.checkpoints(but=known).items()
         ]
         return CopiesReply(copies=[*followed, *resting], owned=owned)
+
+    def _ask(self, body: bytes) -> Message:
+        question = protocol.decode(body, StoreQuestion)
+        if question.store in self._tables:
+            return self._tables.ask(question)
+        task = self._tasks.get(question.task)
+        return querying.ask(question, task, self._standbys.get(question.task))
+
+    def _held(self, body: bytes) -> Message:
+        stores: list[HeldStore] = []
+        for task in list(self._tasks.values()):
+            # One that is being closed has nothing.
+            with contextlib.suppress(PenstockError):
+                stores += querying.held_by_owner(task)
+        for followed in self._standbys.all():
+            stores += querying.held_by_standby(followed)
+        return HeldReply(stores=stores)
 
     def _status(self, body: bytes) -> Message:
         tasks = list(self._tasks.values())

@@ -57,7 +57,6 @@ class Followed:
         self._stores_by_topic = self._stores.logged
         self._positions: dict[str, int] = {}
         self._ends: dict[str, int] = {}
-        self._caught_up_at: dict[str, int] = {}
         self._failures = 0
         self._notes: list[str] = []
         self._lock = threading.Lock()
@@ -80,11 +79,12 @@ class Followed:
                 raise ChangelogError("The task reads its input again: its changelogs are not whole")
             self._stores.open(record)
             crash_point("follow.before_catching_up")
+            began_ms = wall_clock_ms()
             self._tell(self._stores.catch_up(stopped))
             if self._stores.lost:
                 raise ChangelogError(self._stores.lost)
             if not stopped():
-                self._begin()
+                self._begin(began_ms)
 
     def apply(self, topic: str, messages: list[Message]) -> None:
         """Apply what came of one of its changelogs; never raises."""
@@ -94,7 +94,11 @@ class Followed:
             store = self._stores_by_topic[topic]
             try:
                 applied = apply_messages(
-                    self._stores.get(store), messages, topic=topic, partition=self.partition
+                    self._stores.get(store),
+                    messages,
+                    topic=topic,
+                    partition=self.partition,
+                    writing=self._stores.steady(store).changing,
                 )
             except StoreDamagedError as error:
                 self._wipe(store, error)
@@ -106,7 +110,7 @@ class Followed:
                 self._positions[topic] = applied.position
                 self._failures = 0
             if applied.at_end:
-                self._caught_up_at[store] = wall_clock_ms()
+                self._stores.whole_at[store] = wall_clock_ms()
 
     def end_at(self, topic: str, end: int) -> None:
         """A changelog is known to end there now."""
@@ -118,7 +122,7 @@ class Followed:
             if self.state != "following":
                 return
             try:
-                self._stores.flush(caught_up_at=self._caught_up_at)
+                self._stores.flush(caught_up_at=self._stores.whole_at)
             except StoreDamagedError as error:
                 for store in self._stores_by_topic.values():
                     # A user's store need not say its name: then all are made anew.
@@ -152,6 +156,16 @@ class Followed:
         if stores is not None:
             with contextlib.suppress(PenstockError):
                 stores.close()
+
+    @property
+    def stores(self) -> TaskStores:
+        """The stores, for those who look at them."""
+        return self._stores
+
+    def lag_of(self, topic: str) -> int:
+        """How many offsets one of its changelogs has behind what was read, as far as is known."""
+        end = self._ends.get(topic)
+        return UNKNOWN_LAG if end is None else max(0, end - self._positions.get(topic, 0))
 
     def status(self) -> CopyStatus:
         """How far it is."""
@@ -187,10 +201,9 @@ class Followed:
         )
         return None if data is None else CommitRecord.decode(data)
 
-    def _begin(self) -> None:
+    def _begin(self, whole_at_ms: int) -> None:
         positions = self._restored()
-        now = wall_clock_ms()
-        self._caught_up_at = dict.fromkeys(self._stores_by_topic.values(), now)
+        self._stores.whole_at = dict.fromkeys(self._stores_by_topic.values(), whole_at_ms)
         self._positions = {topic: positions[topic] for topic in self._stores_by_topic}
         self.round += 1
         self.state = "following"
@@ -254,9 +267,17 @@ class Standbys:
 
     def status(self) -> list[CopyStatus]:
         """How far each is."""
+        return [each.status() for each in self.all()]
+
+    def get(self, task: str) -> Followed | None:
+        """The task of that name, if it is followed."""
         with self._lock:
-            followed = list(self._followed.values())
-        return [each.status() for each in followed]
+            return self._followed.get(task)
+
+    def all(self) -> list[Followed]:
+        """All that are followed, or on their way to be."""
+        with self._lock:
+            return list(self._followed.values())
 
     def follow(self, order: FollowOrder) -> None:
         """Begin to follow a task, unless it is followed already."""

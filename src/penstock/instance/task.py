@@ -63,7 +63,7 @@ from penstock.instance.recovery import not_yet_written, plain, recovery_fields, 
 from penstock.instance.state import TaskStores
 from penstock.instance.writer import WriteAbortedError, Writer, WriteUnknownError
 from penstock.observability.crash_points import crash_point
-from penstock.stores.contract import Change
+from penstock.stores.contract import Change, KeyValueStore
 from penstock.stores.directory import StateDirectory
 from penstock.stores.rocksdb_engine import RocksDBEngine
 
@@ -256,8 +256,7 @@ class OpenTask:
             yield reply
             return
         try:
-            store = self._external.get(header.store) or self._stores.get(header.store)
-            yield from answers(store, header.question, questions)
+            yield from answers(self.store(header.store), header.question, questions)
         except StoreDamagedError as error:
             with self._lock:
                 yield self._rebuild(header.store, error)
@@ -284,23 +283,12 @@ class OpenTask:
         """Commit a slice, once: step 6 of a batch."""
         with self._lock:
             # a. Epoch and lease.
-            reply = self._refusal(header.epoch, header.n) or self._judge(header)
+            reply = self._refusal(header.epoch, header.n) or _judged(self._standing, header)
             if reply is None:
                 reply = self._commit(header, batches)
         for _ in batches:
             pass  # The caller still sends; what a refused commit brings is read and dropped.
         return reply
-
-    def _judge(self, header: CommitHeader) -> Reply | None:
-        standing = self._standing
-        verdict = judge(n=header.n, start=header.start, last=standing.n, position=standing.position)
-        if verdict == "apply" and not passes(header.end, standing.recovery.until):
-            return None
-        reply = _done(standing)
-        stale = f"planned as {header.n} from {header.start}"
-        return (
-            reply if verdict == "done" else structs.replace(reply, status="refused", reason=stale)
-        )
 
     def _commit(self, header: CommitHeader, batches: Iterator[pa.RecordBatch]) -> Reply:
         assert self._writer is not None
@@ -458,9 +446,19 @@ class OpenTask:
         return self._state == "running"
 
     @property
+    def is_active(self) -> bool:
+        """Whether this is who answers for the task: its stores hold all that was committed."""
+        is_whole = not self._standing.recovery.until
+        return self._environment.lease_holds() and self.is_running and is_whole
+
+    @property
     def stores(self) -> TaskStores:
-        """The task's stores, for those who copy them."""
+        """The task's stores, for those who copy them or look at them."""
         return self._stores
+
+    def store(self, name: str) -> KeyValueStore:
+        """The open store of that name, wherever it is kept. Raises `TaskNotHereError`."""
+        return self._external.get(name) or self._stores.get(name)
 
     def stop_taking(self) -> None:
         """Have a `take` that is under way, or still to come, end early; does not wait for it."""
@@ -553,6 +551,16 @@ def _send_owed(
         raise KafkaError(f"The last commit cannot be finished: {error}") from error
     # Under at-least-once the driver writes the group.
     standing.group_is_stale = not environment.config.exactly_once
+
+
+def _judged(standing: _Standing, header: CommitHeader) -> Reply | None:
+    """Why a commit is not applied, or None."""
+    verdict = judge(n=header.n, start=header.start, last=standing.n, position=standing.position)
+    if verdict == "apply" and not passes(header.end, standing.recovery.until):
+        return None
+    reply = _done(standing)
+    stale = f"planned as {header.n} from {header.start}"
+    return reply if verdict == "done" else structs.replace(reply, status="refused", reason=stale)
 
 
 def _done(standing: _Standing) -> Reply:

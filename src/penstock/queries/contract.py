@@ -16,6 +16,8 @@ QuestionKind = Literal[
 ]
 Role = Literal["active", "standby", "global"]
 
+TIMEOUT = timedelta(seconds=5)
+"""How long a question may take, unless it is said."""
 LIMIT_MAX = 10_000
 """How many rows one answer has at most; more come by its `next_page`."""
 
@@ -172,7 +174,7 @@ class Queries(Protocol):
         question: Question,
         *,
         bound: Bound = Bound(),  # noqa: B008 - frozen
-        timeout: timedelta = timedelta(seconds=5),
+        timeout: timedelta = TIMEOUT,
     ) -> Answer:
         """The answer of whoever holds the state."""
         ...

@@ -169,21 +169,37 @@ class RocksDBStore:
     def range(
         self, lower: bytes | None = None, upper: bytes | None = None, *, limit: int
     ) -> list[tuple[bytes, bytes]]:
+        return self._between(lower, upper, limit)
+
+    def range_back(
+        self, lower: bytes | None = None, upper: bytes | None = None, *, limit: int
+    ) -> list[tuple[bytes, bytes]]:
+        """As `backward.BackwardStore` says."""
+        return self._between(lower, upper, limit, back=True)
+
+    def _between(
+        self, lower: bytes | None, upper: bytes | None, limit: int, *, back: bool = False
+    ) -> list[tuple[bytes, bytes]]:
         bounds = ReadOptions()
         bounds.set_iterate_upper_bound(_END if upper is None else _USER + upper)
         entries: list[tuple[bytes, bytes]] = []
         with self._native():
             iterator = self._db.iter(bounds)
+            go_on = iterator.prev if back else iterator.next
             try:
-                iterator.seek(_USER + (lower or b""))
+                first = _USER + (lower or b"")
+                iterator.seek_to_last() if back else iterator.seek(first)
                 while len(entries) < limit and iterator.valid():
-                    entries.append((iterator.key()[1:], iterator.value()))
-                    iterator.next()
+                    key = iterator.key()
+                    if key < first:
+                        break  # Backwards only: what is too small, and our own records.
+                    entries.append((key[1:], iterator.value()))
+                    go_on()
                 # A damaged block looks like the end; only `status` tells the two apart.
                 iterator.status()
             finally:
                 # A living iterator (kept by a traceback, say) keeps the lock after `close`.
-                del iterator
+                del iterator, go_on
         return entries
 
     def all(self, *, page_size: int = 1000) -> Iterator[tuple[bytes, bytes]]:
