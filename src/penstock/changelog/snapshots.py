@@ -202,6 +202,17 @@ class SnapshotLocation:
         chunks = functools.partial(self.chunks, task, wanted.store)
         yield None if manifest is None else Snapshot(manifest, chunks)
 
+    def tasks(self, store: str) -> list[str]:
+        """The tasks, by their durable names, that have a snapshot of a store."""
+        try:
+            found = self._files.get_file_info(fs.FileSelector(self._root))
+        except (FileNotFoundError, NotADirectoryError):
+            return []
+        except OSError as error:
+            raise SnapshotError(f"The location cannot be read: {error}") from error
+        names = sorted(each.base_name for each in found if each.type == fs.FileType.Directory)
+        return [name for name in names if self.manifest(name, store) is not None]
+
     def manifest(self, task: str, store: str) -> Manifest | None:
         """What the newest snapshot of a store is; None if there is none."""
         try:
