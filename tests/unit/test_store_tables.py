@@ -54,6 +54,8 @@ def shape(kind: Any = "key_value", key: Serde[Any] = TEXT) -> StoreShape:
         ([EqualTo(KEY, 0.0)], serde_of(float), KeyFilter()),
         ([GreaterThan(KEY, "b"), LessThan(KEY, "d")], TEXT, KeyFilter(lower="b", upper="d")),
         ([GreaterThan(KEY, "b"), GreaterThanOrEqual(KEY, "c")], TEXT, KeyFilter(lower="c")),
+        ([GreaterThan(KEY, "")], TEXT, KeyFilter(lower="")),
+        ([LessThan(KEY, bytearray(b"b"))], BYTES, KeyFilter(upper=b"b")),
         # Negative numbers lie behind the others.
         ([GreaterThan(KEY, 7)], NUMBER, KeyFilter()),
         ([StringStartsWith(KEY, "a")], TEXT, KeyFilter(prefix="a")),

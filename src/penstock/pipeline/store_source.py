@@ -16,7 +16,7 @@ from __future__ import annotations
 import difflib
 import sys
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -57,7 +57,6 @@ from penstock.serdes.scalars import (
     LongSerde,
     ShortSerde,
     StringSerde,
-    UuidSerde,
 )
 from penstock.topology import StoreSpec
 from penstock.topology.naming import check_name
@@ -83,7 +82,7 @@ _OPTIONS = frozenset(
 _PUSHING = "pyspark.sql.worker.data_source_pushdown_filters"
 _TRUE = {"true": True, "false": False}
 # Of these, a value that is equal has equal bytes; of others (-0.0 and 0.0) it may have not.
-_LOOKED_UP = (StringSerde, BytesSerde, LongSerde, IntegerSerde, ShortSerde, UuidSerde)
+_LOOKED_UP = (StringSerde, BytesSerde, LongSerde, IntegerSerde, ShortSerde)
 # Of these, bytes are ordered as Spark orders values; negative numbers come after the others.
 _ORDERED = (StringSerde, BytesSerde)
 
@@ -115,16 +114,6 @@ class StoreSource(DataSource):
         return table_of(self.options)
 
 
-@dataclass
-class StorePartition(InputPartition):
-    """A task's partition of the store."""
-
-    number: int
-
-    def __post_init__(self) -> None:
-        super().__init__(self.number)
-
-
 class StoreReader(DataSourceReader):
     """Reads a store; on the way to the workers it is pickled with all that it needs."""
 
@@ -135,7 +124,7 @@ class StoreReader(DataSourceReader):
 
     def partitions(self) -> list[InputPartition]:
         """One for each partition of the store."""
-        return [StorePartition(number) for number in self._shape.partitions]
+        return [InputPartition(number) for number in self._shape.partitions]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """The rows of a partition."""
@@ -178,19 +167,32 @@ def pushed(filters: Iterable[Filter], serde: Serde[Any]) -> KeyFilter:
             case GreaterThan(value=value) | GreaterThanOrEqual(value=value) if isinstance(
                 serde, _ORDERED
             ):
-                wanted = replace(wanted, lower=max(filter(None, (wanted.lower, value))))
+                wanted = replace(wanted, lower=_highest(wanted.lower, value))
             case LessThan(value=value) | LessThanOrEqual(value=value) if isinstance(
                 serde, _ORDERED
             ):
-                wanted = replace(wanted, upper=min(filter(None, (wanted.upper, value))))
+                wanted = replace(wanted, upper=_lowest(wanted.upper, value))
             case StringStartsWith(value=value) if isinstance(serde, StringSerde):
                 wanted = replace(wanted, prefix=value)
     return wanted
 
 
 def _only(wanted: KeyFilter, keys: tuple[Any, ...]) -> KeyFilter:
-    kept = keys if wanted.keys is None else tuple(key for key in keys if key in wanted.keys)
-    return replace(wanted, keys=tuple(bytes(k) if isinstance(k, bytearray) else k for k in kept))
+    plain = tuple(_plain(key) for key in keys)
+    kept = plain if wanted.keys is None else tuple(key for key in plain if key in wanted.keys)
+    return replace(wanted, keys=kept)
+
+
+def _highest(bound: Any, value: Any) -> Any:
+    return _plain(value) if bound is None else max(bound, _plain(value))
+
+
+def _lowest(bound: Any, value: Any) -> Any:
+    return _plain(value) if bound is None else min(bound, _plain(value))
+
+
+def _plain(value: Any) -> Any:
+    return bytes(value) if isinstance(value, bytearray) else value
 
 
 def table_of(options: Mapping[str, str]) -> StoreTable:
