@@ -8,12 +8,14 @@ from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from penstock.config import Config
 from penstock.errors import ConfigError, InstanceUnreachableError, SnapshotError
 from penstock.instance.client import Client, tcp_location
 from penstock.instance.peers import PeerCopies, PeerSource, listener_for
+from penstock.instance.process import TOKEN_VARIABLE, InstanceOptions, options_of
 from penstock.instance.protocol import Beat, BeatReply
 from penstock.instance.server import Server
 from penstock.instance.tls import TlsFiles, Trust
@@ -123,6 +125,14 @@ def test_who_listens_to_other_hosts_without_tls_is_refused(files: TlsFiles) -> N
     for name in named:
         with pytest.raises(ConfigError, match="Some of the options for TLS"):
             Config(**{**named, name: ""})
+
+
+def test_an_instance_that_is_started_knows_its_files(
+    files: TlsFiles, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    options = InstanceOptions(name="i", coordinator="c", token="", tls=files)
+    monkeypatch.setenv(TOKEN_VARIABLE, "t")
+    assert options_of([msgspec.json.encode(options).decode()]) == replace(options, token="t")
 
 
 def test_files_that_cannot_be_used_are_named(files: TlsFiles, tmp_path: Path) -> None:
