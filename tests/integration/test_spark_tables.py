@@ -68,21 +68,28 @@ def test_a_store_of_a_running_application_is_a_table(
     names = session.createDataFrame([("a", "Ann"), ("c", "Cem"), ("z", "Zoe")], ["key", "name"])
     joined = names.join(counts, "key").select("name", "value").orderBy("name")
     assert [tuple(row) for row in joined.collect()] == [("Ann", 0), ("Cem", 2)]
-    queries.asked.clear()
-    assert pairs(counts.where("key IN ('b', 'd', 'none') AND value > 1")) == {("d", 3)}
-    assert {question.kind for _, question, *_ in queries.asked} == {"get"}
-    # Another session may not push filters down; then Spark alone looks at them.
-    session.conf.set("spark.sql.python.filterPushdown.enabled", "false")
+    # Where the session pushes filters down, a table may be used again, and twice in a query.
+    session.conf.set("spark.sql.python.filterPushdown.enabled", "true")
     try:
+        twice = counts.where("key = 'b'").unionAll(counts.where("key >= 'e'"))
+        assert pairs(twice) == {("b", 1), ("e", 4), ("f", 5)}
+        assert counts.count() == 6
         queries.asked.clear()
-        assert pairs(counts.where("key >= 'e'")) == {("e", 4), ("f", 5)}
+        fresh = reader.option("store", "counts").option("pushdown", "true").load()
+        assert pairs(fresh.where("key IN ('b', 'd', 'none') AND value > 1")) == {("d", 3)}
+        assert {question.kind for _, question, *_ in queries.asked} == {"get"}
     finally:
-        session.conf.set("spark.sql.python.filterPushdown.enabled", "true")
-    assert {question.kind for _, question, *_ in queries.asked} == {"all"}
+        session.conf.unset("spark.sql.python.filterPushdown.enabled")
 
 
-def test_windows_have_a_start_and_an_end(reader: DataFrameReader) -> None:
+def test_windows_have_a_start_and_an_end(
+    session: SparkSession, server: HttpServer, listening: Listening
+) -> None:
+    reader = session.read.format("penstock").options(url=server.url, token=listening.token)
     rates = reader.option("store", "rates").load().where("key = 'a'")
+    plans = rates._jdf.queryExecution().toString()
+    assert "rates" in plans or "penstock" in plans
+    assert listening.token not in plans
     columns = ["unix_millis(window_start)", "unix_millis(window_end)", "value"]
     found = rates.selectExpr(*columns).orderBy("value").collect()
     assert [tuple(row) for row in found] == [(0, 60_000, 60), (60_000, 120_000, 61)]
@@ -95,13 +102,14 @@ def test_a_snapshot_is_a_table(session: SparkSession, tmp_path: Path) -> None:
     frame = (
         session.read.format("penstock")
         .options(application=APPLICATION, store="counts", snapshot=tmp_path.as_uri())
-        .options(key="string", value="long")
+        .options(key="string", value="long", pushdown="true")
         .load()
     )
     assert frame.rdd.getNumPartitions() == 3
     [total] = frame.selectExpr("count(*)", "sum(value)", "count(DISTINCT partition)").collect()
     assert tuple(total) == (300, 299 * 150, 3)
     assert pairs(frame.where("key = 'k7'")) == {("k7", 7)}
+    assert frame.count() == 300
 
 
 def test_what_is_wrong_is_said_in_our_words(reader: DataFrameReader) -> None:

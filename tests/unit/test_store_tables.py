@@ -20,11 +20,12 @@ from pyspark.sql.datasource import (
 )
 
 from penstock.errors import ConfigError, DeserializationError, PenstockError, SnapshotError
-from penstock.pipeline.store_source import pushed, table_of
+from penstock.pipeline.store_source import chosen, pushed, table_of
 from penstock.pipeline.store_tables import (
     KeyFilter,
     SnapshotTable,
     StoreShape,
+    matching,
     question_for,
     typed,
 )
@@ -65,6 +66,39 @@ def test_filters_on_the_key_are_pushed_down(
     filters: list[Filter], serde: Serde[Any], wanted: KeyFilter
 ) -> None:
     assert pushed(filters, serde) == wanted
+
+
+@pytest.mark.parametrize(
+    ("options", "serde", "wanted"),
+    [
+        ({}, TEXT, KeyFilter()),
+        ({"keys": '["a", "b"]'}, TEXT, KeyFilter(keys=("a", "b"))),
+        ({"keys": "[7, -1]"}, NUMBER, KeyFilter(keys=(7, -1))),
+        ({"keys": '["a"]'}, BYTES, KeyFilter(keys=(b"a",))),
+        ({"lower": 'a"b', "upper": "c"}, TEXT, KeyFilter(lower='a"b', upper="c")),
+        ({"prefix": "a"}, TEXT, KeyFilter(prefix="a")),
+    ],
+)
+def test_keys_are_chosen_by_options(
+    options: dict[str, str], serde: Serde[Any], wanted: KeyFilter
+) -> None:
+    assert chosen(options, serde) == wanted
+
+
+@pytest.mark.parametrize(
+    ("options", "serde"),
+    [
+        ({"keys": "a"}, TEXT),
+        ({"keys": "[1]"}, TEXT),
+        ({"keys": '["a"]'}, NUMBER),
+        ({"keys": "[1.5]"}, serde_of(float)),
+        ({"lower": "1"}, NUMBER),
+        ({"keys": "[]", "lower": "a"}, TEXT),
+    ],
+)
+def test_keys_that_cannot_be_are_refused(options: dict[str, str], serde: Serde[Any]) -> None:
+    with pytest.raises(ConfigError):
+        chosen(options, serde)
 
 
 @pytest.mark.parametrize(
@@ -157,6 +191,21 @@ def test_windows_and_sessions_have_their_times(tmp_path: Path) -> None:
     assert [row["window_end"] for row in rows(sessions, KeyFilter(keys=("ann",)))] == [
         moment(n * minute + 7) for n in range(3)
     ]
+
+
+def test_only_what_is_wanted_stays() -> None:
+    batch = pa.record_batch({"key": ["a", "ab", "b", "c"], "value": [1, 2, 3, 4]})
+
+    def kept(**wanted: Any) -> list[str]:
+        keys: list[str] = matching(batch, KeyFilter(**wanted)).column("key").to_pylist()
+        return keys
+
+    assert kept() == ["a", "ab", "b", "c"]
+    assert kept(keys=("c", "a")) == ["a", "c"]
+    assert kept(lower="ab", upper="b") == ["ab", "b"]
+    assert kept(prefix="a", lower="ab") == ["ab"]
+    numbers = pa.record_batch({"key": [1, 2]})
+    assert matching(numbers, KeyFilter(keys=(2,))).column("key").to_pylist() == [2]
 
 
 @dataclass(frozen=True)

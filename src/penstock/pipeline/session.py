@@ -39,8 +39,6 @@ _SETTINGS = {
     # 400,000 rows took 20 s). Slices are bounded in bytes by the planner instead.
     "spark.sql.execution.arrow.maxBytesPerBatch": "2147483647",
     "spark.sql.execution.pythonUDF.arrow.enabled": "true",
-    # Filters on keys of stores that are read as tables reach the stores.
-    "spark.sql.python.filterPushdown.enabled": "true",
     "spark.driver.memory": "1g",
     # A worker that waits for a commit is not stuck.
     "spark.task.maxFailures": "4",

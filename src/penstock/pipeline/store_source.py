@@ -20,6 +20,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pyarrow as pa
 from pyspark.sql.datasource import (
     DataSource,
@@ -45,6 +46,7 @@ from penstock.pipeline.store_tables import (
     SnapshotTable,
     StoreShape,
     StoreTable,
+    matching,
     serde_named,
     typed,
 )
@@ -77,8 +79,15 @@ _OPTIONS = frozenset(
         "program",
         "key",
         "value",
+        "keys",
+        "lower",
+        "upper",
+        "prefix",
+        "pushdown",
     }
 )
+_CHOICES = ("keys", "lower", "upper", "prefix")
+_EVERYTHING = KeyFilter()
 _PUSHING = "pyspark.sql.worker.data_source_pushdown_filters"
 _TRUE = {"true": True, "false": False}
 # Of these, a value that is equal has equal bytes; of others (-0.0 and 0.0) it may have not.
@@ -108,7 +117,9 @@ class StoreSource(DataSource):
                 "The columns of a store are what they are",
                 hint="Leave .schema(...) out, and select or cast what you want",
             )
-        return FilteringReader(table, shape) if _filters_are_asked() else StoreReader(table, shape)
+        wanted = chosen(self.options, shape.key)
+        takes_filters = _flag(self.options, "pushdown") and _filters_are_asked()
+        return (FilteringReader if takes_filters else StoreReader)(table, shape, wanted)
 
     def _table(self) -> StoreTable:
         return table_of(self.options)
@@ -117,10 +128,10 @@ class StoreSource(DataSource):
 class StoreReader(DataSourceReader):
     """Reads a store; on the way to the workers it is pickled with all that it needs."""
 
-    def __init__(self, table: StoreTable, shape: StoreShape) -> None:
+    def __init__(self, table: StoreTable, shape: StoreShape, wanted: KeyFilter) -> None:
         self._table = table
         self._shape = shape
-        self._wanted = KeyFilter()
+        self._wanted = wanted
 
     def partitions(self) -> list[InputPartition]:
         """One for each partition of the store."""
@@ -130,15 +141,21 @@ class StoreReader(DataSourceReader):
         """The rows of a partition."""
         number = int(partition.value)
         for rows in self._table.read(self._shape, number, self._wanted):
-            yield from typed(rows, self._shape, number)
+            for batch in typed(rows, self._shape, number):
+                yield matching(batch, self._wanted)
 
 
 class FilteringReader(StoreReader):
-    """One that asks only for the keys that are wanted."""
+    """One that asks only for the keys that a query wants.
+
+    To be asked for by option: Spark 4.2 keeps what a table's reader was told for one query, and
+    uses it in the next that has no filter, and where a query names the table twice. Rows would be
+    missing in silence.
+    """
 
     def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:  # noqa: N802 - Spark's name
         """Ask for the keys that filters leave; Spark looks through all of them again."""
-        self._wanted = pushed(filters, self._shape.key)
+        self._wanted = pushed(filters, self._shape.key, self._wanted)
         return filters
 
 
@@ -152,9 +169,43 @@ def _filters_are_asked() -> bool:
     return _PUSHING in sys.modules or (main is not None and main.name == _PUSHING)
 
 
-def pushed(filters: Iterable[Filter], serde: Serde[Any]) -> KeyFilter:
+def chosen(options: Mapping[str, str], serde: Serde[Any]) -> KeyFilter:
+    """The keys that options ask for. Raises `ConfigError`."""
+    given = [name for name in _CHOICES if name in options]
+    if "keys" not in options:
+        if given and not isinstance(serde, _ORDERED):
+            raise ConfigError(
+                f"Option {given[0]} is for keys that are texts or bytes", hint="Filter in Spark"
+            )
+        values = {name: _key(options[name], serde, name) for name in given}
+        return KeyFilter(**values)
+    try:
+        listed = msgspec.json.decode(options["keys"], type=list[Any])
+    except msgspec.DecodeError as error:
+        raise ConfigError(
+            f"Option keys is no list: {error}", hint="""Write JSON, such as '["ann", "bob"]'"""
+        ) from error
+    if len(given) > 1 or len(listed) > LIMIT_MAX:
+        raise ConfigError(f"Option keys stands alone, and has at most {LIMIT_MAX} of them")
+    return KeyFilter(keys=tuple(_key(each, serde, "keys") for each in listed))
+
+
+def _key(given: Any, serde: Serde[Any], option: str) -> Any:
+    if not isinstance(serde, _LOOKED_UP):
+        raise ConfigError(
+            f"Keys of the serde {serde.name!r} cannot be said by option {option}",
+            hint="Filter in Spark",
+        )
+    kind = str if isinstance(serde, _ORDERED) else int
+    if type(given) is not kind:
+        raise ConfigError(f"Option {option} has {given!r}, which is no key of this store")
+    return str(given).encode() if isinstance(serde, BytesSerde) else given
+
+
+def pushed(
+    filters: Iterable[Filter], serde: Serde[Any], wanted: KeyFilter = _EVERYTHING
+) -> KeyFilter:
     """What filters say of the key, where the store can be asked for that."""
-    wanted = KeyFilter()
     for each in filters:
         if getattr(each, "attribute", None) != ("key",):
             continue
@@ -248,10 +299,17 @@ def _address(options: Mapping[str, str]) -> tuple[str, str, str | None]:
 
 
 def _bound(options: Mapping[str, str]) -> Bound:
-    stale, lag = options.get("stale", "false").lower(), options.get("max_lag")
-    if stale not in _TRUE or (lag is not None and not lag.isdecimal()):
-        raise ConfigError("Options stale and max_lag are true or false, and a number")
-    return Bound(stale=_TRUE[stale], max_lag=None if lag is None else int(lag))
+    lag = options.get("max_lag")
+    if lag is not None and not lag.isdecimal():
+        raise ConfigError("Option max_lag is no number")
+    return Bound(stale=_flag(options, "stale"), max_lag=None if lag is None else int(lag))
+
+
+def _flag(options: Mapping[str, str], name: str) -> bool:
+    text = options.get(name, "false").lower()
+    if text not in _TRUE:
+        raise ConfigError(f"Option {name} is {text!r}", hint="Use true or false")
+    return _TRUE[text]
 
 
 def _named(options: Mapping[str, str], part: str) -> Serde[Any] | None:

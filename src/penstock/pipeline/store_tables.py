@@ -101,7 +101,7 @@ class StoreShape:
 
 @dataclass(frozen=True, kw_only=True)
 class KeyFilter:
-    """Which keys are wanted at least; whoever asks looks through what comes once more."""
+    """Which keys are wanted: all that is said here must be true of them."""
 
     keys: tuple[Any, ...] | None = None
     lower: Any = None
@@ -150,6 +150,23 @@ def typed(rows: pa.Table, shape: StoreShape, partition: int) -> Iterator[pa.Reco
             "timestamp": _time(batch.column("timestamp")),
         }
         yield pa.record_batch([columns[name] for name in shape.schema.names], schema=shape.schema)
+
+
+def matching(batch: pa.RecordBatch, wanted: KeyFilter) -> pa.RecordBatch:
+    """The rows whose keys are wanted; some stores give more than they were asked for."""
+    key = batch.column("key")
+    conditions = []
+    if wanted.keys is not None:
+        conditions.append(pc.is_in(key, value_set=pa.array(wanted.keys, key.type)))
+    if wanted.lower is not None:
+        conditions.append(pc.greater_equal(key, pa.scalar(wanted.lower, key.type)))
+    if wanted.upper is not None:
+        conditions.append(pc.less_equal(key, pa.scalar(wanted.upper, key.type)))
+    if wanted.prefix is not None:
+        conditions.append(pc.starts_with(key, pattern=wanted.prefix))
+    for condition in conditions[1:]:
+        conditions[0] = pc.and_(conditions[0], condition)
+    return batch.filter(conditions[0]) if conditions else batch
 
 
 def _column_type(serde: Serde[Any]) -> pa.DataType:
@@ -333,6 +350,7 @@ def store_question(shape: StoreShape, wanted: KeyFilter) -> StoreQuestion:
         keys = [encode(key) for key in wanted.keys]
         return ask(kind="fetch" if shape.has_windows else "get", keys=keys)
     if wanted.prefix is not None:
+        # Other bounds, if there are any, are looked at later.
         prefix = encode(wanted.prefix)
         return ask(kind="scan", lower=prefix, upper=_after(prefix))
     lower = None if wanted.lower is None else encode(wanted.lower)
