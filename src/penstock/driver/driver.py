@@ -256,6 +256,7 @@ class Driver:
                 partition_counts=prepared.partition_counts,
             ),
             token=self._parts.coordinator.token,
+            trust=self._parts.coordinator.trust,
             timeout_seconds=config.session_timeout.total_seconds() * 0.8,
             now_ms=_wall_clock_ms(),
         )
@@ -362,6 +363,8 @@ class Driver:
         _log.info("A Spark job failed", exc_info=ended.error)
         self._notice(f"A Spark job failed and is planned again: {reason}")
         if self._failed_in_a_row >= _FAILED_JOBS_MAX:
+            if isinstance(ended.error, PenstockError):
+                raise ended.error
             raise PenstockError(
                 f"{_FAILED_JOBS_MAX} Spark jobs failed one after the other; the last: {reason}",
                 hint="Run with PENSTOCK_SPARK_LOG=1 to see Spark's log",

@@ -392,6 +392,10 @@ class Settings(Message, frozen=True):
             **{name: getattr(config, name) for name in _PLAIN_OPTIONS},
         )
 
+    def __repr__(self) -> str:
+        """Without the properties of Kafka's clients: passwords are among them."""
+        return f"Settings({self.config()!r})"
+
     def config(self) -> Config:
         """The same options as a config; those that instances do not need have their defaults."""
         return Config(

@@ -10,6 +10,7 @@ import msgspec
 
 from penstock.coordination.ids import Range
 from penstock.instance.protocol import Fault, Message, Positions
+from penstock.instance.tls import Trust
 from penstock.processors import Limits
 
 
@@ -58,7 +59,9 @@ class BatchOrder:
     slices: dict[int, SliceOrder]
     """By partition: a task's inputs all have the task's partition number."""
     limits: Limits
-    token: str
+    token: str = field(repr=False)
+    trust: Trust | None = None
+    """By what workers know instances on other hosts; None without TLS."""
     timeout_seconds: float
     now_ms: int = 0
     """The driver's wall clock as the batch was planned, for users' processors."""

@@ -328,6 +328,7 @@ class _SliceWork:
         return _clients.get(
             _location(self._slice.address),
             token=self._order.token,
+            trust=self._order.trust,
             timeout_seconds=self._order.timeout_seconds,
         )
 
