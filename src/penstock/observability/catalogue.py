@@ -242,8 +242,10 @@ def _task() -> list[Metric]:
         *info.gauges(
             active_process_ratio="The task's part of the time that its instance's tasks took."
         ),
-        *debug.gauges(
-            cache_size_bytes_total="Bytes that the record cache of the last slice held at its end."
+        *debug.one(
+            "cache-size-bytes-total",
+            "max",
+            "Most bytes that a record cache held at the end of a slice, where steps run in columns.",
         ),
         *debug.counts("restore", "Records restored to be served"),
         *debug.gauges(
