@@ -33,8 +33,10 @@ from penstock.driver.events import (
     Totals,
     give_notice,
 )
+from penstock.driver.monitor import Monitor
 from penstock.driver.restore_listeners import RestoreListener, RestoreListeners
 from penstock.errors import ConfigError
+from penstock.observability.readings import MetricName, by_name
 from penstock.serdes import Serde
 from penstock.topology import (
     GlobalKTable,
@@ -93,6 +95,7 @@ class Application:
         self.builder = StreamsBuilder(names=names, dsl_store=self.config.dsl_store)
         self.state = _S.CREATED
         self.totals = Totals()
+        self.monitor = Monitor(self.application_id, self.config)
         self._state_lock = threading.Lock()
         self._listeners: list[Listener] = []
         self._restore_listeners = RestoreListeners()
@@ -301,6 +304,10 @@ class Application:
             self._raise_error()
         return True
 
+    def metrics(self) -> dict[MetricName, float | str]:
+        """What all metrics show now, by Kafka Streams' group, name and tags."""
+        return by_name(self.monitor.snapshot())
+
     def bootstrap(
         self,
         store: str,
@@ -369,6 +376,7 @@ class Application:
 
     def _run(self) -> None:
         topology = self.build()
+        self.monitor.describe(topology.describe())
         if not self._change(_S.REBALANCING, only_from=_S.CREATED):
             raise ConfigError(f"The application is {self.state}", hint="Make a new Application")
         try:
@@ -392,6 +400,7 @@ class Application:
                 config=self.config,
                 topology=topology,
                 totals=self.totals,
+                monitor=self.monitor,
                 listener=self._tell,
                 hear_restore=self._restore_listeners.tell,
                 token=run_token(self.config, os.environ),
@@ -435,6 +444,7 @@ class Application:
             self._change(new)
 
     def _tell(self, event: Event) -> None:
+        self.monitor.hear(event)
         for listener in self._listeners:
             try:
                 listener(event)

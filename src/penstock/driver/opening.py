@@ -21,7 +21,9 @@ from penstock.driver.coordinator import Coordinator
 from penstock.driver.driver import Driver
 from penstock.driver.events import Listener, RestoreHearer, Totals, give_notice
 from penstock.driver.inputs import InputLogs
+from penstock.driver.instance_metrics import InstanceMetrics
 from penstock.driver.lease import DriverLease
+from penstock.driver.monitor import Monitor
 from penstock.driver.parts import DriverParts
 from penstock.driver.setup import Prepared, prepare
 from penstock.driver.watch import InputWatch
@@ -53,6 +55,7 @@ class OpeningOrder:
     config: Config
     topology: Topology
     totals: Totals
+    monitor: Monitor
     listener: Listener
     hear_restore: RestoreHearer
     token: str
@@ -138,14 +141,26 @@ def _open_driver(order: OpeningOrder, stack: contextlib.ExitStack) -> Driver:
         watch=InputWatch(prepared, admin, inputs),
         cores=session.cores,
         warm_up=warm_up,
+        monitor=order.monitor,
         hear_restore=order.hear_restore,
         is_paused=order.is_paused,
         visit_executors=_visits(order, session, coordinator, stack),
     )
+    _watch_instances(order.monitor, coordinator, stack)
     driver = Driver(parts, commits, order.listener, order.totals)
     stack.callback(driver.drain, _DRAIN_SECONDS)
     _wait_for_instances(order, coordinator)
     return driver
+
+
+def _watch_instances(
+    monitor: Monitor, coordinator: Coordinator, stack: contextlib.ExitStack
+) -> None:
+    asker = InstanceMetrics(coordinator)
+    stack.callback(asker.close)
+    monitor.asks(asker.snapshot)
+    stack.callback(monitor.asks, None)
+    stack.callback(monitor.pulse.rest)
 
 
 def _open_spark(application_id: str, config: Config) -> Session:

@@ -52,6 +52,7 @@ from penstock.instance.protocol import (
 from penstock.instance.server import Server
 from penstock.instance.snapshots import Snapshotter
 from penstock.instance.task import TaskEnvironment
+from penstock.observability.recorder import Recorder
 from penstock.option_values import parse_address
 from penstock.serdes.decoders import decoder
 from penstock.stores.directory import StateDirectory
@@ -165,7 +166,8 @@ def _serve(
     lease = Lease(config.session_timeout.total_seconds())
     with _open_directory(config.state_dir, settings.application_id, options.slot) as directory:
         clients = SharedClients(config, settings.application_id)
-        engine = RocksDBEngine(settings.rocksdb)
+        recorder = Recorder(config.metrics_recording_level, first=(options.name,))
+        engine = RocksDBEngine(settings.rocksdb, statistics=recorder.records("DEBUG"))
         location = _location(config, settings.application_id)
         tables = GlobalTables(
             settings.global_tables, directory, clients.logs, programs=programs, engine=engine
@@ -176,6 +178,7 @@ def _serve(
             directory=directory,
             clients=clients,
             lease_holds=lease.holds,
+            recorder=recorder,
             engine=engine,
             snapshots=[] if location is None else [location],
             peer=functools.partial(PeerSource, token=options.token),

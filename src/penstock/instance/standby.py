@@ -68,6 +68,11 @@ class Followed:
         """The next offset of each changelog that is followed now; none if that is not so."""
         return dict(self._positions) if self.state == "following" else {}
 
+    @property
+    def stores(self) -> TaskStores:
+        """What it keeps on disk."""
+        return self._stores
+
     def catch_up(self) -> None:
         """Open the stores and bring them to the ends of their changelogs; never raises."""
         with self._lock, self._failing():
@@ -93,9 +98,11 @@ class Followed:
                 return
             store = self._stores_by_topic[topic]
             try:
+                began = time.perf_counter()
                 applied = apply_messages(
                     self._stores.get(store), messages, topic=topic, partition=self.partition
                 )
+                self._stores.meter.restored(len(messages), time.perf_counter() - began)
             except StoreDamagedError as error:
                 self._wipe(store, error)
                 raise
@@ -140,7 +147,7 @@ class Followed:
             if self.state == "following":
                 self.state = "at_rest"
                 # Its owner tells of its own restores only.
-                self._stores.restores = Restores()
+                self._stores.restores = Restores(self._stores.meter)
                 return self._stores
             # What was restored stays on the disk, and is opened again as after any cut.
             self._close()
@@ -257,6 +264,11 @@ class Standbys:
         with self._lock:
             followed = list(self._followed.values())
         return [each.status() for each in followed]
+
+    def stores(self) -> list[tuple[str, TaskStores]]:
+        """The state and the stores of each."""
+        with self._lock:
+            return [(each.state, each.stores) for each in self._followed.values()]
 
     def follow(self, order: FollowOrder) -> None:
         """Begin to follow a task, unless it is followed already."""

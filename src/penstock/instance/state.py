@@ -34,9 +34,11 @@ from penstock.errors import (
     TopicMissingError,
 )
 from penstock.instance.clients import SharedClients
+from penstock.instance.meters import TaskMeter
 from penstock.instance.protocol import FollowOrder, StoreOrder, TakeOrder
 from penstock.instance.restores import Restores
 from penstock.observability.crash_points import crash_point
+from penstock.observability.recorder import Recorder
 from penstock.stores.contract import (
     ByteStore,
     Change,
@@ -72,9 +74,10 @@ class TaskStores:
         *,
         engine: RocksDBEngine | None = None,
         snapshots: Sequence[SnapshotSource] = (),
+        recorder: Recorder | None = None,
         now_ms: Callable[[], int] = lambda: time.time_ns() // 1_000_000,
     ) -> None:
-        self._task = order.task
+        self.task = self._task = order.task
         self._partition = TaskId.parse(order.task).partition
         self._orders = {each.name: each for each in order.stores if each.database is None}
         self._state_directory = directory
@@ -88,7 +91,8 @@ class TaskStores:
         self._uncopied: set[str] = set()
         """Users' stores of which no copy can be made."""
         self._wiped: set[str] = set()
-        self.restores = Restores()
+        self.meter = TaskMeter(recorder or Recorder("OFF"), order)
+        self.restores = Restores(self.meter)
         self._ends: dict[str, int] = {}
         self._starts: dict[str, int] = {}
         self._log_starts: dict[str, int] = {}
@@ -318,7 +322,7 @@ class TaskStores:
     ) -> None:
         offsets: dict[tuple[str, int], int] = {}
         for name, store in (self._stores if stores is None else stores).items():
-            store.flush()
+            self.meter.flush(name, store)
             offset = store.offset()
             # What is in memory is not there any more when someone reads the file.
             if offset is not None and self._orders[name].persistent and self._orders[name].logged:
@@ -451,6 +455,7 @@ class TaskStores:
         assert self._directory is not None
         path = self._directory.store_path(order.name)
         inner = _inner(order, path, task=self._task, engine=self._engine, filling=filling)
+        self.meter.opened(inner)
         if isinstance(inner, CustomStore) and not inner.offers_checkpoints:
             self._uncopied.add(order.name)
         return shaped(inner, order)

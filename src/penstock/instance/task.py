@@ -32,7 +32,6 @@ from penstock.errors import (
     StoreDamagedError,
     TaskNotHereError,
 )
-from penstock.instance.answers import answers
 from penstock.instance.changes import collect_changes, logged_rows
 from penstock.instance.clients import SharedClients
 from penstock.instance.external import ExternalStores
@@ -63,6 +62,7 @@ from penstock.instance.recovery import not_yet_written, plain, recovery_fields, 
 from penstock.instance.state import TaskStores
 from penstock.instance.writer import WriteAbortedError, Writer, WriteUnknownError
 from penstock.observability.crash_points import crash_point
+from penstock.observability.recorder import Recorder
 from penstock.stores.contract import Change
 from penstock.stores.directory import StateDirectory
 from penstock.stores.rocksdb_engine import RocksDBEngine
@@ -86,6 +86,7 @@ class TaskEnvironment:
     directory: StateDirectory
     clients: SharedClients
     lease_holds: Callable[[], bool]
+    recorder: Recorder = field(default_factory=lambda: Recorder("OFF"))
     engine: RocksDBEngine | None = None
     """Shared by all stores; without one, that of the process."""
     snapshots: Sequence[SnapshotSource] = ()
@@ -101,7 +102,12 @@ class TaskEnvironment:
         peers = [] if self.peer is None else [self.peer(location) for location in order.peers]
         snapshots = [*peers, *self.snapshots]
         return TaskStores(
-            order, self.directory, self.clients, engine=self.engine, snapshots=snapshots
+            order,
+            self.directory,
+            self.clients,
+            engine=self.engine,
+            snapshots=snapshots,
+            recorder=self.recorder,
         )
 
 
@@ -257,7 +263,7 @@ class OpenTask:
             return
         try:
             store = self._external.get(header.store) or self._stores.get(header.store)
-            yield from answers(store, header.question, questions)
+            yield from self._stores.meter.answers(store, header, questions)
         except StoreDamagedError as error:
             with self._lock:
                 yield self._rebuild(header.store, error)
@@ -325,13 +331,15 @@ class OpenTask:
         except Exception as error:  # noqa: BLE001 - a transaction must not stay open behind it
             _log.exception("Task %s: a commit failed", self.order.task)
             return self._lost(InstanceError(f"{type(error).__name__}: {error}"))
+        self._stores.meter.blocked(writer.blocked_seconds)
         crash_point("commit.after_txn_before_store")
         # c. The stores, and how much of the changelog they hold now.
         store = ""
         self._applying = True
         try:
             for store, store_changes in changes.items():
-                self._stores.apply(store, store_changes, ends.get(store))
+                with self._stores.meter.writing(store, store_changes):
+                    self._stores.apply(store, store_changes, ends.get(store))
             for store in self._stores.marked:
                 self._stores.mark(store, record.n)
         except StoreDamagedError as error:

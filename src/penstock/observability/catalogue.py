@@ -245,7 +245,7 @@ def _task() -> list[Metric]:
         *debug.one(
             "cache-size-bytes-total",
             "max",
-            "Most bytes that a record cache held at the end of a slice, where steps run in columns.",
+            "Most bytes in a record cache at the end of a slice, where steps run in columns.",
         ),
         *debug.counts("restore", "Records restored to be served"),
         *debug.gauges(

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal, get_args
+from typing import get_args
 
-Level = Literal["OFF", "INFO", "DEBUG", "TRACE"]
-"""How much is recorded; as in Kafka Streams each level has all of those before it."""
+from penstock.config import RecordingLevel
+
+Level = RecordingLevel
 
 _ORDER: tuple[Level, ...] = get_args(Level)
 
 
 def includes(recorded: Level, level: Level) -> bool:
-    """Whether a metric of that level is recorded.
+    """Whether a metric of that level is recorded: each level has all of those before it.
 
     >>> includes("INFO", "DEBUG"), includes("DEBUG", "INFO")
     (False, True)
@@ -77,3 +78,17 @@ def _prefix(group: str) -> str:
 
 
 GROUPS = {name: Group(tags, _prefix(name)) for name, tags in _TAGS.items()}
+
+
+def store_scope(kind: str, *, persistent: bool) -> str:
+    """The name under which Kafka Streams counts a kind of store; versions are keys and values.
+
+    >>> store_scope("window", persistent=True), store_scope("versioned", persistent=False)
+    ('rocksdb-window-state', 'in-memory-state')
+    """
+    place = "rocksdb" if persistent else "in-memory"
+    return f"{place}-{kind}-state" if kind in ("window", "session") else f"{place}-state"
+
+
+SUPPRESSION = "in-memory-suppression"
+"""The scope of the buffers of `suppress`, by Kafka Streams' name; ours are on disk."""

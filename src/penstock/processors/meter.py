@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from penstock.observability import groups
-from penstock.observability.groups import Level, includes
+from penstock.observability.groups import Level, includes, store_scope
 from penstock.observability.tallies import Entry, Tallies, Tally
 from penstock.processors.records import Int64s, Records
 from penstock.topology import SubTopology
 from penstock.topology.graph import full_topic
-from penstock.topology.nodes import SinkNode
+from penstock.topology.nodes import SinkNode, StoreSpec
 
 _E2E = "record-e2e-latency"
 
@@ -111,17 +111,18 @@ class SliceMeter:
             if topic in sinks:
                 self.passed(sinks[topic], times[indices == number])
 
-    def stored(self, changes: pa.RecordBatch) -> None:
+    def stored(self, changes: pa.RecordBatch, specs: Iterable[StoreSpec]) -> None:
         """What the slice wants written to stores."""
         if not self._trace or not changes.num_rows:
             return
         stores = changes.column("store")
         indices = stores.indices.to_numpy(zero_copy_only=False)
         times = changes.column("timestamp").to_numpy(zero_copy_only=False)
+        scopes = {each.name: store_scope(each.kind, persistent=each.persistent) for each in specs}
         for number, store in enumerate(stores.dictionary.to_pylist()):
             own = times[indices == number]
             if len(own):
-                self._times.add(groups.STORE, _E2E, (store,), Tally.over(own))
+                self._times.add(groups.STORE, _E2E, (scopes[store], store), Tally.over(own))
 
     def entries(self, now_ms: float) -> list[Entry]:
         """All of it; what was noted as a time becomes how long ago that is."""

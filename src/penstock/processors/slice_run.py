@@ -140,7 +140,7 @@ class SliceRun:
             suppression.count(meter)
         meter.dropped(result.dropped)
         meter.written(result.outputs, sinks_by_topic(self._sub, self._application_id))
-        meter.stored(result.changes)
+        meter.stored(result.changes, self._sub.stores)
 
     def _make_aggregates(self, state: ScanReader) -> dict[str, AggregateRun | WindowRun]:
         nodes = [node for node in self._sub.nodes if isinstance(node, AggregateNode)]

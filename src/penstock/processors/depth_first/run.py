@@ -182,7 +182,7 @@ class RecordRun:
         self._meter.dropped(result.dropped)
         self._meter.written(result.outputs, self._sinks)
         self._meter.sent(result.outputs, self._sinks)
-        self._meter.stored(result.changes)
+        self._meter.stored(result.changes, self._sub.stores)
         return result
 
     def _keep_partition_times(self, batches: Mapping[Input, Batch]) -> None:
