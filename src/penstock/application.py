@@ -376,7 +376,7 @@ class Application:
 
     def _run(self) -> None:
         topology = self.build()
-        self.monitor.describe(topology.describe())
+        self.monitor.begin(topology.describe())
         if not self._change(_S.REBALANCING, only_from=_S.CREATED):
             raise ConfigError(f"The application is {self.state}", hint="Make a new Application")
         try:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 import time
 from collections.abc import Callable, Iterable, Mapping
@@ -14,12 +15,15 @@ from penstock.coordination.tasks import TaskBook
 from penstock.driver.events import CopiesChanged, Event, Rebalanced, StateChanged
 from penstock.observability import groups
 from penstock.observability.health import Health, Pulse, health
+from penstock.observability.json_logs import log_as_json, secrets_of
 from penstock.observability.readings import Reading, Snapshot
 from penstock.observability.recorder import Recorder
 from penstock.observability.tallies import Tally
 
 if TYPE_CHECKING:
     from penstock.pipeline.orders import Outcome
+
+_log = logging.getLogger("penstock.driver")
 
 _KAFKA_STATES = tuple(ApplicationState)
 """In the order of Kafka Streams' numbers."""
@@ -36,6 +40,7 @@ class Monitor:
     def __init__(self, application_id: str, config: Config) -> None:
         self.recorder = Recorder(config.metrics_recording_level)
         self.pulse = Pulse()
+        self._config = config
         self._client = (application_id,)
         self._state: ApplicationState = ApplicationState.CREATED
         self._ask_instances: Callable[[], Snapshot] | None = None
@@ -48,15 +53,25 @@ class Monitor:
 
     # What happened.
 
-    def describe(self, description: str) -> None:
-        """The topology that runs."""
+    def begin(self, description: str) -> None:
+        """The topology of that description is about to run."""
+        self.log()
         self.recorder.set(groups.CLIENT, "topology-description", self._client, description)
+
+    def log(self, *secrets: str) -> None:
+        """Write the log as the config says, without these secrets and those in the config."""
+        if self._config.log_format == "json":
+            fields = {"application": self._client[0]}
+            log_as_json(fields, secrets=secrets_of(self._config, *secrets))
 
     def hear(self, event: Event) -> None:
         """Take note of an event of the application."""
         match event:
-            case StateChanged(new=new):
+            case StateChanged(old=old, new=new):
                 self._state = new
+                if old is not new:
+                    told = {"state": new, "old_state": old}
+                    _log.info("The application is now %s", new, extra=told)
                 self.recorder.set(groups.CLIENT, "state", self._client, str(new))
                 number = _KAFKA_STATES.index(new)
                 self.recorder.set(groups.CLIENT, "client-state", self._client, number)

@@ -100,6 +100,7 @@ def _open_driver(order: OpeningOrder, stack: contextlib.ExitStack) -> Driver:
     lease and the instances are had meanwhile.
     """
     config, application_id = order.config, order.application_id
+    order.monitor.log(order.token)
     logs = LogClients(config, application_id)
     admin = TopicAdmin(config, admin=logs.admin)
     prepared = prepare(order.topology, application_id, config, logs, admin)

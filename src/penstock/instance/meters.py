@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+import logging
 import time
 from collections.abc import Iterator, Sequence
+from typing import TypeVar
 
 import pyarrow as pa
 
@@ -17,6 +19,9 @@ from penstock.observability.tallies import Tally
 from penstock.stores.contract import ByteStore, Change, KeyValueStore
 from penstock.stores.rocksdb import RocksDBStore
 
+_log = logging.getLogger("penstock.instance")
+
+S = TypeVar("S", bound=str)
 _CALLS: dict[Question, str] = {"get": "get", "fetch": "fetch", "times": "fetch"}
 
 
@@ -32,6 +37,16 @@ class TaskMeter:
         self._open: dict[int, tuple[str, int]] = {}
         self._begun = 0
         self._rocksdb: dict[str, RocksDBStore] = {}
+
+    def promote(self) -> None:
+        """The standby is to be served: what is applied from now on is a restore."""
+        self._restoring = "restore"
+
+    def became(self, state: S) -> S:
+        """Log the task's new state, and return it."""
+        told = {"task": self._task, "task_state": state}
+        _log.info("Task %s is now %s", self._task, state, extra=told)
+        return state
 
     def tags(self, store: str) -> tuple[str, ...]:
         """What tells a store's metrics from others'."""

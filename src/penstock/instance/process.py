@@ -52,6 +52,7 @@ from penstock.instance.protocol import (
 from penstock.instance.server import Server
 from penstock.instance.snapshots import Snapshotter
 from penstock.instance.task import TaskEnvironment
+from penstock.observability.json_logs import log_as_json, secrets_of
 from penstock.observability.recorder import Recorder
 from penstock.option_values import parse_address
 from penstock.serdes.decoders import decoder
@@ -163,6 +164,9 @@ def _serve(
     programs: Programs | None,
 ) -> int:
     config = settings.config()
+    if config.log_format == "json":
+        fields = {"application": settings.application_id, "instance": options.name}
+        log_as_json(fields, secrets=secrets_of(config, options.token))
     lease = Lease(config.session_timeout.total_seconds())
     with _open_directory(config.state_dir, settings.application_id, options.slot) as directory:
         clients = SharedClients(config, settings.application_id)

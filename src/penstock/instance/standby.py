@@ -79,7 +79,7 @@ class Followed:
             if self._stopping.is_set():
                 return
             stopped = self._stopping.is_set
-            self.state = "catching_up"
+            self.state = self._stores.meter.became("catching_up")
             record = self._record()
             if record is not None and record.until:
                 raise ChangelogError("The task reads its input again: its changelogs are not whole")
@@ -146,6 +146,7 @@ class Followed:
         with self._lock:
             if self.state == "following":
                 self.state = "at_rest"
+                self._stores.meter.promote()
                 # Its owner tells of its own restores only.
                 self._stores.restores = Restores(self._stores.meter)
                 return self._stores
@@ -200,7 +201,7 @@ class Followed:
         self._caught_up_at = dict.fromkeys(self._stores_by_topic.values(), now)
         self._positions = {topic: positions[topic] for topic in self._stores_by_topic}
         self.round += 1
-        self.state = "following"
+        self.state = self._stores.meter.became("following")
 
     def _wipe(self, store: str, error: StoreDamagedError) -> None:
         self._tell([f"{error.summary}: {self._stores.remedy(store)}"])
@@ -228,7 +229,7 @@ class Followed:
             self._tell([f"Task {self.order.task} is followed again in a while: {why}"])
         self.retry_at = time.monotonic() + _RETRY_SECONDS * 2**self._failures
         self._failures = min(self._failures + 1, _RETRY_DOUBLINGS)
-        self.state = "failed"
+        self.state = self._stores.meter.became("failed")
 
     def _close(self) -> None:
         with contextlib.suppress(PenstockError):

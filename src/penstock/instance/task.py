@@ -167,7 +167,7 @@ class OpenTask:
             self._fail(InstanceError(f"{type(error).__name__}: {error}"))
 
     def _take(self) -> None:
-        self._state = "taking"
+        self._state = self._stores.meter.became("taking")
         self._applying = False
         # 1. Fence the old owner and wait for its pending markers.
         self._writer = _new_writer(self.order, self._environment)
@@ -177,7 +177,7 @@ class OpenTask:
         if self._standing.is_owed:
             _send_owed(self._writer, self._external, self._standing, self.order, self._environment)
         # 3. Apply the changelogs to there.
-        self._state = "restoring"
+        self._state = self._stores.meter.became("restoring")
         self._stores.open(self._standing.record)
         self._notes += self._stores.restore(self._stopping.is_set)
         if self._stores.lost and not self._stopping.is_set():
@@ -187,7 +187,7 @@ class OpenTask:
         if self._stopping.is_set():
             return
         # 4. Serve, under the new epoch; the first transaction writes it.
-        self._state = "running"
+        self._state = self._stores.meter.became("running")
 
     def _find_standing(self) -> _Standing:
         environment, order = self._environment, self.order
@@ -410,7 +410,7 @@ class OpenTask:
         if isinstance(error, FencedError):
             self._fail(error)
         else:
-            self._state = "taking"
+            self._state = self._stores.meter.became("taking")
             threading.Thread(target=self.take, name=f"retake-{self.order.task}").start()
         return Reply(status="lost", reason=str(error))
 
@@ -480,7 +480,7 @@ class OpenTask:
         if self._state == "restoring":
             crash_point("restore.close_while_restoring")
         with self._lock:
-            self._state = "closed"
+            self._state = self._stores.meter.became("closed")
             if self._writer is not None:
                 self._writer.discard()
                 self._writer = None
@@ -522,7 +522,7 @@ class OpenTask:
 
     def _fail(self, error: PenstockError) -> None:
         self._fault = error
-        self._state = "failed"
+        self._state = self._stores.meter.became("failed")
         self._close_stores()
 
 
