@@ -19,7 +19,7 @@ EXAMPLES ?= 500
 # Arguments for pytest: make test PYTEST='tests/unit -x'
 PYTEST ?=
 
-.PHONY: help demo test check bench conformance contract simulate record lock clean java compiler database
+.PHONY: help demo test check bench conformance contract simulate record lock clean java compiler database promtool
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "make %-11s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -27,7 +27,7 @@ help: ## Show this list
 demo: java $(READY) ## Run an example on a real Kafka and Spark, and show its results
 	@$(VENV)/bin/penstock demo
 
-test: compiler database $(READY) ## Run all tests
+test: compiler database promtool $(READY) ## Run all tests
 	@$(VENV)/bin/penstock prepare --kafka-streams
 	@$(PYTHON) -m pytest --numprocesses 2 --dist loadfile $(PYTEST)
 
@@ -74,6 +74,9 @@ compiler:
 
 database:
 	@tools/ensure-postgres
+
+promtool:
+	@tools/ensure-promtool
 
 $(READY): requirements.lock pyproject.toml tools/make-venv tools/uv.lock tools/build.lock
 	@tools/make-venv $(VENV)
