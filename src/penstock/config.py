@@ -48,6 +48,8 @@ RecoverOutputs = Literal["drop", "repeat"]
 RebalanceProtocol = Literal["cooperative", "eager"]
 DslStore = Literal["rocksdb", "memory"]
 Compression = Literal["none", "snappy", "lz4", "zstd"]
+RecordingLevel = Literal["OFF", "INFO", "DEBUG", "TRACE"]
+LogFormat = Literal["text", "json"]
 TimestampRule = Literal["fail", "skip", "partition_time", "wall_clock"]
 """What a record's time is: Kafka's, where a negative one stops the application, drops the record or
 becomes the latest of its partition; or that of the clock."""
@@ -347,6 +349,14 @@ class Config:
         timedelta(seconds=30),
         "repartition.purge.interval.ms",
         "How often repartition topics are emptied up to the committed positions.",
+    )
+    metrics_recording_level: RecordingLevel = _option(
+        "INFO", "metrics.recording.level", "Which metrics are recorded; `OFF` is none."
+    )
+    log_format: LogFormat = _option(
+        "text",
+        "log.format",
+        "`json` writes the log to standard error, an object a line; `text` leaves it to Python.",
     )
     master: str = _option("local[*,4]", "spark.master", "Spark's master, unless spark-submit says.")
     kafka: Mapping[str, str] = field(

@@ -23,7 +23,9 @@ from penstock.driver.coordinator import Coordinator
 from penstock.driver.driver import Driver
 from penstock.driver.events import Listener, RestoreHearer, Totals, give_notice
 from penstock.driver.inputs import InputLogs
+from penstock.driver.instance_metrics import InstanceMetrics
 from penstock.driver.lease import DriverLease
+from penstock.driver.monitor import Monitor
 from penstock.driver.overview import Overviews
 from penstock.driver.parts import DriverParts
 from penstock.driver.setup import Prepared, prepare
@@ -65,6 +67,7 @@ class OpeningOrder:
     config: Config
     topology: Topology
     totals: Totals
+    monitor: Monitor
     listener: Listener
     hear_restore: RestoreHearer
     token: str = field(repr=False)
@@ -110,6 +113,7 @@ def _open_driver(order: OpeningOrder, stack: contextlib.ExitStack) -> Driver:
     lease and the instances are had meanwhile.
     """
     config, application_id = order.config, order.application_id
+    order.monitor.log(order.token)
     logs = LogClients(config, application_id)
     admin = TopicAdmin(config, admin=logs.admin)
     prepared = prepare(order.topology, application_id, config, logs, admin)
@@ -159,11 +163,13 @@ def _open_driver(order: OpeningOrder, stack: contextlib.ExitStack) -> Driver:
         watch=InputWatch(prepared, admin, inputs),
         cores=session.cores,
         warm_up=warm_up,
+        monitor=order.monitor,
         hear_restore=order.hear_restore,
         is_paused=order.is_paused,
         visit_executors=_visits(order, session, coordinator, stack),
         catalogue=_catalogue(order, prepared),
     )
+    _watch_instances(order.monitor, coordinator, stack)
     driver = Driver(parts, commits, order.listener, order.totals)
     stack.callback(driver.drain, _DRAIN_SECONDS)
     coordinator.overview = Overviews(
@@ -180,6 +186,16 @@ def _catalogue(order: OpeningOrder, prepared: Prepared) -> Catalogue:
         sub_topologies=tuple(subs.values()), global_tables=order.topology.global_tables
     )
     return Catalogue.of(topology, order.application_id, prepared.layout.widths)
+
+
+def _watch_instances(
+    monitor: Monitor, coordinator: Coordinator, stack: contextlib.ExitStack
+) -> None:
+    asker = InstanceMetrics(coordinator)
+    stack.callback(asker.close)
+    monitor.asks(asker.snapshot)
+    stack.callback(monitor.asks, None)
+    stack.callback(monitor.pulse.rest)
 
 
 def _open_spark(application_id: str, config: Config) -> Session:

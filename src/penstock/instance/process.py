@@ -55,6 +55,8 @@ from penstock.instance.snapshots import Snapshotter
 from penstock.instance.static_id import StaticId
 from penstock.instance.task import TaskEnvironment
 from penstock.instance.tls import TlsFiles
+from penstock.observability.json_logs import log_as_json, secrets_of
+from penstock.observability.recorder import Recorder
 from penstock.option_values import parse_address
 from penstock.serdes.decoders import decoder
 from penstock.stores.directory import StateDirectory
@@ -195,10 +197,14 @@ def _serve(
     programs: Programs | None,
 ) -> int:
     config = settings.config()
+    if config.log_format == "json":
+        fields = {"application": settings.application_id, "instance": options.name}
+        log_as_json(fields, secrets=secrets_of(config, options.token))
     lease = Lease(config.session_timeout.total_seconds())
     with _open_directory(config.state_dir, settings.application_id, options.slot) as directory:
         clients = SharedClients(config, settings.application_id)
-        engine = RocksDBEngine(settings.rocksdb)
+        recorder = Recorder(config.metrics_recording_level, first=(options.name,))
+        engine = RocksDBEngine(settings.rocksdb, statistics=recorder.records("DEBUG"))
         location = _location(config, settings.application_id)
         tables = GlobalTables(
             settings.global_tables, directory, clients.logs, programs=programs, engine=engine
@@ -209,6 +215,7 @@ def _serve(
             directory=directory,
             clients=clients,
             lease_holds=lease.holds,
+            recorder=recorder,
             engine=engine,
             snapshots=[] if location is None else [location],
             peer=functools.partial(
