@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import logging
 import os
 import re
 import signal
@@ -21,21 +20,10 @@ from penstock.coordination.states import (
     end_of,
     ending_of,
 )
-from penstock.driver.events import (
-    BatchRestored,
-    Event,
-    Listener,
-    RestoreEnded,
-    RestoreStarted,
-    RestoreSuspended,
-    StateChanged,
-    TopicPartition,
-    Totals,
-    give_notice,
-)
+from penstock.driver.events import StateChanged, Totals, give_notice
+from penstock.driver.hearing import Heard
 from penstock.driver.http_service import HttpOrder, http_service
 from penstock.driver.monitor import Monitor
-from penstock.driver.restore_listeners import RestoreListener, RestoreListeners
 from penstock.errors import ConfigError
 from penstock.observability.readings import MetricName, by_name
 from penstock.queries.live import LiveQueries, Queryable
@@ -51,7 +39,6 @@ from penstock.topology import (
     StreamsBuilder,
     Topology,
 )
-from penstock.topology.callables import check_awaits_nothing
 from penstock.topology.changelogs import Logging, RecoverFrom
 from penstock.topology.draft import Names
 from penstock.topology.external import PostgreSQL, check_external
@@ -66,16 +53,10 @@ if TYPE_CHECKING:
 K = TypeVar("K")
 V = TypeVar("V")
 
-StateListener = Callable[[ApplicationState, ApplicationState], object]
-RestoreStart = Callable[[TopicPartition, str, int, int], object]
-RestoreBatch = Callable[[TopicPartition, str, int, int], object]
-RestoreEnd = Callable[[TopicPartition, str, int], object]
-
 _S = ApplicationState
-_log = logging.getLogger("penstock")
 
 
-class Application(Queryable):
+class Application(Queryable, Heard):
     """One topology under one `application_id`; its consumer group has the same name.
 
     >>> app = Application("pulse-monitor")
@@ -100,12 +81,12 @@ class Application(Queryable):
         self.config = Config.build(options, os.environ, base=config)
         self.builder = StreamsBuilder(names=names, dsl_store=self.config.dsl_store)
         self.state = _S.CREATED
+        Heard.__init__(self)
         self.queries = LiveQueries(state=lambda: self.state)
         self.totals = Totals()
         self.monitor = Monitor(self.application_id, self.config)
+        self._listeners.append(self.monitor.hear)
         self._state_lock = threading.Lock()
-        self._listeners: list[Listener] = []
-        self._restore_listeners = RestoreListeners()
         self._served = PresentQueries()
         self._stop = threading.Event()
         self._paused = threading.Event()
@@ -218,54 +199,6 @@ class Application(Queryable):
     def svg(self) -> str:
         """The topology as an SVG."""
         return self.build().svg()
-
-    def on_event(self, listener: Listener) -> Listener:
-        """Call this with every event: states, notices, rebalances, batches."""
-        check_awaits_nothing(listener, "A listener")
-        self._listeners.append(listener)
-        return listener
-
-    def on_state_change(self, listener: StateListener) -> StateListener:
-        """Call this with the old and the new state whenever the state changes.
-
-        The thread that drives the application calls it, and goes on when it comes back.
-        """
-
-        check_awaits_nothing(listener, "A listener")
-
-        def heard(event: Event) -> None:
-            if isinstance(event, StateChanged):
-                listener(event.old, event.new)
-
-        self._listeners.append(heard)
-        return listener
-
-    def on_restore_start(self, function: RestoreStart) -> RestoreStart:
-        """Call this with partition, store, starting and ending offset when a restore begins.
-
-        It and the next three are called in a thread of their own: no restore waits for them.
-        """
-        self._restore_listeners.add(RestoreStarted, function)
-        return function
-
-    def on_batch_restored(self, function: RestoreBatch) -> RestoreBatch:
-        """Call this with partition, store, last offset and number of records after a batch."""
-        self._restore_listeners.add(BatchRestored, function)
-        return function
-
-    def on_restore_end(self, function: RestoreEnd) -> RestoreEnd:
-        """Call this with partition, store and total when a store holds all of its changelog."""
-        self._restore_listeners.add(RestoreEnded, function)
-        return function
-
-    def on_restore_suspended(self, function: RestoreEnd) -> RestoreEnd:
-        """Call this with partition, store and total when a restore stops before its end."""
-        self._restore_listeners.add(RestoreSuspended, function)
-        return function
-
-    def set_restore_listener(self, listener: RestoreListener) -> None:
-        """Have a listener's four methods called, instead of those of one that was set before."""
-        self._restore_listeners.set(listener)
 
     def run(self) -> None:
         """Run until Ctrl-C, SIGTERM or `stop()`, once; raises what ends it otherwise."""
@@ -465,14 +398,6 @@ class Application(Queryable):
         new = ending_of(self.state, failed=failed)
         if new is not None:
             self._change(new)
-
-    def _tell(self, event: Event) -> None:
-        self.monitor.hear(event)
-        for listener in self._listeners:
-            try:
-                listener(event)
-            except Exception:  # noqa: BLE001 - a listener's mistake is not the application's
-                _log.exception("A listener raised; the application goes on")
 
     def _change(self, new: ApplicationState, *, only_from: ApplicationState | None = None) -> bool:
         """Go to another state, and tell; False if `only_from` is not the state that it is in.

@@ -14,7 +14,6 @@ state).
 from __future__ import annotations
 
 import dataclasses
-import importlib
 import logging
 import os
 import typing
@@ -478,25 +477,6 @@ def _shown(value: object) -> object:
     if isinstance(value, Mapping):
         return shown(value)
     return shown_address(value) if isinstance(value, str) else value
-
-
-def imported(path: str, *, option: str) -> Any:
-    """What an option names as `module:name`.
-
-    >>> imported("json:dumps", option="x")({})
-    '{}'
-    """
-    module, _, name = path.partition(":")
-    try:
-        found = importlib.import_module(module)
-        for part in name.split("."):
-            found = getattr(found, part)
-    except (ImportError, AttributeError, ValueError) as error:
-        raise ConfigError(
-            f"Option {option} names {path!r}, which cannot be imported: {error}",
-            hint="Write module:name, of a module on the Python path of every instance",
-        ) from error
-    return found
 
 
 def _parse(name: str, text: str) -> Any:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import importlib
 import ipaddress
 import logging
 import re
@@ -156,3 +157,22 @@ def check_topic_settings(settings: Mapping[str, str]) -> None:
             "changelogs are compacted, repartition topics must not be",
             hint='Set it for a store: logging={"cleanup.policy": ...}',
         )
+
+
+def imported(path: str, *, option: str) -> Any:
+    """What an option names as `module:name`.
+
+    >>> imported("json:dumps", option="x")({})
+    '{}'
+    """
+    module, _, name = path.partition(":")
+    try:
+        found = importlib.import_module(module)
+        for part in name.split("."):
+            found = getattr(found, part)
+    except (ImportError, AttributeError, ValueError) as error:
+        raise ConfigError(
+            f"Option {option} names {path!r}, which cannot be imported: {error}",
+            hint="Write module:name, of a module on the Python path of every instance",
+        ) from error
+    return found

@@ -31,7 +31,8 @@ def test_what_is_shown_runs(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_every_error_of_a_query_is_named() -> None:
-    text = PAGE.read_text()
+    pages = [PAGE, PAGE.with_name("http.md")]
+    text = "".join(page.read_text() for page in pages)
     kinds = [each for each in vars(errors).values() if isinstance(each, type)]
     for kind in kinds:
         if issubclass(kind, errors.QueryError):

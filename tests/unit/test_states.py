@@ -6,6 +6,7 @@ import logging
 import threading
 from collections.abc import Callable
 from itertools import pairwise
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -17,6 +18,7 @@ from penstock.driver import opening
 from penstock.driver.events import Event, StateChanged
 from penstock.driver.watch import InputsChangedError
 from penstock.errors import ConfigError, KafkaError, StateTransitionError
+from penstock.queries.catalogue import Catalogue
 
 ALLOWED = {
     ("created", "rebalancing"),
@@ -68,6 +70,7 @@ class Script:
 
     def __init__(self, *steps: bool | Exception | Callable[[], object]) -> None:
         self.steps = steps
+        self.queries = SimpleNamespace(catalogue=Catalogue(()))
 
     def run(self, should_stop: Callable[[], bool], *, hear_settled: Callable[[bool], None]) -> None:
         for step in self.steps:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
-from penstock.config import imported
 from penstock.coordination.actives import place_stateful, place_stateless
 from penstock.coordination.assignment import (
     Assignment,
@@ -20,6 +19,7 @@ from penstock.coordination.moves import moves
 from penstock.coordination.standbys import place_standbys
 from penstock.coordination.warming import Warming
 from penstock.errors import AssignmentError, ConfigError
+from penstock.option_values import imported
 
 
 class StickyAssignor:

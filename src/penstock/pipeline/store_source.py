@@ -38,8 +38,9 @@ from pyspark.sql.datasource import (
 from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.types import StructType
 
-from penstock.config import default_state_dir, imported
+from penstock.config import default_state_dir
 from penstock.errors import ConfigError, UnknownStoreError
+from penstock.option_values import imported
 from penstock.pipeline.store_tables import (
     KeyFilter,
     LiveTable,

@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
-from penstock.config import imported
 from penstock.errors import ConfigError, CustomStoreError, PenstockError, TaskNotHereError
+from penstock.option_values import imported
 from penstock.stores.contract import (
     Change,
     CheckpointStore,

@@ -15,7 +15,8 @@ from rocksdict import (
     WriteBufferManager,
 )
 
-from penstock.config import Compression, Config, imported
+from penstock.config import Compression, Config
+from penstock.option_values import imported
 
 _ARENA_BYTES = 128 * 1024
 """A write buffer grows by this much: by RocksDB's own eighth, fifty idle stores hold 100 MiB."""

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
-from penstock.config import imported
 from penstock.errors import ConfigError, PenstockError, TopologyError
+from penstock.option_values import imported
 from penstock.processors.depth_first.record import Shared
 from penstock.processors.depth_first.state import KeyValueState, Row
 from penstock.processors.records import ScanReader

@@ -6,9 +6,9 @@ import tempfile
 from datetime import timedelta
 from pathlib import Path
 
-from penstock.config import imported
 from penstock.errors import ConfigError, StoreContractError
 from penstock.instance.protocol import StoreOrder
+from penstock.option_values import imported
 from penstock.stores.contract import StoreSupplier
 from penstock.testing.contract.case import NAME, Broken, Case, Promises
 from penstock.testing.contract.promises import KEY_VALUE
