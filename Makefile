@@ -9,7 +9,7 @@ VENV := .venv
 PYTHON := $(VENV)/bin/python
 # Made last: a run that was interrupted is done again, one that was not is never repeated.
 READY := $(VENV)/.ready
-CHECKED := $(wildcard src tests bench)
+CHECKED := $(wildcard src tests bench) tools/site_pages.py
 ROW ?=
 # Seeds for make conformance and make simulate: how many, and the first
 SEEDS ?= 500
@@ -19,7 +19,8 @@ EXAMPLES ?= 500
 # Arguments for pytest: make test PYTEST='tests/unit -x'
 PYTEST ?=
 
-.PHONY: help demo test check bench conformance contract simulate record lock clean java compiler database
+.PHONY: help demo test check docs bench conformance contract simulate record lock clean java compiler database browser \
+	promtool
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "make %-11s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -27,15 +28,18 @@ help: ## Show this list
 demo: java $(READY) ## Run an example on a real Kafka and Spark, and show its results
 	@$(VENV)/bin/penstock demo
 
-test: compiler database $(READY) ## Run all tests
+test: compiler database browser promtool $(READY) ## Run all tests
 	@$(VENV)/bin/penstock prepare --kafka-streams
 	@$(PYTHON) -m pytest --numprocesses 2 --dist loadfile $(PYTEST)
 
-check: $(READY) ## Check style, types and the order of imports
+check: $(READY) docs ## Check style, types, the order of imports and the docs
 	@$(VENV)/bin/ruff check $(CHECKED)
 	@$(VENV)/bin/ruff format --check $(CHECKED)
 	@$(VENV)/bin/mypy
 	@$(PYTHON) -m pytest -q tests/unit/test_import_order.py
+
+docs: $(READY) ## Build the site of the docs into build/site; a broken link is an error
+	@NO_MKDOCS_2_WARNING=1 $(VENV)/bin/mkdocs build --strict --quiet
 
 bench: compiler $(READY) ## Measure against Kafka Streams and Quix Streams: make bench [ROW=count]
 	@$(VENV)/bin/penstock prepare --kafka-streams
@@ -74,6 +78,12 @@ compiler:
 
 database:
 	@tools/ensure-postgres
+
+browser:
+	@tools/ensure-program chromium chromium
+
+promtool:
+	@tools/ensure-promtool
 
 $(READY): requirements.lock pyproject.toml tools/make-venv tools/uv.lock tools/build.lock
 	@tools/make-venv $(VENV)

@@ -33,9 +33,14 @@ from penstock.driver.events import (
     Totals,
     give_notice,
 )
+from penstock.driver.http_service import HttpOrder, http_service
+from penstock.driver.monitor import Monitor
 from penstock.driver.restore_listeners import RestoreListener, RestoreListeners
 from penstock.errors import ConfigError
+from penstock.observability.readings import MetricName, by_name
 from penstock.queries.live import LiveQueries, Queryable
+from penstock.queries.present import PresentQueries
+from penstock.queries.probes import Controls, Probes
 from penstock.serdes import Serde
 from penstock.topology import (
     GlobalKTable,
@@ -55,6 +60,7 @@ from penstock.topology.naming import check_name
 if TYPE_CHECKING:
     from penstock.driver.bootstrap import BootstrapResult, Offsets
     from penstock.driver.driver import Driver
+    from penstock.queries.asking import StoreQueries
     from penstock.queries.catalogue import Catalogue
 
 K = TypeVar("K")
@@ -96,9 +102,11 @@ class Application(Queryable):
         self.state = _S.CREATED
         self.queries = LiveQueries(state=lambda: self.state)
         self.totals = Totals()
+        self.monitor = Monitor(self.application_id, self.config)
         self._state_lock = threading.Lock()
         self._listeners: list[Listener] = []
         self._restore_listeners = RestoreListeners()
+        self._served = PresentQueries()
         self._stop = threading.Event()
         self._paused = threading.Event()
         self._thread: threading.Thread | None = None
@@ -304,6 +312,10 @@ class Application(Queryable):
             self._raise_error()
         return True
 
+    def metrics(self) -> dict[MetricName, float | str]:
+        """What all metrics show now, by Kafka Streams' group, name and tags."""
+        return by_name(self.monitor.snapshot())
+
     def bootstrap(
         self,
         store: str,
@@ -377,10 +389,12 @@ class Application(Queryable):
 
     def _run(self) -> None:
         topology = self.build()
+        self.monitor.begin(topology.describe())
         if not self._change(_S.REBALANCING, only_from=_S.CREATED):
             raise ConfigError(f"The application is {self.state}", hint="Make a new Application")
         try:
-            self._drive(topology)
+            with http_service(_http_order(self, self._served)):
+                self._drive(topology)
         except BaseException:
             self._begin_to_end(failed=True)
             raise
@@ -400,11 +414,13 @@ class Application(Queryable):
                 config=self.config,
                 topology=topology,
                 totals=self.totals,
+                monitor=self.monitor,
                 listener=self._tell,
                 hear_restore=self._restore_listeners.tell,
                 token=run_token(self.config, os.environ),
                 should_stop=self._stop.is_set,
                 is_paused=self._paused.is_set,
+                state=lambda: self.state,
             )
             try:
                 self._drive_once(partial(open_driver, order))
@@ -424,8 +440,7 @@ class Application(Queryable):
             try:
                 driver = open_one(stack=stack)
                 if driver is not None:
-                    self.queries.open(driver.queries)
-                    stack.callback(self.queries.close)
+                    self._open_queries(driver.queries, stack)
                     driver.run(self._stop.is_set, hear_settled=self._hear_settled)
             except InputsChangedError:
                 raise  # It goes on, with another driver.
@@ -433,6 +448,13 @@ class Application(Queryable):
                 self._begin_to_end(failed=True)
                 raise
             self._begin_to_end(failed=False)
+
+    def _open_queries(self, queries: StoreQueries, stack: contextlib.ExitStack) -> None:
+        """Let this driver be asked, here and over HTTP."""
+        self.queries.open(queries)
+        stack.callback(self.queries.close)
+        self._served.hand_in(queries, [each.spec for each in queries.catalogue.all()])
+        stack.callback(self._served.take_back)
 
     def _hear_settled(self, is_settled: bool) -> None:
         new = _S.RUNNING if is_settled else _S.REBALANCING
@@ -445,6 +467,7 @@ class Application(Queryable):
             self._change(new)
 
     def _tell(self, event: Event) -> None:
+        self.monitor.hear(event)
         for listener in self._listeners:
             try:
                 listener(event)
@@ -466,6 +489,18 @@ class Application(Queryable):
             self._running.set()
         self._tell(StateChanged(old=old, new=new))
         return True
+
+
+def _http_order(app: Application, queries: PresentQueries) -> HttpOrder:
+    """What is served over HTTP while the application runs."""
+    ended = (_S.NOT_RUNNING, _S.PENDING_ERROR, _S.ERROR)
+    return HttpOrder(
+        application_id=app.application_id,
+        config=app.config,
+        queries=queries,
+        probes=Probes(live=lambda: app.state not in ended, ready=lambda: app.state is _S.RUNNING),
+        controls=Controls(pause=app.pause, resume=app.resume, is_paused=lambda: app.is_paused),
+    )
 
 
 def _text(application_id: object) -> str:

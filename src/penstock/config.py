@@ -48,6 +48,8 @@ RecoverOutputs = Literal["drop", "repeat"]
 RebalanceProtocol = Literal["cooperative", "eager"]
 DslStore = Literal["rocksdb", "memory"]
 Compression = Literal["none", "snappy", "lz4", "zstd"]
+RecordingLevel = Literal["OFF", "INFO", "DEBUG", "TRACE"]
+LogFormat = Literal["text", "json"]
 TimestampRule = Literal["fail", "skip", "partition_time", "wall_clock"]
 """What a record's time is: Kafka's, where a negative one stops the application, drops the record or
 becomes the latest of its partition; or that of the clock."""
@@ -199,6 +201,13 @@ class Config:
         "`<id>-instance-0` and so on: one that comes back within `session_timeout` keeps its "
         "tasks. Others have `penstock instance --group-instance-id`.",
     )
+    initial_rebalance_delay: timedelta = _option(
+        timedelta(seconds=3),
+        "group.initial.rebalance.delay.ms",
+        "How long the first assignment waits for a further instance, each time that one comes. It "
+        "does not wait where all that are to come are known and there: those that the application "
+        "starts itself, on its machine or on Spark's executors.",
+    )
     transaction_timeout: timedelta = _option(
         timedelta(seconds=10),
         "transaction.timeout.ms",
@@ -248,9 +257,6 @@ class Config:
         "", "http.tls.certificate.file", "The certificate that is shown, with its chain, as PEM."
     )
     http_tls_key_file: str = _option("", "http.tls.key.file", "Its private key, as PEM.")
-    http_tls_client_ca_file: str = _option(
-        "", "http.tls.client.ca.file", "Clients, too, need a certificate, which this CA signed."
-    )
     http_hosts: tuple[str, ...] = _option((), "http.hosts", "Names that it may be called by.")
     num_standby_replicas: int = _option(
         0,
@@ -343,6 +349,14 @@ class Config:
         timedelta(seconds=30),
         "repartition.purge.interval.ms",
         "How often repartition topics are emptied up to the committed positions.",
+    )
+    metrics_recording_level: RecordingLevel = _option(
+        "INFO", "metrics.recording.level", "Which metrics are recorded; `OFF` is none."
+    )
+    log_format: LogFormat = _option(
+        "text",
+        "log.format",
+        "`json` writes the log to standard error, an object a line; `text` leaves it to Python.",
     )
     master: str = _option("local[*,4]", "spark.master", "Spark's master, unless spark-submit says.")
     kafka: Mapping[str, str] = field(

@@ -31,6 +31,7 @@ _OURS_ALONE = frozenset(
         "rocksdb.compression",
         "slice.records.max",
         "slice.bytes.max",
+        "log.format",
         "rebalance.protocol",
         "spark.master",
         "kafka.*",

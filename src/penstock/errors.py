@@ -8,6 +8,7 @@
       BootstrapError                   a store cannot be filled from history as asked
         BootstrapUnfinishedError       one was begun and never finished: the store is half filled
       UserFunctionError                a function of the user's raised
+        PartitionChoiceError           a partitioner chose a partition that its topic does not have
       DeserializationError             a record's key or value cannot be decoded
       ValueNotPutError                 a processor changed a store's value and did not put it back
       TimestampError                   a record has no valid time
@@ -50,6 +51,7 @@
         ServiceBusyError               too many ask at once
         QueryAccessError               a token, or where a request comes from, is not let in
         ServiceUnreachableError        no service answers at that address
+      ApplicationUnreachableError      an application does not run here, or does not answer
       StateTransitionError             an application cannot go from one state to another
       AssignmentError                  a task assignor failed, or said what cannot be done
       LocalPartsError                  something this machine should have is missing
@@ -129,6 +131,10 @@ class BootstrapUnfinishedError(BootstrapError):
 
 class UserFunctionError(PenstockError):
     """A function that you passed to an operator raised; its traceback is part of the message."""
+
+
+class PartitionChoiceError(UserFunctionError):
+    """A partitioner of yours chose a partition that the topic does not have, or none at all."""
 
 
 class DeserializationError(PenstockError):
@@ -303,6 +309,10 @@ class QueryAccessError(QueryError):
 
 class ServiceUnreachableError(QueryError):
     """No service answers at that address before the deadline."""
+
+
+class ApplicationUnreachableError(PenstockError):
+    """The application does not run on this machine, or its driver does not answer."""
 
 
 class StateTransitionError(PenstockError):

@@ -126,7 +126,6 @@ _IGNORED = {
     "built.in.metrics.version": _METRICS,
     "metric.reporters": _METRICS,
     "metrics.num.samples": _METRICS,
-    "metrics.recording.level": _METRICS,
     "metrics.sample.window.ms": _METRICS,
     "enable.metrics.push": _METRICS,
     "auto.include.jmx.reporter": _METRICS,

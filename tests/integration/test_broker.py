@@ -12,6 +12,7 @@ import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import psutil
 import pytest
@@ -127,6 +128,25 @@ def test_dev_stops_cleanly_on_a_signal(tmp_path: Path) -> None:
         os.kill(parent.pid, signal.SIGTERM)
         assert parent.wait(30) == 0
     assert nodes_in(tmp_path) == []
+
+
+def test_dev_runs_in_the_background_until_it_is_stopped(tmp_path: Path) -> None:
+    def dev(*words: str) -> dict[str, Any]:
+        command = [sys.executable, "-m", "penstock.cli", "dev", *words, "--json"]
+        command += ["--directory", str(tmp_path)]
+        done = subprocess.run(command, stdout=subprocess.PIPE, check=True)
+        answer: dict[str, Any] = json.loads(done.stdout)["data"]
+        return answer
+
+    try:
+        started = dev("start")
+        assert dev("start") == started
+        produce(started["bootstrap_servers"], [b"kept"])
+        assert "Starting Apache Kafka" in dev("logs")["lines"]
+    finally:
+        assert dev("stop") == {"stopped": True}
+    assert nodes_in(tmp_path) == []
+    assert dev("stop") == {"stopped": False}
 
 
 def test_a_broker_that_cannot_start_shows_its_log(tmp_path: Path) -> None:

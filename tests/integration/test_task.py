@@ -492,13 +492,13 @@ class Endless:
     @contextlib.contextmanager
     def open(self, task: str, wanted: StoreIdentity) -> Iterator[Snapshot | None]:
         files = [SnapshotFile("a.sst", 2**40, None)]
-        yield Snapshot(Manifest(identity=wanted, offset=0, files=files), self._chunks)
+        yield Snapshot(Manifest(identity=wanted, offset=0, files=files), self._pour)
 
-    def _chunks(self, file: SnapshotFile) -> Iterator[bytes]:
-        yield b"a"
+    def _pour(self, file: SnapshotFile, target: Path) -> Iterator[None]:
+        target.write_bytes(b"a")
         self.is_under_way.set()
         while True:
-            yield b""
+            yield
 
 
 def test_a_task_is_closed_while_a_copy_of_its_store_is_on_its_way(world: World) -> None:

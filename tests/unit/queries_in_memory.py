@@ -25,9 +25,11 @@ from penstock.queries.contract import (
 )
 from penstock.queries.gate import AsgiApp
 from penstock.queries.limits import Limits
-from penstock.queries.service import Controls, Health, service
-from penstock.queries.store_routes import StoreSerdes
+from penstock.queries.present import PresentQueries
+from penstock.queries.probes import Controls, Probes
+from penstock.queries.service import service
 from penstock.serdes import serde_of
+from penstock.topology import StoreSpec
 
 READ = "read-canary-5f0c1d3b7a924e68b1d2c3e4"
 ADMIN = "admin-canary-91be27d04c6f4a3586aa10bb"
@@ -110,11 +112,15 @@ class InMemoryQueries:
         self.asked: list[tuple[str, Question, Bound, timedelta]] = []
         self.raises: Exception | None = None
 
-    def serdes(self) -> dict[str, StoreSerdes]:
-        return {
-            name: StoreSerdes(key=serde_of(each.key), value=serde_of(each.value))
+    def present(self) -> PresentQueries:
+        """As a driver hands it in."""
+        present = PresentQueries()
+        specs = [
+            StoreSpec(name=name, key_serde=serde_of(each.key), value_serde=serde_of(each.value))
             for name, each in self.shelves.items()
-        }
+        ]
+        present.hand_in(self, specs)
+        return present
 
     def stores(self) -> list[StoreDescription]:
         return [
@@ -252,12 +258,11 @@ def made_service(
     """The service of it, with everything on."""
     queries = queries or InMemoryQueries()
     return service(
-        queries,
-        serdes=queries.serdes(),
+        queries.present(),
         access=Access.of({READ: "read", ADMIN: "admin"}, hosts=hosts),
-        health=Health(live=lambda: True, ready=ready),
+        probes=Probes(live=lambda: True, ready=ready),
         limits=limits,
-        metrics=lambda: "penstock_up 1\n",
+        metrics=lambda: b"penstock_up 1\n",
         controls=(paused or Paused()).controls(),
     )
 

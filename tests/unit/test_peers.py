@@ -5,12 +5,12 @@ from __future__ import annotations
 import contextlib
 import socket
 import threading
-import zlib
 from collections.abc import Iterator
 from pathlib import Path
 
 import msgspec
 import pytest
+import xxhash
 
 from penstock.changelog.snapshots import Manifest, Snapshot, SnapshotFile, copy_snapshot
 from penstock.errors import SnapshotError
@@ -112,8 +112,8 @@ def test_a_stranger_gets_nothing(copies: PeerCopies, location: str) -> None:
 def test_a_key_is_good_for_one_time(copies: PeerCopies) -> None:
     reply = _asked(copies)
     assert reply.manifest is not None
-    # Behind each file there are four bytes of checksum.
-    for size in (reply.manifest.size + 4 * len(reply.manifest.files), 0):
+    # Behind each file there are eight bytes of checksum.
+    for size in (reply.manifest.size + 8 * len(reply.manifest.files), 0):
         with socket.create_connection(("127.0.0.1", int(reply.address))) as connection:
             connection.sendall(reply.key.encode())
             connection.shutdown(socket.SHUT_WR)
@@ -173,7 +173,7 @@ class Faulty:
 
 
 def checked(data: bytes) -> bytes:
-    return data + zlib.crc32(data).to_bytes(4, "big")
+    return data + xxhash.xxh3_64_intdigest(data).to_bytes(8, "big")
 
 
 WHOLE = checked(b"abcdef") + checked(b"123456")

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import asyncio
 import itertools
 import json
 import logging
 from typing import Any
 
 import pytest
+from fastapi import FastAPI, Response
 
 from penstock.errors import ConfigError
 from penstock.queries.access import Access
 from penstock.queries.gate import OPEN_PATHS, SECURITY_HEADERS, AsgiApp
+from penstock.queries.probes import Probes
+from penstock.queries.service import guarded, service
 from tests.unit.queries_in_memory import ADMIN, READ, InMemoryQueries, made_service, request
 
 METHODS = ["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "TRACE", "CONNECT", "BREW"]
@@ -128,6 +132,36 @@ def test_tokens_are_in_no_answer_log_or_repr(caplog: pytest.LogCaptureFixture) -
         assert ADMIN not in text
 
 
+def test_routes_of_a_console_pass_the_same_gate() -> None:
+    def extend(app: FastAPI, in_thread: Any) -> None:
+        async def page() -> Response:
+            return Response("page", headers={"content-security-policy": "script-src 'self'"})
+
+        async def data() -> Response:
+            return Response(await in_thread(lambda: "data"))
+
+        app.add_api_route("/console", page)
+        app.add_api_route("/console/{name}", page)
+        app.add_api_route("/v1/console/data", data, **guarded("read"))
+
+    queries = InMemoryQueries()
+    app = service(
+        queries.present(),
+        access=Access.of({READ: "read"}),
+        probes=Probes(live=lambda: True, ready=lambda: True),
+        extend=extend,
+        open_below=["/console"],
+    )
+    for path in ("/console", "/console/app.js"):
+        reply = request(app, "GET", path, token=None)
+        assert (reply.status, reply.body) == (200, b"page")
+        assert reply.headers["content-security-policy"] == "script-src 'self'"
+        assert reply.headers["x-frame-options"] == "DENY"
+    assert request(app, "GET", "/v1/console/data").body == b"data"
+    for closed in ("/v1/console/data", "/consoles", "/v1/stores"):
+        assert request(app, "GET", closed, token=None).status == 401
+
+
 async def _closed(app: AsgiApp) -> list[Any]:
     sent: list[Any] = []
 
@@ -142,6 +176,4 @@ async def _closed(app: AsgiApp) -> list[Any]:
 
 
 def test_web_sockets_are_closed() -> None:
-    import asyncio
-
     assert asyncio.run(_closed(APP)) == [{"type": "websocket.close", "code": 1008}]

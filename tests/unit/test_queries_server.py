@@ -42,8 +42,9 @@ from penstock.queries.driver_file import (
 )
 from penstock.queries.limits import Limits
 from penstock.queries.listening import Listening
+from penstock.queries.probes import Probes
 from penstock.queries.server import HttpServer
-from penstock.queries.service import Health, service
+from penstock.queries.service import service
 from tests.unit.queries_in_memory import InMemoryQueries, Patient, unavailable
 
 TOKEN = "file-canary-0b7e6a51c2d94f83a6e0d1f2"
@@ -57,10 +58,9 @@ def served(
 
     def make() -> Any:
         return service(
-            queries,
-            serdes=queries.serdes(),
+            queries.present(),
             access=listening.access,
-            health=Health(live=lambda: True, ready=lambda: True),
+            probes=Probes(live=lambda: True, ready=lambda: True),
             limits=limits,
         )
 
@@ -232,11 +232,12 @@ def test_headers_that_are_too_long_are_refused(server: HttpServer) -> None:
 
 def test_one_connection_too_many_is_told_so(queries: InMemoryQueries, listening: Listening) -> None:
     with served(queries, listening, Limits(connections=1)) as server:
-        with Client(server.url, token=listening.token) as first:
+        first = Client(server.url, token=listening.token)
+        second = Client(server.url, token=listening.token)
+        with first, second:
             first.stores()  # Its connection stays open.
-            with Client(server.url, token=listening.token) as second:
-                with pytest.raises(ServiceBusyError):
-                    second.stores()
+            with pytest.raises(ServiceBusyError):
+                second.stores()
 
 
 def test_it_answers_after_a_start_that_loaded_nothing_and_leaves_signals_alone(
@@ -247,10 +248,9 @@ def test_it_answers_after_a_start_that_loaded_nothing_and_leaves_signals_alone(
     def make() -> Any:
         made.set()
         return service(
-            queries,
-            serdes=queries.serdes(),
+            queries.present(),
             access=listening.access,
-            health=Health(live=lambda: True, ready=lambda: True),
+            probes=Probes(live=lambda: True, ready=lambda: True),
         )
 
     before = signal.getsignal(signal.SIGINT), signal.getsignal(signal.SIGTERM)
@@ -321,9 +321,9 @@ def test_over_tls_by_a_token_from_a_file(
             with Client(server.url, token=TOKEN, ca_file=ca_file) as client:
                 assert client.get("counts", "b") == 1
         for ca_file in (certificates["other"], None):
-            with Client(server.url, token=TOKEN, ca_file=ca_file) as client:
-                with pytest.raises(ServiceUnreachableError, match="certificate"):
-                    client.stores()
+            stranger = Client(server.url, token=TOKEN, ca_file=ca_file)
+            with stranger, pytest.raises(ServiceUnreachableError, match="certificate"):
+                stranger.stores()
 
 
 @pytest.mark.parametrize(
@@ -350,7 +350,7 @@ def test_files_that_cannot_be_used_are_named(certificates: dict[str, str], tmp_p
         "http_token_file": str(short),
         "http_admin_token_file": str(tmp_path / "none"),
         "http_tls_key_file": certificates["ca"],
-        "http_tls_client_ca_file": certificates["key"],
+        "http_tls_certificate_file": certificates["token"],
     }.items():
         with pytest.raises(ConfigError) as caught:
             Listening.of(Config(**wide(certificates, **{option: value})))

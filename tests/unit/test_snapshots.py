@@ -95,7 +95,7 @@ def test_what_is_there_is_not_copied_again(
     # Files of the snapshot before the last one are gone.
     _fill(store, 0, 20_100)
     third, _ = _write(location, store, tmp_path / "three", second)
-    names = {f"{f.name}-{f.size}-{f.checksum:08x}" for f in (*second.files, *third.files)}
+    names = {f"{f.name}-{f.size}-{f.checksum:016x}" for f in (*second.files, *third.files)}
     assert {path.name for path in _files(tmp_path)} == names | {"manifest.json"}
 
 
@@ -133,7 +133,7 @@ def test_a_snapshot_that_does_not_match_is_refused_whole(
 def test_a_manifest_cannot_write_elsewhere(tmp_path: Path, name: str) -> None:
     manifest = Manifest(identity=IDENTITY, offset=0, files=[SnapshotFile(name, 0, 0)])
     with pytest.raises(SnapshotError, match="names the file"):
-        copy_snapshot(Snapshot(manifest, lambda _: iter([])), tmp_path / "counts")
+        copy_snapshot(Snapshot(manifest, lambda file, target: iter([])), tmp_path / "counts")
 
 
 def test_a_location_that_cannot_be_is_refused() -> None:

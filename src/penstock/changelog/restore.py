@@ -11,9 +11,10 @@ import contextlib
 import enum
 import struct
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from datetime import timedelta
+from typing import Any
 
 import confluent_kafka
 from confluent_kafka import Consumer, Message, TopicPartition
@@ -302,12 +303,11 @@ def _apply(
     if batch.changes:
         store.apply(batch.changes, offset=batch.last_offset)
         crash_point("restore.mid_batch")
-    size = sum(len(key) + len(value or b"") for key, value in batch.changes)
     return replace(
         progress,
         restored=progress.restored + batch.records,
         remaining=max(0, until - (batch.position or 0)),
-        bytes=progress.bytes + size,
+        bytes=progress.bytes + sum(map(_size, batch.changes)),
         offset=progress.offset if batch.last_offset is None else batch.last_offset,
     )
 
@@ -322,11 +322,12 @@ def _decode(
         ends = []
     # Reading an end may raise: nothing of the batch is applied then.
     positions = [position_after(message) for message in (*records[-1:], *ends)]
-    last = _changes(records)
+    # Of each key the last record, without a line of Python for each: restores live on this.
+    last = dict(zip(map(Message.key, records), records, strict=True))
     if None in last:
         raise _keyless(topic, partition, next(m.offset() for m in records if m.key() is None))
     return _Batch(
-        _versions(records) if versioned else list(last.items()),
+        _versions(records) if versioned else _changes(last),
         records=len(records),
         last_offset=records[-1].offset() if records else None,
         position=max(positions, default=None),
@@ -342,21 +343,23 @@ def _parted(messages: list[Message]) -> tuple[list[Message], list[Message]]:
     return records, [message for message in messages if message.error() is not None]
 
 
-def _changes(records: list[Message]) -> dict[bytes, bytes | None]:
-    """The stored value of each key after these records.
-
-    With `map` over the methods: of a restore this is what Python itself spends its time on.
-    """
-    changes: dict[bytes, bytes | None] = {}
-    columns = (map(Message.key, records), map(Message.value, records))
+def _changes(last: Mapping[Any, Message]) -> list[Change]:
+    """The stored value of each key, by its last record."""
+    changes: list[Change] = []
+    messages = last.values()
+    columns = (map(Message.value, messages), map(Message.timestamp, messages))
     now: int | None = None
     prefix = b""
-    for key, value, (_, timestamp) in zip(*columns, map(Message.timestamp, records), strict=True):
+    for key, value, (_, timestamp) in zip(last, *columns, strict=True):
         if timestamp != now:
             # Records of a slice mostly have one time.
             now, prefix = timestamp, _TIMESTAMP.pack(timestamp)
-        changes[key] = None if value is None else prefix + value  # type: ignore[index]
+        changes.append((key, None if value is None else prefix + value))
     return changes
+
+
+def _size(change: Change) -> int:
+    return len(change[0]) + len(change[1] or b"")
 
 
 def _versions(records: list[Message]) -> list[Change]:

@@ -10,7 +10,6 @@ import contextlib
 import functools
 import re
 import shutil
-import zlib
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
@@ -19,6 +18,7 @@ from typing import Protocol
 
 import msgspec
 import pyarrow as pa
+import xxhash
 from pyarrow import fs
 
 from penstock.errors import ConfigError, SnapshotError
@@ -40,7 +40,7 @@ class SnapshotFile(msgspec.Struct, frozen=True):
     name: str
     size: int
     checksum: int | None
-    """CRC-32 of its bytes; None if whoever gives the bytes checks them on the way."""
+    """XXH3 (64 bits) of its bytes; None if whoever gives the bytes checks them on the way."""
 
 
 class Manifest(msgspec.Struct, frozen=True, kw_only=True):
@@ -61,13 +61,13 @@ Piece = bytes | memoryview
 
 @dataclass(frozen=True)
 class Snapshot:
-    """A snapshot that can be copied: `chunks` gives the bytes of its files, asked for in order.
+    """A snapshot that can be copied: `pour` writes one of its files to a path, asked for in order.
 
-    A piece may be empty: nothing has come for a while, and more may come.
+    It stops after each piece, and while nothing comes, for whoever wants to give up.
     """
 
     manifest: Manifest
-    chunks: Callable[[SnapshotFile], Iterator[Piece]]
+    pour: Callable[[SnapshotFile, Path], Iterator[None]]
 
     def fits(self, wanted: StoreIdentity, until: int) -> bool:
         """Whether it is of this store, and not ahead of a changelog that ends at `until`."""
@@ -104,11 +104,13 @@ def read_chunks(path: Path) -> Iterator[bytes]:
 
 
 def checksum_of(path: Path) -> int:
-    """CRC-32 of a file's bytes."""
-    checksum = 0
-    for chunk in read_chunks(path):
-        checksum = zlib.crc32(chunk, checksum)
-    return checksum
+    """XXH3 (64 bits) of a file's bytes."""
+    checksum = xxhash.xxh3_64()
+    buffer = memoryview(bytearray(CHUNK_BYTES))
+    with path.open("rb", buffering=0) as file:
+        while count := file.readinto(buffer):
+            checksum.update(buffer[:count])
+    return checksum.intdigest()
 
 
 def copy_snapshot(
@@ -123,8 +125,10 @@ def copy_snapshot(
     try:
         _empty(incoming)
         for file in snapshot.manifest.files:
-            chunks = _until(stop, snapshot.chunks(file), store)
-            _copy_file(chunks, incoming, file, store)
+            for _ in snapshot.pour(file, incoming / file.name):
+                if stop():
+                    raise SnapshotError("The copy was given up half-way", where={"store": store})
+            _check_file(incoming, file, store)
         incoming.rename(path)
     except OSError as error:
         raise directory_error(error, path) from error
@@ -148,25 +152,22 @@ def check_files(manifest: Manifest) -> Manifest:
     return manifest
 
 
-def _until(stop: Callable[[], bool], chunks: Iterator[Piece], store: str) -> Iterator[Piece]:
-    for chunk in chunks:
-        if stop():
-            raise SnapshotError("The copy was given up half-way", where={"store": store})
-        yield chunk
-
-
-def _copy_file(chunks: Iterator[Piece], directory: Path, file: SnapshotFile, store: str) -> None:
-    size = checksum = 0
-    with (directory / file.name).open("wb") as target:
+def poured(chunks: Iterable[Piece], target: Path) -> Iterator[None]:
+    """Write the pieces to a file, one at a time."""
+    with target.open("wb", buffering=0) as file:
         for chunk in chunks:
-            target.write(chunk)
-            size += len(chunk)
-            if file.checksum is not None:
-                checksum = zlib.crc32(chunk, checksum)
-    if (size, checksum) != (file.size, file.checksum or 0):
+            file.write(chunk)
+            yield
+
+
+def _check_file(directory: Path, file: SnapshotFile, store: str) -> None:
+    path = directory / file.name
+    size = path.stat().st_size
+    checksum = None if file.checksum is None else checksum_of(path)
+    if (size, checksum) != (file.size, file.checksum):
         raise SnapshotError(
             f"A file of the snapshot has {size} bytes and checksum {checksum}, its manifest says "
-            f"{file.size} and {file.checksum or 0}",
+            f"{file.size} and {file.checksum}",
             where={"store": store, "file": file.name},
         )
 
@@ -200,7 +201,10 @@ class SnapshotLocation:
         """The newest snapshot of a store, if there is one."""
         manifest = self.manifest(task, wanted.store)
         chunks = functools.partial(self.chunks, task, wanted.store)
-        yield None if manifest is None else Snapshot(manifest, chunks)
+        if manifest is None:
+            yield None
+        else:
+            yield Snapshot(manifest, lambda file, target: poured(chunks(file), target))
 
     def tasks(self, store: str) -> list[str]:
         """The tasks, by their durable names, that have a snapshot of a store."""
@@ -296,4 +300,4 @@ class SnapshotLocation:
 
 def _stored(file: SnapshotFile) -> str:
     """A file's name in the location: what is there under it has its bytes."""
-    return f"{file.name}-{file.size}-{file.checksum:08x}"
+    return f"{file.name}-{file.size}-{file.checksum:016x}"

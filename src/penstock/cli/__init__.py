@@ -8,8 +8,12 @@ loads Spark nor waits.
 from __future__ import annotations
 
 import importlib
+import os
 import sys
-from collections.abc import Callable, Sequence
+import traceback
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Annotated
 
 import typer
 
@@ -20,14 +24,18 @@ from penstock.errors import PenstockError
 COMMANDS = {
     "bootstrap": "Fill a store from history: a table, Parquet files or an old topic.",
     "demo": "Run an example on a real Kafka and Spark, and show its results.",
-    "dev": "Start an Apache Kafka for development, until Ctrl-C.",
+    "dev": "An Apache Kafka for development: until Ctrl-C, or start, stop, logs.",
     "example": "List the examples, or run one on a real Kafka and Spark.",
     "instance": "Run a process that holds state for an application elsewhere.",
     "prepare": "Fetch Kafka's and Spark's Java parts, and prepare them for quick starts.",
     "produce-test-data": "Send an example's test data to a Kafka.",
+    "query": "Ask a running application what its stores hold.",
     "records": "Send records to a topic of an application, or print them.",
+    "reset": "Start an application over: choose its positions, remove its state.",
     "run": "Run the application in a Python file.",
     "state": "Look at the state on this machine's disk, compare it, export it.",
+    "status": "Show a running application at a glance, or follow it.",
+    "tasks": "List a running application's tasks: owners, positions, lag, copies.",
     "topics": "Show, plan or apply the settings of an application's own topics.",
     "topology": "Describe or draw a topology, or compare it with what last ran.",
 }
@@ -35,14 +43,18 @@ COMMANDS = {
 _EXAMPLES = {
     "bootstrap": "penstock bootstrap app.py --store counts --from parquet:/history --value n",
     "demo": "penstock demo --seconds 20",
-    "dev": "penstock dev --brokers 1",
+    "dev": "penstock dev start --brokers 1",
     "example": "penstock example run word-count --seconds 10",
     "instance": "penstock instance --coordinator driver-host:7077 --name rack-1",
     "prepare": "penstock prepare",
     "produce-test-data": "penstock produce-test-data word-count --rate 100 --records 1000",
+    "query": "penstock query pulse-counts ann --application pulse-monitor",
     "records": "penstock records read app.py pulse-totals",
+    "reset": "penstock reset app.py --by-duration 2h --execute",
     "run": "penstock run app.py --dev",
     "state": "penstock state ls app.py",
+    "status": "penstock status app.py --watch",
+    "tasks": "penstock tasks --application pulse-monitor --json",
     "topics": "penstock topics create app.py --partitions 4",
     "topology": "penstock topology describe app.py",
 }
@@ -50,21 +62,51 @@ _EXAMPLES = {
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run the command line and exit: 0 done, 1 refused or different, 2 usage, 3 unreachable."""
-    words = list(sys.argv[1:] if arguments is None else arguments)
+    given = list(sys.argv[1:] if arguments is None else arguments)
+    # Anywhere: whoever sees an error presses arrow-up and adds it to the end.
+    words = [word for word in given if word != "--debug"]
     try:
-        _program(words[:1])(words, prog_name="penstock")
+        _program(words[:1] or completed_command(os.environ))(words, prog_name="penstock")
     except PenstockError as error:
+        if words != given:
+            raise
         sys.exit(print_error(error, as_json="--json" in words))
+    except Exception as error:  # A bug, here or in the program that a command imports.
+        if words != given:
+            raise
+        sys.exit(print_error(_unexpected(error), as_json="--json" in words))
+
+
+def completed_command(environment: Mapping[str, str]) -> list[str]:
+    """The command that a shell asks to complete: it alone is imported.
+
+    >>> completed_command({"_PENSTOCK_COMPLETE": "complete_bash", "COMP_WORDS": "penstock dev s"})
+    ['dev']
+    """
+    if "_PENSTOCK_COMPLETE" not in environment:
+        return []
+    line = environment.get("COMP_WORDS") or environment.get("_TYPER_COMPLETE_ARGS", "")
+    return line.split()[1:2]
+
+
+def _unexpected(error: Exception) -> PenstockError:
+    """An error that nobody foresaw, in one line."""
+    place = traceback.extract_tb(error.__traceback__)[-1]
+    return PenstockError(
+        f"{type(error).__name__}: {error}",
+        where={"file": Path(place.filename).name, "line": place.lineno},
+        hint="The same command with --debug shows how it came to that",
+    )
 
 
 def _program(called: list[str]) -> typer.Typer:
     program = typer.Typer(
         help="Kafka Streams' stateful processing for Python, run by Spark.",
         no_args_is_help=True,
-        add_completion=False,
         pretty_exceptions_enable=False,
         epilog="Example: penstock demo",
     )
+    program.callback()(_for_all)
     for name, line in COMMANDS.items():
         example = f"Example: {_EXAMPLES[name]}"
         command = _command(name) if called == [name] else _not_called
@@ -80,6 +122,12 @@ def _command(name: str) -> Callable[..., object] | typer.Typer:
     command: Callable[..., object] | typer.Typer
     command = getattr(importlib.import_module(f"penstock.cli.{file}"), file)
     return command
+
+
+def _for_all(
+    debug: Annotated[bool, typer.Option("--debug", help="Show where an error was raised.")] = False,
+) -> None:
+    """Kafka Streams' stateful processing for Python, run by Spark."""
 
 
 def _not_called() -> None:

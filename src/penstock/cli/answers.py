@@ -7,10 +7,26 @@ from collections.abc import Mapping
 
 import msgspec
 
-from penstock.errors import BrokerUnreachableError, InstanceUnreachableError, PenstockError
+from penstock.errors import (
+    ApplicationUnreachableError,
+    BrokerUnreachableError,
+    InstanceUnreachableError,
+    PenstockError,
+    ServiceBusyError,
+    ServiceUnreachableError,
+    StoreUnavailableError,
+)
 
 EXIT_REFUSED = 1
 EXIT_UNREACHABLE = 3
+_UNREACHABLE = (
+    ApplicationUnreachableError,
+    BrokerUnreachableError,
+    InstanceUnreachableError,
+    ServiceBusyError,
+    ServiceUnreachableError,
+    StoreUnavailableError,
+)
 
 
 def print_answer(text: str, data: Mapping[str, object], *, as_json: bool) -> None:
@@ -30,8 +46,7 @@ def print_error(error: PenstockError, *, as_json: bool) -> int:
         print(_json({"ok": False, "error": fields}), flush=True)
     else:
         print(f"penstock: {error}", file=sys.stderr)
-    unreachable = isinstance(error, BrokerUnreachableError | InstanceUnreachableError)
-    return EXIT_UNREACHABLE if unreachable else EXIT_REFUSED
+    return EXIT_UNREACHABLE if isinstance(error, _UNREACHABLE) else EXIT_REFUSED
 
 
 def print_progress(text: str) -> None:

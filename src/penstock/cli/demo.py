@@ -14,6 +14,7 @@ from rich.console import Console
 from rich.live import Live
 from rich.table import Table
 
+from penstock.cli.answers import print_answer
 from penstock.cli.example import SECONDS_WITHOUT_TERMINAL, run_on_own_kafka
 from penstock.coordination.states import ApplicationState
 from penstock.examples.catalogue import find_example
@@ -69,10 +70,11 @@ def demo(
     seconds: Annotated[
         float | None, typer.Option(min=0, help="End by itself so long after the first result.")
     ] = None,
+    json: Annotated[bool, typer.Option("--json", help="Print one JSON object at the end.")] = False,
 ) -> None:
     # Without a terminal, lines are not broken at a width that nobody has.
-    console = Console(soft_wrap=not sys.stdout.isatty(), highlight=False)
-    if seconds is None and not console.is_terminal:
+    console = Console(soft_wrap=not sys.stdout.isatty(), highlight=False, stderr=json)
+    if seconds is None and (json or not console.is_terminal):
         seconds = SECONDS_WITHOUT_TERMINAL
     view = _View()
     step = iter(range(1, 100))
@@ -93,6 +95,9 @@ def demo(
         )
     wrong = view.wrong(settled=summary.settled)
     report(_last_line(view, wrong))
+    if json:
+        minutes = {"closed": len(view.rates), "wrong": wrong, "alerts": view.alert_count}
+        print_answer("", {**vars(summary), **minutes}, as_json=True)
     if wrong:
         sys.exit(1)
 

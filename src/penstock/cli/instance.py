@@ -47,6 +47,7 @@ def instance(
     application: Annotated[
         str, typer.Option(help="app.py[:app], if processors of it keep global stores.")
     ] = "",
+    json: Annotated[bool, typer.Option("--json", help="Print errors as a JSON object.")] = False,
 ) -> None:
     token = os.environ.pop(TOKEN_VARIABLE, "")
     if not token:
@@ -77,7 +78,7 @@ def instance(
         slot=slot,
         is_static=bool(group_instance_id),
         is_patient=True,
-        tags=_tags(client_tag or []),
+        tags={"host": socket.gethostname(), **_tags(client_tag or [])},
         tls=tls,
     )
     tables = load_application(application).build().global_tables if application else ()

@@ -12,7 +12,7 @@ from typing import Annotated
 
 import typer
 
-from penstock.cli.answers import print_progress
+from penstock.cli.answers import print_answer, print_progress
 from penstock.local.broker import broker_archive
 from penstock.local.class_archive import MAKING_VARIABLE, archive_directory
 from penstock.local.jars import BROKER, SPARK_KAFKA, STREAMS, ensure
@@ -26,7 +26,16 @@ def prepare(
     kafka_streams: Annotated[
         bool, typer.Option("--kafka-streams", help="Also fetch Kafka Streams, to compare with.")
     ] = False,
+    json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
 ) -> None:
+    made = _prepare(kafka_streams=kafka_streams)
+    text = "Spark and Kafka start quickly now." if made else ""
+    if json or made:
+        print_answer(text, {"prepared": made}, as_json=json)
+
+
+def _prepare(*, kafka_streams: bool) -> bool:
+    """Fetch and archive what is missing; whether archives were made."""
     jars = ensure(SPARK_KAFKA, report=print_progress)
     broker_jars = ensure(BROKER, report=print_progress)
     if kafka_streams:
@@ -36,7 +45,7 @@ def prepare(
     directory = archive_directory()
     found = {path.name for path in directory.glob("*.jsa")}
     if wanted <= found or not _can_write(directory):
-        return
+        return False
     for outdated in found - wanted:
         (directory / outdated).unlink()
     print_progress("Preparing Java's classes, for quick starts (once, about a minute)")
@@ -45,6 +54,7 @@ def prepare(
         for archive in Path(making).glob("*.jsa"):
             # Whole or not at all: Java trusts what it finds.
             archive.replace(directory / archive.name)
+    return True
 
 
 def _can_write(directory: Path) -> bool:

@@ -5,12 +5,13 @@ from __future__ import annotations
 import dataclasses
 import sys
 from datetime import timedelta
+from functools import partial
 from typing import Annotated
 
 import typer
 from rich.console import Console
 
-from penstock.cli.answers import print_progress
+from penstock.cli.answers import print_answer, print_progress
 from penstock.cli.loading import load_application
 from penstock.cli.restore_progress import RestoreProgress
 from penstock.driver.events import Event, StateChanged
@@ -23,6 +24,9 @@ def run(
     dev: Annotated[
         bool, typer.Option("--dev", help="Show every update soon: no cache, frequent commits.")
     ] = False,
+    json: Annotated[
+        bool, typer.Option("--json", help="Print each state as a JSON object on a line.")
+    ] = False,
 ) -> None:
     app = load_application(application)
     if dev:
@@ -31,12 +35,16 @@ def run(
         )
         milliseconds = _DEV_COMMIT_INTERVAL // timedelta(milliseconds=1)
         print_progress(f"--dev: no record cache, a commit every {milliseconds} ms")
-    app.on_event(_show)
+    app.on_event(partial(_show, as_json=json))
     on_terminal = sys.stderr.isatty()
     RestoreProgress(Console(stderr=True, soft_wrap=not on_terminal, highlight=False)).listen(app)
     app.run()
 
 
-def _show(event: Event) -> None:
-    if isinstance(event, StateChanged):
+def _show(event: Event, *, as_json: bool) -> None:
+    if not isinstance(event, StateChanged):
+        return
+    if as_json:
+        print_answer("", {"state": event.new}, as_json=True)
+    else:
         print_progress(event.new)

@@ -57,6 +57,7 @@ class Placements:
         self._probe_at: float | None = None
         self._changed = True
         self._following: dict[str, frozenset[TaskId]] = {}
+        self._warming: frozenset[tuple[str, TaskId]] = frozenset()
         self._behind: set[tuple[str, TaskId]] = set()
         """Copies for which tasks wait."""
 
@@ -64,6 +65,11 @@ class Placements:
     def following(self) -> Following:
         """Who is to follow what."""
         return self._following
+
+    @property
+    def warming(self) -> frozenset[tuple[str, TaskId]]:
+        """Which of those are to take over what they follow, once they have caught up."""
+        return self._warming
 
     def change(self) -> None:
         """Members came or went."""
@@ -97,6 +103,9 @@ class Placements:
         self._changed = False
         self._probe_at = now + self._probing_seconds if answer.probing else None
         self._following = self._next_following(answer, present.members, fixed)
+        self._warming = frozenset(
+            (name, task) for name, held in answer.members.items() for task in held.warm_up
+        )
         # Where an owner and its standby are to change places, it is the standby that must catch up.
         # Those that had done so before were no help: only the interval asks again.
         self._behind = {

@@ -204,7 +204,7 @@ class _Filling:
 
         def fence(name: str) -> None:
             writer = Writer(config, transactional_id=name, group=None)
-            writer.open()
+            writer.open(commits_name(self._order.application_id))
             writer.discard()
 
         _all(fence, names)

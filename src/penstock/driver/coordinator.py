@@ -5,11 +5,12 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
+import socket
 import subprocess
 import tempfile
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -69,7 +70,7 @@ class Coordinator:
         self.trust = None if self._tls is None else self._tls.trust()
         self._group_instance_id = group_instance_id
         self._listen_at = parse_address(listen) if listen else None
-        self._tags = dict(client_tags or {})
+        self._tags = {"host": socket.gethostname(), **(client_tags or {})}
         self._programs = programs
         self._settings = settings
         self._lock = threading.Lock()
@@ -81,6 +82,8 @@ class Coordinator:
         self._ended_slots: list[str] = []
         self._started = 0
         self._failure: PenstockError | None = None
+        self.overview: Callable[[], Message] | None = None
+        """What whoever asks how things stand is told, once there is something to tell."""
         self._clients = ClientCache()
         self._directory = tempfile.TemporaryDirectory(prefix="penstock-")
         self._server = self._listen()
@@ -122,12 +125,6 @@ class Coordinator:
         """The instances that are there, and static ones that are away."""
         with self._lock:
             return self._members.names
-
-    @property
-    def awaits_children(self) -> bool:
-        """Whether an instance that this process started has yet to register."""
-        with self._lock:
-            return not set(self._children) <= set(self._members.names)
 
     def away(self) -> frozenset[str]:
         """Static instances that do not answer, and whose tasks wait for them."""
@@ -255,6 +252,7 @@ class Coordinator:
             "beat": self._on_beat,
             "leave": self._on_leave,
             "failed": self._on_failed,
+            "overview": self._on_overview,
         }
         previous = os.umask(0o177)
         try:
@@ -304,6 +302,11 @@ class Coordinator:
         failure = protocol.decode(body, Failure)
         self._failure = protocol.error_of(failure.fault)
         return BeatReply(known=False)
+
+    def _on_overview(self, body: bytes) -> Message:
+        if self.overview is None:
+            raise InstanceError("The application is starting", hint="Ask again in a moment")
+        return self.overview()
 
 
 def _member(body: bytes) -> Member:

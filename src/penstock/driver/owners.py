@@ -27,7 +27,9 @@ from penstock.driver.parts import DriverParts
 from penstock.driver.restores import RestoreBook
 from penstock.errors import FencedError, InstanceError, InstanceUnreachableError, KafkaError
 from penstock.instance.protocol import (
+    UNKNOWN_LAG,
     ReleaseOrder,
+    RestoreStatus,
     StatusReply,
     TaskStatus,
     error_of,
@@ -102,6 +104,9 @@ class TaskOwners:
                     self._give_back(change.name)
                 case "left" | "lost":
                     self._lose(change)
+        if changes:
+            lost = [change.name for change in changes if change.kind == "lost"]
+            self._parts.monitor.instances(len(self._members()), lost=lost)
         self._parts.coordinator.restart_children()
         if any(change.kind in ("left", "lost") for change in changes):
             self._parts.visit_executors()
@@ -385,6 +390,20 @@ class TaskOwners:
             entry.due = time.monotonic() + _RETRY_SECONDS * 2**entry.failed_takes
             entry.failed_takes = min(entry.failed_takes + 1, _RETRY_DOUBLINGS)
             self._give({entry.task: entry.owner})
+
+    def copies(self) -> dict[TaskId, list[tuple[str, bool, int]]]:
+        """By task, who is to follow it, whether to warm up, and what it lacks (-1: not known)."""
+        found: dict[TaskId, list[tuple[str, bool, int]]] = {}
+        warming = self._placements.warming
+        for name, tasks in list(self._placements.following.items()):
+            for task in tasks:
+                lag = self._lags.get(name, {}).get(task, UNKNOWN_LAG)
+                found.setdefault(task, []).append((name, (name, task) in warming, lag))
+        return found
+
+    def restores_of(self, task: TaskId) -> list[RestoreStatus]:
+        """The restores of a task that are under way."""
+        return self._restores.open(str(task))
 
     def close(self) -> None:
         """Nobody is asked any more: restores that are under way count as suspended."""

@@ -46,6 +46,11 @@ class RestoreBook:
                 events += _news(told, status)
         return events
 
+    def open(self, whose: str) -> list[RestoreStatus]:
+        """Where the restores stand that are under way."""
+        told = self._told.get(whose)
+        return [] if told is None else list(told.open.values())
+
     def lose(self, whose: str) -> list[RestoreEvent]:
         """Nothing more will be heard of these restores: those that were under way stopped."""
         told = self._told.pop(whose, None)

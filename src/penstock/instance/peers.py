@@ -8,20 +8,30 @@ processor's time. Behind each file comes the checksum of what was sent.
 from __future__ import annotations
 
 import contextlib
+import fcntl
+import functools
 import logging
+import os
 import secrets
+import select
 import socket
 import ssl
 import struct
 import threading
 import time
-import zlib
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
-from penstock.changelog.snapshots import Manifest, Piece, Snapshot, SnapshotFile, checksum_of
+from penstock.changelog.snapshots import (
+    Manifest,
+    Piece,
+    Snapshot,
+    SnapshotFile,
+    checksum_of,
+    poured,
+)
 from penstock.errors import InstanceError, PenstockError, SnapshotError, TopologyError
 from penstock.instance import protocol
 from penstock.instance.client import TLS_SCHEME, Client
@@ -47,7 +57,7 @@ SILENCE_SECONDS = 30.0
 _LOOK_SECONDS = 0.25
 """How long whoever waits for a peer's bytes does not hear that it is to stop."""
 _KEY_BYTES = 32
-_CHECKSUM = struct.Struct(">I")
+_CHECKSUM = struct.Struct(">Q")
 
 _log = logging.getLogger("penstock.instance")
 
@@ -280,7 +290,7 @@ class PeerSource:
         with self._connected(reply.address, wanted.store) as connection:
             with self._told(wanted.store):
                 connection.sendall(reply.key.encode())
-            yield Snapshot(reply.manifest, lambda file: self._chunks(connection, file))
+            yield Snapshot(reply.manifest, functools.partial(self._pour, connection))
 
     def _ask(self, action: str, request: CopyRequest, timeout_seconds: float) -> CopyReply:
         client = Client(
@@ -312,35 +322,66 @@ class PeerSource:
                 plain.close()
                 raise
 
-    def _chunks(self, connection: socket.socket, file: SnapshotFile) -> Iterator[Piece]:
-        """The file's bytes; each piece is to be used before the next one is asked for.
+    def _pour(self, connection: socket.socket, file: SnapshotFile, target: Path) -> Iterator[None]:
+        """Write the file's bytes to the target.
 
         Raises `SnapshotError` if they do not match the checksum behind them.
         """
-        checksum = 0
-        for piece in self._pieces(connection, file.size, file.name):
-            checksum = zlib.crc32(piece, checksum)
-            yield piece
+        connection.settimeout(min(_LOOK_SECONDS, self._silence))
+        if hasattr(os, "splice") and not isinstance(connection, ssl.SSLSocket):
+            yield from self._spliced(connection, file, target)
+        else:
+            yield from poured(self._pieces(connection, file.size, file.name), target)
         sent = b""
         for piece in self._pieces(connection, _CHECKSUM.size, file.name):
             sent += piece
-            yield b""
+            yield
         # Cut short, it has no checksum.
-        if sent != _CHECKSUM.pack(checksum):
+        if sent != _CHECKSUM.pack(checksum_of(target)):
             raise SnapshotError(
                 f"The copy from {self._location} was cut short or changed on its way",
                 where={"file": file.name},
             )
 
+    def _spliced(
+        self, connection: socket.socket, file: SnapshotFile, target: Path
+    ) -> Iterator[None]:
+        """Have the kernel move the bytes: they come through a pipe, not through this process."""
+        readable = select.poll()
+        readable.register(connection, select.POLLIN)
+        with _pipe() as (out, into), target.open("wb", buffering=0) as data:
+
+            def receive(most: int) -> int:
+                if not readable.poll((connection.gettimeout() or 0.0) * 1000):
+                    raise TimeoutError("timed out")
+                return os.splice(connection.fileno(), into, most)
+
+            for count in self._counts(file.size, file.name, receive):
+                missing = count
+                while missing:
+                    missing -= os.splice(out, data.fileno(), missing)
+                yield
+
     def _pieces(self, connection: socket.socket, missing: int, what: str) -> Iterator[Piece]:
-        """So many bytes, or fewer if the peer has no more; an empty piece while none come."""
+        """So many bytes; each piece is to be used before the next one is asked for."""
         buffer = memoryview(bytearray(min(missing, PIECE_BYTES)))
+
+        def receive(most: int) -> int:
+            return connection.recv_into(buffer[:most])
+
+        for count in self._counts(missing, what, receive):
+            yield buffer[:count]
+
+    def _counts(self, missing: int, what: str, receive: Callable[[int], int]) -> Iterator[int]:
+        """Receive so many bytes, or fewer if the peer has no more, and say how many each time.
+
+        That is none now and then, while nothing comes.
+        """
         heard = time.monotonic()
-        connection.settimeout(min(_LOOK_SECONDS, self._silence))
         while missing:
             with self._told(what):
                 try:
-                    count = connection.recv_into(buffer[: min(missing, PIECE_BYTES)])
+                    count = receive(min(missing, PIECE_BYTES))
                 except TimeoutError:
                     if time.monotonic() - heard > self._silence:
                         raise
@@ -350,7 +391,7 @@ class PeerSource:
             if count > 0:
                 heard = time.monotonic()
                 missing -= count
-            yield buffer[: max(count, 0)]
+            yield max(count, 0)
 
     @contextlib.contextmanager
     def _told(self, what: str) -> Iterator[None]:
@@ -360,6 +401,18 @@ class PeerSource:
             raise SnapshotError(
                 f"The copy from {self._location} broke off: {error}", where={"store": what}
             ) from error
+
+
+@contextlib.contextmanager
+def _pipe() -> Iterator[tuple[int, int]]:
+    """The end to read from, and the one to write to, of a pipe that holds a whole piece."""
+    out, into = os.pipe()
+    try:
+        fcntl.fcntl(into, fcntl.F_SETPIPE_SZ, PIECE_BYTES)
+        yield out, into
+    finally:
+        os.close(out)
+        os.close(into)
 
 
 def listener_for(host: str, sockets: Path) -> socket.socket:

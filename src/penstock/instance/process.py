@@ -18,6 +18,7 @@ import tempfile
 import threading
 import time
 import uuid
+from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from pathlib import Path
@@ -51,8 +52,11 @@ from penstock.instance.protocol import (
 )
 from penstock.instance.server import Server
 from penstock.instance.snapshots import Snapshotter
+from penstock.instance.static_id import StaticId
 from penstock.instance.task import TaskEnvironment
 from penstock.instance.tls import TlsFiles
+from penstock.observability.json_logs import log_as_json, secrets_of
+from penstock.observability.recorder import Recorder
 from penstock.option_values import parse_address
 from penstock.serdes.decoders import decoder
 from penstock.stores.directory import StateDirectory
@@ -132,14 +136,36 @@ def run_instance(options: InstanceOptions, programs: Programs | None = None) -> 
         # lock of the one that is there.
         if not _let_in(coordinator, "claim", _registration(options, []), settings, stop):
             return 0
-        return _serve(options, settings, coordinator, stop, programs)
-    except MemberRefusedError:
-        # Its own affair, and not the application's.
+        with _held_id(options, settings, stop):
+            return _serve(options, settings, coordinator, stop, programs)
+    except MemberRefusedError as error:
+        if options.watch_stdin:
+            # The driver would start it again and again.
+            _tell_failed(coordinator, options, error)
+        # Else its own affair, and not the application's.
         raise
     except PenstockError as error:
-        failure = Failure(instance=options.name, fault=protocol.fault_of(error))
-        coordinator.call("failed", failure, BeatReply)
+        _tell_failed(coordinator, options, error)
         return 1
+
+
+def _tell_failed(coordinator: Client, options: InstanceOptions, error: PenstockError) -> None:
+    failure = Failure(instance=options.name, fault=protocol.fault_of(error))
+    coordinator.call("failed", failure, BeatReply)
+
+
+@contextlib.contextmanager
+def _held_id(options: InstanceOptions, settings: Settings, stop: threading.Event) -> Iterator[None]:
+    """Hold a static instance's id in the whole Kafka cluster."""
+    if not options.is_static:
+        yield
+        return
+    held = StaticId(options.name, settings.application_id, settings.config())
+    try:
+        held.take(stop.is_set)
+        yield
+    finally:
+        held.close()
 
 
 def _settings(
@@ -171,10 +197,14 @@ def _serve(
     programs: Programs | None,
 ) -> int:
     config = settings.config()
+    if config.log_format == "json":
+        fields = {"application": settings.application_id, "instance": options.name}
+        log_as_json(fields, secrets=secrets_of(config, options.token))
     lease = Lease(config.session_timeout.total_seconds())
     with _open_directory(config.state_dir, settings.application_id, options.slot) as directory:
         clients = SharedClients(config, settings.application_id)
-        engine = RocksDBEngine(settings.rocksdb)
+        recorder = Recorder(config.metrics_recording_level, first=(options.name,))
+        engine = RocksDBEngine(settings.rocksdb, statistics=recorder.records("DEBUG"))
         location = _location(config, settings.application_id)
         tables = GlobalTables(
             settings.global_tables, directory, clients.logs, programs=programs, engine=engine
@@ -185,6 +215,7 @@ def _serve(
             directory=directory,
             clients=clients,
             lease_holds=lease.holds,
+            recorder=recorder,
             engine=engine,
             snapshots=[] if location is None else [location],
             peer=functools.partial(

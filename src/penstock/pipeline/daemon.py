@@ -4,6 +4,8 @@ Importing takes about a second a worker otherwise. Only imports happen here: a t
 client or a gRPC channel made before the fork would be broken in every worker.
 """
 
+import gc
+
 import pandas as pd
 import pyspark.daemon
 import pyspark.worker
@@ -13,4 +15,8 @@ import penstock.pipeline.worker
 __all__ = ["pd", "penstock", "pyspark"]
 
 if __name__ == "__main__":
+    # Workers make rows by the million, none in a cycle: looking through them is in vain, and
+    # looking through what was imported would copy pages that all workers share.
+    gc.freeze()
+    gc.set_threshold(50_000, 20, 20)
     pyspark.daemon.manager()

@@ -23,6 +23,7 @@ _log = logging.getLogger("penstock.driver")
 
 _VISIT_SECONDS = 1.0
 _CHECK_SECONDS = 3.0
+_LOOK_SECONDS = 0.05
 _CLOSE_SECONDS = 10.0
 
 
@@ -35,8 +36,8 @@ class InstancesOrder:
     tls: TlsFiles | None = None
 
 
-def start_on_executors(session: Session, order: InstancesOrder, programs: bytes) -> None:
-    """Start an instance on every executor that has none of this run's alive.
+def start_on_executors(session: Session, order: InstancesOrder, programs: bytes) -> int:
+    """Start an instance on every executor that has none of this run's alive; returns how many.
 
     `programs`, pickled, is what fills global stores: the user's code travels in Spark's closures.
 
@@ -50,7 +51,24 @@ def start_on_executors(session: Session, order: InstancesOrder, programs: bytes)
         time.sleep(_VISIT_SECONDS)
 
     context.setJobDescription("start instances")
-    context.parallelize(range(slots), slots).mapPartitions(visit).collect()
+    names = context.parallelize(range(slots), slots).mapPartitions(visit).collect()
+    return len(list(filter(None, names)))
+
+
+def wait_for_executors(
+    session: Session, *, seconds: float, should_stop: Callable[[], bool]
+) -> bool:
+    """Wait for the executors that Spark was asked for; False where it is not known how many.
+
+    A cluster hands them out one by one, and may never have as many.
+    """
+    expected = session.executors_asked_for
+    deadline = time.monotonic() + seconds
+    while expected and _executors(session) < expected:
+        if should_stop() or time.monotonic() > deadline:
+            break
+        time.sleep(_LOOK_SECONDS)
+    return expected is not None
 
 
 class ExecutorVisits:
@@ -108,7 +126,12 @@ def _start_here(order: InstancesOrder, programs: bytes) -> str:
         return ""
     name = f"{socket.gethostname()}-{executor}-{time.monotonic_ns() // 1_000_000}"
     options = InstanceOptions(
-        name=name, coordinator=order.coordinator, token=order.token, slot="*", tls=order.tls
+        name=name,
+        coordinator=order.coordinator,
+        token=order.token,
+        slot="*",
+        tags={"host": socket.gethostname()},
+        tls=order.tls,
     )
     devnull = subprocess.DEVNULL
     process = start_instance(options, programs=programs, stdin=devnull, stdout=devnull)

@@ -342,7 +342,7 @@ def write_entries(
             partition = batch.column("partition")[0].as_py()
             name = f"{order.application_id}-{order.tasks[partition]}"
             writer = Writer(order.config, transactional_id=name, group=None)
-            writer.open()
+            writer.open(order.changelog)
         if not pending:
             writer.begin()
         writer.send(_rows(batch), changelogs=[order.changelog], topics=[], own=partition)

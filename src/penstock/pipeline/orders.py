@@ -11,6 +11,7 @@ import msgspec
 from penstock.coordination.ids import Range
 from penstock.instance.protocol import Fault, Message, Positions
 from penstock.instance.tls import Trust
+from penstock.observability.tallies import Entry
 from penstock.processors import Limits
 
 
@@ -90,5 +91,7 @@ class Outcome(Message, frozen=True):
     changes: int = 0
     outputs: int = 0
     dropped: dict[str, int] = msgspec.field(default_factory=dict)
+    metrics: list[Entry] = msgspec.field(default_factory=list)
+    """What the worker counted; of tags those that tell the task and its owner are missing."""
     reason: str = ""
     fault: Fault | None = None

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
+import re
 import sys
 import threading
 from collections.abc import Iterator, Mapping, Sequence
@@ -55,6 +56,7 @@ _COMPILER = (
     "-XX:Tier4CompileThreshold=150000",
     "-XX:Tier4BackEdgeThreshold=400000",
 )
+_LOCAL_CLUSTER = re.compile(r"local-cluster\[\s*(\d+)")
 _DRIVER_JAVA, _EXECUTOR_JAVA = "spark.driver.extraJavaOptions", "spark.executor.extraJavaOptions"
 
 _threads = threading.local()
@@ -77,6 +79,18 @@ class Session:
     def on_one_machine(self) -> bool:
         """Whether executors and driver are one process."""
         return _is_local(str(self.spark.sparkContext.master))
+
+    @property
+    def executors_asked_for(self) -> int | None:
+        """How many executors there are to be, where that was said."""
+        context = self.spark.sparkContext
+        found = _LOCAL_CLUSTER.match(str(context.master))
+        if found:
+            return int(found[1])
+        if str(self.spark.conf.get("spark.dynamicAllocation.enabled", "false")) == "true":
+            return None
+        asked = context.getConf().get("spark.executor.instances", "")
+        return int(asked) if asked else None
 
     @property
     def driver_host(self) -> str:

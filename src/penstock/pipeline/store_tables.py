@@ -17,7 +17,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from msgspec import structs
 
-from penstock.changelog.snapshots import Snapshot, SnapshotLocation, copy_snapshot
+from penstock.changelog.snapshots import SnapshotLocation, copy_snapshot
 from penstock.coordination.ids import TaskId
 from penstock.errors import DeserializationError, SnapshotError, UnknownStoreError
 from penstock.instance.inspection import StoreOnDisk, opened
@@ -310,8 +310,11 @@ class SnapshotTable:
         location = self._open()
         manifest = location.manifest(name, self.store)
         assert manifest is not None
-        snapshot = Snapshot(manifest, partial(location.chunks, name, self.store))
-        with tempfile.TemporaryDirectory(prefix="penstock-snapshot-") as directory:
+        with (
+            tempfile.TemporaryDirectory(prefix="penstock-snapshot-") as directory,
+            location.open(name, manifest.identity) as snapshot,
+        ):
+            assert snapshot is not None
             path = Path(directory) / self.store
             copy_snapshot(snapshot, path)
             with opened(StoreOnDisk(path=path, place=name)) as found:

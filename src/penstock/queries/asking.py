@@ -38,7 +38,7 @@ from penstock.queries.contract import (
 from penstock.queries.freshness import EndsSeen, Log
 from penstock.queries.pages import Page, page_text
 from penstock.queries.planning import Plan, plan
-from penstock.queries.routing import Holders, candidates, refusal, role_of, share
+from penstock.queries.routing import Holders, age_of, candidates, refusal, role_of, share
 from penstock.queries.rows import found_row, looked_up_row
 
 _PAUSE_SECONDS = 0.02
@@ -123,7 +123,7 @@ class StoreQueries:
     def key_metadata(self, store: str, key: Any) -> KeyMetadata:
         """Where a key lives."""
         asked = self.catalogue.find(store)
-        partition = asked.partition_of(key, asked.key_bytes(key))
+        [partition] = asked.partitions_of([key], [asked.key_bytes(key)])
         present = self._places.present()
         if asked.spec.is_global:
             holders = Holders(owner=next(iter(present), ""), followers=tuple(present[1:]))
@@ -264,21 +264,15 @@ class StoreQueries:
                 remaining = deadline - time.monotonic()
                 if remaining <= 0:
                     break
-                seconds = min(share(remaining, len(names) - tried), _TRY_SECONDS_MAX)
+                seconds = share(remaining, has_others=tried < len(names))
                 try:
-                    answer = self._connections.ask(name, message, seconds)
-                except InstanceUnreachableError as error:
-                    reasons[name] = error.message
+                    answer = self._connections.ask(name, message, min(seconds, _TRY_SECONDS_MAX))
+                except InstanceError as error:
+                    # In the last moments nobody has the time: what was said before tells more.
+                    reasons.setdefault(name, error.message)
                     continue
-                source = self._source(store, partition, name, answer)
-                reasons[name] = refusal(
-                    answer,
-                    source.role,
-                    bound,
-                    partition=partition,
-                    end=self._places.ends_seen.end((store.changelog, partition)),
-                )
-                if not reasons[name]:
+                source, reasons[name] = self._judge(store, partition, name, answer, bound)
+                if source is not None:
                     return answer, source
             if deadline - time.monotonic() <= _PAUSE_SECONDS:
                 raise _unavailable(store, partition, bound, reasons)
@@ -293,25 +287,26 @@ class StoreQueries:
             return sorted(shuffled, key=lambda name: name in silent)
         return candidates(self._places.holders(task), bound, present, silent)
 
-    def _source(self, store: AskedStore, partition: int, name: str, answer: StoreAnswer) -> Source:
+    def _judge(
+        self, store: AskedStore, partition: int, name: str, answer: StoreAnswer, bound: Bound
+    ) -> tuple[Source | None, str]:
+        """What is to be said of an answer, or why it will not do."""
         # Read after the answer came: whoever was the owner then still is.
-        holders = self._places.holders(store.task(partition))
-        role = role_of(answer, name, holders)
-        return Source(
-            partition=partition,
-            instance=name,
-            role=role,
-            position=answer.position,
-            age=self._age(store, partition, answer) if role != "active" else timedelta(),
-        )
-
-    def _age(self, store: AskedStore, partition: int, answer: StoreAnswer) -> timedelta:
-        told = timedelta(milliseconds=answer.age_ms)
+        role = role_of(answer, name, self._places.holders(store.task(partition)))
         log = (store.changelog, partition)
+        end = self._places.ends_seen.end(log)
+        why = refusal(answer, role, bound, partition=partition, end=end)
+        if why:
+            return None, why
         held_all_at = self._places.ends_seen.held_all_at(log, answer.next_offset)
-        if held_all_at is None or not store.changelog:
-            return told
-        return min(told, timedelta(seconds=max(0.0, time.monotonic() - held_all_at)))
+        known = None if held_all_at is None else time.monotonic() - held_all_at
+        age = age_of(answer, role, known)
+        if age is None:
+            return None, "it was given up, and it is not known how old it is"
+        source = Source(
+            partition=partition, instance=name, role=role, position=answer.position, age=age
+        )
+        return source, ""
 
 
 class _Connections:

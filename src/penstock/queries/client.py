@@ -106,9 +106,9 @@ class Client:
         *,
         bound: Bound = Bound(),  # noqa: B008 - frozen
     ) -> list[Any]:
-        """The values of these keys, in their order, in one request."""
-        answer = self.ask(store, Question(kind="get", keys=tuple(keys)), bound=bound)
-        return [row.value for row in answer.rows]
+        """The values of these keys, in their order, in one request unless they are very large."""
+        question = Question(kind="get", keys=tuple(keys))
+        return [row.value for row in self.rows(store, question, bound=bound)]
 
     def ask(
         self,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping, MutableMapping
+from collections.abc import Awaitable, Callable, Iterator, Mapping, MutableMapping, Sequence
 from typing import Any
 
 from penstock.errors import PenstockError, QueryAccessError, QueryError, QueryLimitError
@@ -26,6 +26,7 @@ GRANTED = "penstock.scopes"
 """Where in the scope of a request it stands what its bearer may do."""
 UNAUTHORIZED = 401
 REQUEST_TIMEOUT = 408
+_LENGTH_DIGITS = 15
 
 _CONTENT_POLICY = (
     b"default-src 'none'; style-src 'self'; base-uri 'none'; form-action 'none'; "
@@ -44,10 +45,13 @@ SECURITY_HEADERS = [
 class Gate:
     """An ASGI application in front of another one, which sees only what may pass."""
 
-    def __init__(self, app: AsgiApp, *, access: Access, limits: Limits) -> None:
+    def __init__(
+        self, app: AsgiApp, *, access: Access, limits: Limits, open_below: Sequence[str] = ()
+    ) -> None:
         self._app = app
         self._access = access
         self._limits = limits
+        self._open_below = tuple(f"{path}/" for path in open_below)
 
     async def __call__(self, scope: AsgiScope, receive: Receive, send: Send) -> None:
         """Answer the request, or let it through."""
@@ -80,8 +84,7 @@ class Gate:
             raise _RefusedError(QueryAccessError("A page of another origin may not ask"))
         authorization = _only(scope, b"authorization")
         scopes = self._access.scopes_of(authorization)
-        is_open = scope["path"] in OPEN_PATHS and authorization is None
-        if not scopes and not is_open:
+        if not scopes and (authorization is not None or not self._is_open(scope["path"])):
             raise _RefusedError(
                 QueryAccessError(
                     "The token is wrong" if authorization else "A token is needed",
@@ -92,11 +95,15 @@ class Gate:
             )
         scope[GRANTED] = scopes
 
+    def _is_open(self, path: str) -> bool:
+        return path in OPEN_PATHS or f"{path}/".startswith(self._open_below)
+
     async def _whole_body(self, scope: AsgiScope, receive: Receive) -> Receive:
         """Read the body, up to its limit and before its deadline, and give it out again."""
         most = self._limits.body_bytes
         announced = _only(scope, b"content-length") or "0"
-        if announced.isdecimal() and int(announced) > most:
+        # A number of thousands of digits is refused by Python with an error of its own.
+        if len(announced) > _LENGTH_DIGITS or (announced.isdecimal() and int(announced) > most):
             raise _RefusedError(_too_large(most))
         body = bytearray()
         try:
@@ -174,20 +181,21 @@ def _only(scope: AsgiScope, name: bytes) -> str | None:
 def _with_headers(send: Send) -> Send:
     async def guarded(message: Message) -> None:
         if message["type"] == "http.response.start":
-            message = {**message, "headers": [*message.get("headers", ()), *SECURITY_HEADERS]}
+            # A page may need more than nothing, and says so itself.
+            own = list(message.get("headers", ()))
+            said = {name.lower() for name, _ in own}
+            more = [header for header in SECURITY_HEADERS if header[0] not in said]
+            message = {**message, "headers": own + more}
         await send(message)
 
     return guarded
 
 
 def _replay(body: bytes, receive: Receive) -> Receive:
-    given = False
+    whole: Iterator[Message] = iter([{"type": "http.request", "body": body, "more_body": False}])
 
     async def replayed() -> Message:
-        nonlocal given
-        if given:
-            return await receive()
-        given = True
-        return {"type": "http.request", "body": body, "more_body": False}
+        message = next(whole, None)
+        return await receive() if message is None else message
 
     return replayed

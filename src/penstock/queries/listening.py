@@ -108,9 +108,6 @@ def _tls(config: Config) -> ssl.SSLContext | None:
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     try:
         context.load_cert_chain(certificate, key)
-        if config.http_tls_client_ca_file:
-            context.load_verify_locations(config.http_tls_client_ca_file)
-            context.verify_mode = ssl.CERT_REQUIRED
     except (OSError, ssl.SSLError) as error:
         raise ConfigError(
             f"The TLS files cannot be used: {error.strerror or error}",

@@ -146,12 +146,10 @@ def _parts(
 ) -> tuple[Part, ...]:
     one = question.partition
     if question.kind in ("get", "as_of", "fetch"):
+        wanted_in = store.partitions_of(question.keys, keys) if one is None else [one] * len(keys)
         found: dict[int, list[int]] = {}
         for number in range(page.key, len(keys)):
-            partition = one
-            if partition is None:
-                partition = store.partition_of(question.keys[number], keys[number])
-            found.setdefault(partition, []).append(number)
+            found.setdefault(wanted_in[number], []).append(number)
         parts = [Part(partition, tuple(numbers)) for partition, numbers in sorted(found.items())]
     else:
         wanted = range(store.partitions) if one is None else [one]

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
+from datetime import timedelta
 
 from penstock.instance.protocol import UNKNOWN_LAG
 from penstock.instance.query_messages import Role, StoreAnswer
@@ -98,10 +99,27 @@ def lag_of(answer: StoreAnswer, end: int | None) -> int | None:
     return max((each for each in (told, known) if each is not None), default=None)
 
 
-def share(remaining_seconds: float, others: int) -> float:
-    """How long one candidate is waited for, so that there is time for the others.
+def age_of(answer: StoreAnswer, role: Role, known_seconds: float | None) -> timedelta | None:
+    """How long ago a copy held all that was committed, at most; None if nobody knows.
 
-    >>> share(1.0, 1), share(1.0, 0)
+    `known_seconds` is by where the changelog was seen to end. One that took itself for the active
+    one, and is not, tells nothing of that.
+
+    >>> age_of(StoreAnswer(role="standby", age_ms=9000), "standby", 1.5).total_seconds()
+    1.5
+    >>> age_of(StoreAnswer(role="active"), "standby", None)
+    """
+    if role == "active":
+        return timedelta()
+    told = None if answer.role == "active" else answer.age_ms / 1000
+    ages = [each for each in (told, known_seconds) if each is not None]
+    return timedelta(seconds=max(0.0, min(ages))) if ages else None
+
+
+def share(remaining_seconds: float, *, has_others: bool) -> float:
+    """How long one candidate is waited for: half of the time, if there are others to be asked.
+
+    >>> share(1.0, has_others=True), share(1.0, has_others=False)
     (0.5, 1.0)
     """
-    return max(remaining_seconds / (others + 1), 0.001)
+    return max(remaining_seconds / 2 if has_others else remaining_seconds, 0.001)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-import select
+import selectors
 import socket
 import threading
 from collections.abc import Callable
@@ -63,14 +63,19 @@ class HttpServer:
                 each.close()
 
     def _run(self) -> None:
-        # The first connection waits in the socket's queue until uvicorn takes it out.
-        select.select([self._socket, self._awake], [], [])
-        if self._stopping.is_set():
-            return
         try:
-            self._serve()
+            self._wait_for_the_first()
+            if not self._stopping.is_set():
+                self._serve()
         except Exception:  # noqa: BLE001 - the application goes on
             _log.exception("The HTTP service ended; the application goes on without it")
+
+    def _wait_for_the_first(self) -> None:
+        """Until someone connects, who waits in the socket's queue until uvicorn takes them out."""
+        with selectors.DefaultSelector() as selector:
+            for each in (self._socket, self._awake):
+                selector.register(each, selectors.EVENT_READ)
+            selector.select()
 
     def _serve(self) -> None:
         import uvicorn

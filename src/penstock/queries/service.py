@@ -1,14 +1,13 @@
 """The HTTP service: an application's state, health and metrics, behind one gate.
 
-Made by `service`, an ASGI application. Nothing here knows who answers: that is `Queries`.
+Made by `service`, an ASGI application. Who answers is handed in, and may change meanwhile.
 """
 
 from __future__ import annotations
 
 import logging
 import secrets
-from collections.abc import Callable, Coroutine, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from typing import Any
 
 from fastapi import Depends, FastAPI, Request, Response
@@ -19,51 +18,43 @@ from starlette.exceptions import HTTPException
 from penstock.errors import PenstockError, QueryAccessError, QueryError
 from penstock.queries.access import Access, Scope
 from penstock.queries.api_page import STYLE, api_page
-from penstock.queries.contract import Queries
 from penstock.queries.failures import INTERNAL, error_body, status_of
 from penstock.queries.gate import GRANTED, AsgiApp, Gate
 from penstock.queries.json_values import encode_json
 from penstock.queries.limits import Limits
+from penstock.queries.present import PresentQueries
+from penstock.queries.probes import Controls, Probes
 from penstock.queries.question_threads import QuestionThreads
 from penstock.queries.shapes import Answered, HealthShape, PauseShape, Refusal
-from penstock.queries.store_routes import ROWS, StoreRoutes, StoreSerdes
+from penstock.queries.store_routes import ROWS, StoreRoutes
 from penstock.queries.store_routes import json_answer as _json
 
 METRICS_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 BEARER = "bearer"
+InThread = Callable[[Callable[[], Any]], Coroutine[Any, Any, Any]]
+"""Awaits what may take a moment; meanwhile others are answered."""
+Extend = Callable[[FastAPI, InThread], object]
 _UNPROCESSABLE = 422
 _UNHEALTHY = 503
 _log = logging.getLogger("penstock.queries")
 
 
-@dataclass(frozen=True, kw_only=True)
-class Health:
-    """Whether the application works at all, and whether every task is served."""
-
-    live: Callable[[], bool]
-    ready: Callable[[], bool]
-
-
-@dataclass(frozen=True, kw_only=True)
-class Controls:
-    """What may be done to the application by whoever has the admin scope."""
-
-    pause: Callable[[], object]
-    resume: Callable[[], object]
-    is_paused: Callable[[], bool]
-
-
 def service(
-    queries: Queries,
+    queries: PresentQueries,
     *,
-    serdes: Mapping[str, StoreSerdes],
     access: Access,
-    health: Health,
+    probes: Probes,
     limits: Limits | None = None,
-    metrics: Callable[[], str] | None = None,
+    metrics: Callable[[], bytes] | None = None,
     controls: Controls | None = None,
+    extend: Extend | None = None,
+    open_below: Sequence[str] = (),
 ) -> AsgiApp:
-    """The service of one application; `metrics` gives Prometheus' text."""
+    """The service of one application; `metrics` gives Prometheus' text.
+
+    `extend` adds further routes, such as a console's, each with `guarded(...)` as options unless
+    its path is one of `open_below`, or below it.
+    """
     limits = limits or Limits()
     app = FastAPI(
         title="Penstock",
@@ -77,14 +68,16 @@ def service(
     app.router.route_class = _Route
     app.add_exception_handler(HTTPException, _not_routed)
     asking = QuestionThreads(limits)
-    _add_store_routes(app, StoreRoutes(queries, serdes, asking, limits))
-    _add_health(app, health)
+    _add_store_routes(app, StoreRoutes(queries, asking, limits))
+    _add_probes(app, probes)
     if metrics is not None:
         _add_metrics(app, metrics, asking)
     if controls is not None:
         _add_controls(app, controls)
+    if extend is not None:
+        extend(app, asking.answer)
     _add_documents(app)
-    return Gate(app, access=access, limits=limits)
+    return Gate(app, access=access, limits=limits, open_below=open_below)
 
 
 class _Route(APIRoute):
@@ -112,8 +105,15 @@ class _Route(APIRoute):
         return handled
 
 
-def needs(scope: Scope) -> Any:
-    """What a route depends on that only bearers of this scope may use."""
+def guarded(scope: Scope) -> dict[str, Any]:
+    """The options of a route that only bearers of this scope may use."""
+    return {
+        "dependencies": [_needs(scope)],
+        "openapi_extra": {"security": [{BEARER: [scope]}]},
+    }
+
+
+def _needs(scope: Scope) -> Any:
 
     async def check(request: Request) -> None:
         if scope not in request.scope.get(GRANTED, ()):
@@ -132,20 +132,19 @@ def _add_store_routes(app: FastAPI, routes: StoreRoutes) -> None:
             summary=(endpoint.__doc__ or "").strip().splitlines()[0],
             response_model=Answered[shape],  # type: ignore[valid-type]
             responses=_responses(ROWS if shape is routes.rows_shape else {}),
-            dependencies=[needs("read")],
-            openapi_extra={"security": [{BEARER: ["read"]}]},
             tags=["state"],
+            **guarded("read"),
         )
 
 
-def _add_health(app: FastAPI, health: Health) -> None:
+def _add_probes(app: FastAPI, probes: Probes) -> None:
     for name, is_so, what in (
-        ("live", health.live, "Whether the application works at all."),
-        ("ready", health.ready, "Whether every task is served."),
+        ("live", probes.live, "Whether the application works at all."),
+        ("ready", probes.ready, "Whether every task is served."),
     ):
         app.add_api_route(
             f"/health/{name}",
-            _health_endpoint(is_so),
+            _probe_endpoint(is_so),
             operation_id=f"health_{name}",
             summary=what,
             response_model=Answered[HealthShape],
@@ -154,7 +153,7 @@ def _add_health(app: FastAPI, health: Health) -> None:
         )
 
 
-def _health_endpoint(is_so: Callable[[], bool]) -> Callable[[], Coroutine[Any, Any, Response]]:
+def _probe_endpoint(is_so: Callable[[], bool]) -> Callable[[], Coroutine[Any, Any, Response]]:
     async def endpoint() -> Response:
         if is_so():
             return _json({"healthy": True})
@@ -163,7 +162,7 @@ def _health_endpoint(is_so: Callable[[], bool]) -> Callable[[], Coroutine[Any, A
     return endpoint
 
 
-def _add_metrics(app: FastAPI, metrics: Callable[[], str], asking: QuestionThreads) -> None:
+def _add_metrics(app: FastAPI, metrics: Callable[[], bytes], asking: QuestionThreads) -> None:
     async def endpoint() -> Response:
         return Response(await asking.answer(metrics), headers={"content-type": METRICS_TYPE})
 
@@ -174,9 +173,8 @@ def _add_metrics(app: FastAPI, metrics: Callable[[], str], asking: QuestionThrea
         summary="Metrics, for Prometheus.",
         response_class=Response,
         responses={200: {"content": {"text/plain": {}}}, **_responses({})},
-        dependencies=[needs("read")],
-        openapi_extra={"security": [{BEARER: ["read"]}]},
         tags=["health"],
+        **guarded("read"),
     )
 
 
@@ -193,9 +191,8 @@ def _add_controls(app: FastAPI, controls: Controls) -> None:
             summary=what,
             response_model=Answered[PauseShape],
             responses=_responses({}),
-            dependencies=[needs("admin")],
-            openapi_extra={"security": [{BEARER: ["admin"]}]},
             tags=["control"],
+            **guarded("admin"),
         )
 
 

@@ -16,13 +16,14 @@ T = TypeVar("T")
 TIME_MAX = 2**63 - 1
 _PARTITION_MAX = 2**31 - 1
 _TEXT_MAX = 8 * 1024
+_HOUR_MS = 3_600_000
 _MILLISECOND = timedelta(milliseconds=1)
 
 Time = Annotated[int, Field(ge=0, le=TIME_MAX)]
 Partition = Annotated[int, Field(ge=0, le=_PARTITION_MAX)]
 Offset = Annotated[int, Field(ge=0, le=TIME_MAX)]
 Limit = Annotated[int, Field(ge=1, le=LIMIT_MAX)]
-Milliseconds = Annotated[int, Field(ge=1, le=TIME_MAX)]
+Milliseconds = Annotated[int, Field(ge=1, le=_HOUR_MS)]
 Page = Annotated[str, Field(max_length=_TEXT_MAX)]
 
 KeyBound = Annotated[str | None, Field(max_length=_TEXT_MAX)]

@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Coroutine, Iterable, Mapping
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Coroutine, Mapping
+from dataclasses import asdict
 from datetime import timedelta
-from typing import Annotated, Any, Self
+from typing import Annotated, Any
 
 from fastapi import Query, Request, Response
 
-from penstock.errors import QueryLimitError, QuestionRefusedError, UnknownStoreError
+from penstock.errors import QueryLimitError, QuestionRefusedError
 from penstock.queries.arrow_rows import ARROW_STREAM, encode_rows
-from penstock.queries.contract import Answer, Bound, Queries, Question
+from penstock.queries.contract import Answer, Bound, Question
 from penstock.queries.json_values import encode_json, key_of_json, key_of_text
 from penstock.queries.limits import Limits
+from penstock.queries.present import PresentQueries
 from penstock.queries.question_threads import QuestionThreads
 from penstock.queries.shapes import (
     Choice,
@@ -35,7 +36,6 @@ from penstock.queries.shapes import (
     rows_data,
 )
 from penstock.serdes import Serde
-from penstock.topology import StoreSpec
 
 Endpoint = Callable[..., Coroutine[Any, Any, Response]]
 
@@ -47,34 +47,14 @@ ROWS: dict[int | str, dict[str, Any]] = {
 }
 
 
-@dataclass(frozen=True, kw_only=True)
-class StoreSerdes:
-    """What the keys and values of a store are written by."""
-
-    key: Serde[Any]
-    value: Serde[Any]
-
-    @classmethod
-    def of(cls, stores: Iterable[StoreSpec]) -> dict[str, Self]:
-        """Those of these stores, by name."""
-        return {each.name: cls(key=each.key_serde, value=each.value_serde) for each in stores}
-
-
 class StoreRoutes:
     """What can be asked about stores; each public method but `table` is a route."""
 
     rows_shape = RowsShape
 
-    def __init__(
-        self,
-        queries: Queries,
-        serdes: Mapping[str, StoreSerdes],
-        asking: QuestionThreads,
-        limits: Limits,
-    ) -> None:
+    def __init__(self, queries: PresentQueries, threads: QuestionThreads, limits: Limits) -> None:
         self._queries = queries
-        self._serdes = serdes
-        self._asking = asking
+        self._threads = threads
         self._limits = limits
 
     def table(self) -> list[tuple[str, Endpoint, Any]]:
@@ -96,36 +76,34 @@ class StoreRoutes:
 
     async def list_stores(self) -> Response:
         """All stores of the application."""
-        found = await self._asking.answer(self._queries.stores)
+        found = await self._threads.answer(self._queries.stores)
         return json_answer({"stores": [asdict(each) for each in found]})
 
     async def describe_store(self, store: StoreName) -> Response:
         """One store."""
-        found = await self._asking.answer(self._queries.stores)
-        for each in found:
-            if each.name == store:
-                return json_answer(asdict(each))
-        raise _unknown(store, [each.name for each in found])
+        self._queries.serdes_of(store)
+        found = await self._threads.answer(self._queries.stores)
+        return json_answer(next(asdict(each) for each in found if each.name == store))
 
     async def count(self, store: StoreName, choice: Annotated[Choice, Query()]) -> Response:
         """About how many entries a store has."""
-        self._of(store)
+        self._queries.serdes_of(store)
         bound = _bound(choice)
-        number = await self._asking.answer(
+        number = await self._threads.answer(
             lambda: self._queries.approximate_count(store, bound=bound),
-            timedelta(milliseconds=choice.timeout_ms),
+            self._timeout(choice),
         )
         return json_answer({"approximate_count": number})
 
     async def key_metadata(self, store: StoreName, key: KeyText) -> Response:
         """Where a key lives: its partition, and the instances that hold it."""
-        wanted = key_of_text(self._of(store).key, key)
-        found = await self._asking.answer(lambda: self._queries.key_metadata(store, wanted))
+        wanted = key_of_text(self._queries.serdes_of(store).key, key)
+        found = await self._threads.answer(lambda: self._queries.key_metadata(store, wanted))
         return json_answer(asdict(found))
 
     async def lags(self) -> Response:
         """How far every copy of every store is behind its changelog."""
-        found = await self._asking.answer(self._queries.lags)
+        found = await self._threads.answer(self._queries.lags)
         return json_answer({"lags": [{**asdict(each), "lag": each.lag} for each in found]})
 
     async def get(
@@ -136,7 +114,7 @@ class StoreRoutes:
         choice: Annotated[KeyChoice, Query()],
     ) -> Response:
         """The value of a key, now or as of a time; null if there is none."""
-        wanted = key_of_text(self._of(store).key, key)
+        wanted = key_of_text(self._queries.serdes_of(store).key, key)
         kind = "get" if choice.as_of is None else "as_of"
         question = Question(kind=kind, keys=(wanted,), as_of=choice.as_of)  # type: ignore[arg-type]
         return await self._rows(request, store, question, choice)
@@ -149,7 +127,7 @@ class StoreRoutes:
         choice: Annotated[WindowChoice, Query()],
     ) -> Response:
         """The windows or sessions of a key that begin within a time."""
-        wanted = key_of_text(self._of(store).key, key)
+        wanted = key_of_text(self._queries.serdes_of(store).key, key)
         question = Question(
             kind="fetch", keys=(wanted,), start=choice.start, end=choice.end, **_scan(choice)
         )
@@ -159,7 +137,7 @@ class StoreRoutes:
         self, request: Request, store: StoreName, choice: Annotated[WindowsChoice, Query()]
     ) -> Response:
         """The windows or sessions of all keys, or of a range, that begin within a time."""
-        serde = self._of(store).key
+        serde = self._queries.serdes_of(store).key
         question = Question(
             kind="fetch_range",
             lower=_end(serde, choice.lower),
@@ -174,7 +152,7 @@ class StoreRoutes:
         self, request: Request, store: StoreName, choice: Annotated[RangeChoice, Query()]
     ) -> Response:
         """The keys of a range, or with a prefix, and their values."""
-        serde = self._of(store).key
+        serde = self._queries.serdes_of(store).key
         lower, upper, prefix = choice.lower, choice.upper, choice.prefix
         if prefix is not None and (lower is not None or upper is not None):
             raise QuestionRefusedError(
@@ -193,12 +171,12 @@ class StoreRoutes:
         self, request: Request, store: StoreName, choice: Annotated[Scan, Query()]
     ) -> Response:
         """Everything that a store holds."""
-        self._of(store)
+        self._queries.serdes_of(store)
         return await self._rows(request, store, Question(kind="all", **_scan(choice)), choice)
 
     async def query(self, request: Request, store: StoreName, body: QueryBody) -> Response:
         """Any question, also about many keys at once; it changes nothing."""
-        serde = self._of(store).key
+        serde = self._queries.serdes_of(store).key
         if len(body.keys) > self._limits.keys:
             raise QueryLimitError(f"There are more than {self._limits.keys} keys")
         question = Question(
@@ -215,12 +193,6 @@ class StoreRoutes:
         position = {int(partition): offset for partition, offset in body.position.items()}
         return await self._rows(request, store, question, body, position)
 
-    def _of(self, store: str) -> StoreSerdes:
-        found = self._serdes.get(store)
-        if found is None:
-            raise _unknown(store, self._serdes)
-        return found
-
     async def _rows(
         self,
         request: Request,
@@ -229,7 +201,7 @@ class StoreRoutes:
         choice: Choice,
         position: Mapping[int, int] | None = None,
     ) -> Response:
-        timeout = min(timedelta(milliseconds=min(choice.timeout_ms, 10**9)), self._limits.timeout)
+        timeout = self._timeout(choice)
         bound = _bound(choice, position)
         as_arrow = ARROW_STREAM in request.headers.get("accept", "")
         render = self._arrow if as_arrow else _json_rows
@@ -238,7 +210,7 @@ class StoreRoutes:
             # In the thread that asks: ten thousand rows are not made text between two requests.
             return render(store, self._queries.ask(store, question, bound=bound, timeout=timeout))
 
-        content = await self._asking.answer(asked, timeout)
+        content = await self._threads.answer(asked, timeout)
         if len(content) > self._limits.response_bytes:
             raise QueryLimitError(
                 f"The answer has more than {self._limits.response_bytes} bytes",
@@ -246,8 +218,11 @@ class StoreRoutes:
             )
         return Response(content, media_type=ARROW_STREAM if as_arrow else "application/json")
 
+    def _timeout(self, choice: Choice) -> timedelta:
+        return min(timedelta(milliseconds=choice.timeout_ms), self._limits.timeout)
+
     def _arrow(self, store: str, answer: Answer) -> bytes:
-        serdes = self._serdes[store]
+        serdes = self._queries.serdes_of(store)
         facts = {
             "store": store,
             "key": serdes.key.name,
@@ -290,9 +265,3 @@ def _given(serde: Serde[Any], value: Any, body: QueryBody) -> Any:
     if not isinstance(value, str):
         raise QuestionRefusedError("With as_text, keys are texts")
     return key_of_text(serde, value)
-
-
-def _unknown(store: str, known: Iterable[str]) -> UnknownStoreError:
-    return UnknownStoreError(
-        f"There is no store {store!a}", hint=f"There is: {', '.join(sorted(known)) or 'none'}"
-    )

@@ -47,6 +47,8 @@ from penstock.stores.checkpoint_file import (
 from penstock.stores.failures import directory_error, no_locks
 from penstock.topology.naming import check_name
 
+DRIVER_FILES = ("driver.json", "coordinator.json", "coordinator.json.tmp")
+"""Where commands find the driver; they may be there before the first instance is."""
 LOCK_FILE = ".lock"
 METADATA_FILE = "process-metadata"
 CHECKPOINT_FILE = ".checkpoint"
@@ -373,7 +375,7 @@ def _read_or_make_metadata(path: Path, application_id: str) -> str:
 
 def _make_metadata(path: Path, application_id: str) -> str:
     try:
-        known = {LOCK_FILE, METADATA_FILE + ".tmp"}
+        known = {LOCK_FILE, METADATA_FILE + ".tmp", *DRIVER_FILES}
         others = sorted(entry.name for entry in path.iterdir() if entry.name not in known)
         if others:
             raise StateForeignError(

@@ -13,6 +13,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import itertools
+import operator
 import struct
 import threading
 import time
@@ -51,6 +52,7 @@ _IDENTITY = _OWN + b"identity"
 _CAUGHT_UP_AT = _OWN + b"caught-up-at"
 _OWN_RECORDS_MAX = 3
 _LONG = struct.Struct(">q")
+_value = operator.itemgetter(1)
 
 _open_paths: set[Path] = set()
 _open_paths_lock = threading.Lock()
@@ -87,7 +89,7 @@ class RocksDBStore:
         self._engine = engine or default_engine()
         _claim(self._path, name)
         try:
-            options = self._engine.options(name, filling=filling)
+            options = self._options = self._engine.options(name, filling=filling)
             access = AccessType.read_only() if read_only else AccessType.read_write()
             if read_only:
                 options.create_if_missing(False)
@@ -210,6 +212,17 @@ class RocksDBStore:
             estimate = self._db.property_int_value("rocksdb.estimate-num-keys") or 0
         return max(0, estimate - _OWN_RECORDS_MAX)
 
+    def properties(self, names: Iterable[str]) -> dict[str, int]:
+        """What RocksDB says of itself, by the names that it has behind `rocksdb.`."""
+        with self._native():
+            found = {name: self._db.property_int_value(f"rocksdb.{name}") for name in names}
+        return {name: value for name, value in found.items() if value is not None}
+
+    def statistics(self) -> str | None:
+        """What RocksDB has counted since the store was opened; None if it does not count."""
+        text: str | None = self._options.get_statistics()
+        return text
+
     def flush(self) -> None:
         with self._native():
             self._db.flush()
@@ -280,7 +293,7 @@ def _chunks(changes: Iterable[Change]) -> Iterator[tuple[list[Change], bool]]:
 
 def _split(chunk: list[Change]) -> list[list[Change]]:
     """The changes in parts of about `CHUNK_BYTES` of values; at least one, be it empty."""
-    if sum(len(value) for _, value in chunk if value) < CHUNK_BYTES:
+    if sum(map(len, filter(None, map(_value, chunk)))) < CHUNK_BYTES:
         return [chunk]
     parts: list[list[Change]] = [[]]
     size = 0

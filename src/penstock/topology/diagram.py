@@ -272,7 +272,12 @@ def _edge(way: list[_Box]) -> str:
         )
         if end.shape.kind == "way":
             curve += f" H{end.x + end.width:.1f}"
-    return f'<path class="edge" marker-end="url(#penstock-head)" d="{curve}"/>'
+    names = f"data-from={_name(way[0].shape)} data-to={_name(way[-1].shape)}"
+    return f'<path class="edge" {names} marker-end="url(#penstock-head)" d="{curve}"/>'
+
+
+def _name(shape: Shape) -> str:
+    return quoteattr(_CONTROL.sub(" ", shape.key))
 
 
 def _use(step: _Box, store: _Box) -> str:
@@ -288,18 +293,21 @@ def _draw(box: _Box) -> Iterator[str]:
     shape, x, y, width, height = box.shape, box.x, box.y, box.width, box.height
     if shape.kind == "way":
         return
+    # By its name whoever shows the picture finds a shape again.
+    name = f"data-key={_name(shape)}"
     if shape.kind == "store":
         # A cylinder: two ellipses of height 12, and what is between them.
         side = height - 12
         yield (
-            f'<path class="store" d="M{x:.1f} {y + 6:.1f} a{width / 2:.1f} 6 0 0 1 {width:.1f} 0 '
+            f'<path class="store" {name} d="M{x:.1f} {y + 6:.1f} '
+            f"a{width / 2:.1f} 6 0 0 1 {width:.1f} 0 "
             f"v{side:.1f} a{width / 2:.1f} 6 0 0 1 {-width:.1f} 0 z "
             f'm0 0 a{width / 2:.1f} 6 0 0 0 {width:.1f} 0"/>'
         )
     else:
         radius = 4 if shape.kind == "step" else height / 2
         yield (
-            f'<rect class="{shape.kind}" x="{x:.1f}" y="{y:.1f}" width="{width:.1f}" '
+            f'<rect class="{shape.kind}" {name} x="{x:.1f}" y="{y:.1f}" width="{width:.1f}" '
             f'height="{height:.1f}" rx="{radius:.0f}"/>'
         )
     baseline = box.middle + (8 if shape.kind == "store" else 4)

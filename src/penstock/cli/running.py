@@ -1,0 +1,60 @@
+"""Finding an application that runs, and asking it how things stand."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from penstock.cli.loading import load_application
+from penstock.config import Config
+from penstock.driver.announcement import find_driver
+from penstock.driver.overview import Overview, OverviewRequest
+from penstock.errors import ApplicationUnreachableError, ConfigError, InstanceError
+from penstock.instance.client import Client
+
+AppFile = Annotated[str, typer.Argument(help="A Python file, and a name: app.py[:app]")]
+ApplicationId = Annotated[str, typer.Option("--application", help="An application by its id.")]
+StateDir = Annotated[Path | None, typer.Option(help="Where its state is, if not where usual.")]
+Json = Annotated[bool, typer.Option("--json", help="Print one JSON object.")]
+
+_CALL_SECONDS = 10.0
+
+
+class Running:
+    """A running application, to be asked again and again."""
+
+    def __init__(self, file: str, application_id: str, state_dir: Path | None) -> None:
+        if file:
+            app = load_application(file)
+            if application_id not in ("", app.application_id):
+                raise ConfigError(f"{file} is the application {app.application_id!r}")
+            application_id, usual = app.application_id, app.config.state_dir
+        else:
+            usual = Config.build({}, os.environ).state_dir
+        directory = state_dir or usual
+        self.application_id = application_id or _only_one(directory)
+        found = find_driver(self.application_id, directory)
+        self._client = Client(found.coordinator, token=found.token, timeout_seconds=_CALL_SECONDS)
+
+    def overview(self) -> Overview:
+        """How things stand now. Raises `ApplicationUnreachableError`."""
+        try:
+            return self._client.call("overview", OverviewRequest(), Overview)
+        except InstanceError as error:
+            raise ApplicationUnreachableError(
+                f"Its driver does not answer: {error.message}",
+                where={"application": self.application_id},
+                hint="It may be starting or stopping: ask again in a moment",
+            ) from error
+
+
+def _only_one(directory: Path) -> str:
+    """The application that announced itself in a state directory, if it is the only one."""
+    found = sorted(each.parent.name for each in directory.glob("*/coordinator.json"))
+    if len(found) == 1:
+        return found[0]
+    known = f"There is: {', '.join(found)}" if found else f"None runs with its state in {directory}"
+    raise ConfigError("Which application?", hint=f"Give app.py, or --application ID. {known}")

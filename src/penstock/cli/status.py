@@ -1,0 +1,161 @@
+"""`penstock status`: a running application at a glance."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Annotated
+
+import msgspec
+import typer
+from rich.console import Console, Group, RenderableType
+from rich.live import Live
+from rich.progress_bar import ProgressBar
+from rich.table import Table
+from rich.text import Text
+
+from penstock.cli.answers import print_answer
+from penstock.cli.running import AppFile, ApplicationId, Json, Running, StateDir
+from penstock.coordination.states import ApplicationState
+from penstock.driver.overview import InstanceOverview, Overview, TaskOverview
+
+_BAR_WIDTH = 24
+_STYLES = {ApplicationState.RUNNING: "bold green", ApplicationState.REBALANCING: "bold yellow"}
+
+
+def status(
+    app: AppFile = "",
+    application: ApplicationId = "",
+    state_dir: StateDir = None,
+    watch: Annotated[bool, typer.Option("--watch", help="Follow it until Ctrl-C.")] = False,
+    interval: Annotated[float, typer.Option(min=0.1, help="Seconds between two looks.")] = 1.0,
+    json: Json = False,
+) -> None:
+    running = Running(app, application, state_dir)
+    if not watch:
+        overview = running.overview()
+        if json:
+            print_answer("", msgspec.to_builtins(overview), as_json=True)
+        else:
+            Console(highlight=False).print(shown(overview))
+        return
+    try:
+        if json:
+            _follow(running.overview, interval)
+        else:
+            _watch(running.overview, interval)
+    except KeyboardInterrupt:
+        return
+
+
+def _follow(ask: Callable[[], Overview], interval: float) -> None:
+    """One object a line, for programs."""
+    while True:
+        print_answer("", msgspec.to_builtins(ask()), as_json=True)
+        time.sleep(interval)
+
+
+def _watch(ask: Callable[[], Overview], interval: float) -> None:
+    before, asked = ask(), time.monotonic()
+    console = Console(highlight=False)
+    with Live(shown(before), console=console, auto_refresh=False) as live:
+        while True:
+            time.sleep(interval)
+            now, at = ask(), time.monotonic()
+            rate = (now.records - before.records) / (at - asked)
+            live.update(shown(now, rate=rate), refresh=True)
+            before, asked = now, at
+
+
+def shown(overview: Overview, *, rate: float | None = None) -> RenderableType:
+    """An overview as a terminal shows it."""
+    parts: list[RenderableType] = [_headline(overview, rate), _instances(overview)]
+    restoring = [task for task in overview.tasks if task.restores]
+    if restoring:
+        parts.append(_restores(restoring))
+    waiting = [task for task in overview.tasks if task.state in ("unowned", "taking")]
+    if waiting:
+        names = ", ".join(task.task for task in waiting)
+        parts.append(Text(f"Not served yet: {names}", style="yellow"))
+    if overview.dropped:
+        told = ", ".join(
+            f"{count:,} {reason}" for reason, count in sorted(overview.dropped.items())
+        )
+        parts.append(Text(f"Dropped: {told}", style="yellow"))
+    return Group(*parts)
+
+
+def _headline(overview: Overview, rate: float | None) -> Text:
+    state = "paused" if overview.is_paused else overview.state
+    style = _STYLES.get(ApplicationState(overview.state), "bold red")
+    line = Text.assemble((overview.application_id, "bold"), "  ", (state, style))
+    speed = "" if rate is None else f" ({rate:,.0f}/s)"
+    line.append(
+        f"\n{len(overview.tasks)} tasks on {len(overview.instances)} instances, "
+        f"lag {lag_text(total_lag(overview))}; {overview.records:,} records in{speed}, "
+        f"{overview.outputs:,} out, {overview.rebalances} rebalances\n"
+        f"driver {overview.host} process {overview.pid}, generation {overview.generation}, "
+        f"{overview.processing_guarantee}, Kafka {overview.bootstrap_servers}"
+    )
+    return line
+
+
+def _instances(overview: Overview) -> Table:
+    table = Table(box=None, pad_edge=False)
+    for name in ("instance", "host", "process", "", "tasks"):
+        table.add_column(name)
+    for name in ("standbys", "warm-ups", "lag"):
+        table.add_column(name, justify="right")
+    for each in overview.instances:
+        own = [task for task in overview.tasks if task.owner == each.name]
+        table.add_row(
+            each.name,
+            each.host,
+            str(each.pid),
+            _standing(each),
+            " ".join(task.task for task in own) or "-",
+            str(each.standby),
+            str(each.warm_up),
+            lag_text(_sum(own)),
+        )
+    return table
+
+
+def _standing(each: InstanceOverview) -> str:
+    words = ["static"] if each.is_static else []
+    words += ["away"] if each.is_away else []
+    words += [f"{name}={value}" for name, value in sorted(each.tags.items())]
+    return " ".join(words)
+
+
+def _restores(tasks: list[TaskOverview]) -> Table:
+    table = Table(box=None, pad_edge=False)
+    for name in ("restoring", "store", ""):
+        table.add_column(name)
+    table.add_column("records", justify="right")
+    for task in tasks:
+        for each in task.restores:
+            whole = max(each.end - each.start, 1)
+            done = min(max(each.offset + 1 - each.start, 0), whole)
+            bar = ProgressBar(total=whole, completed=done, width=_BAR_WIDTH)
+            table.add_row(task.task, each.store, bar, f"{each.restored:,}")
+    return table
+
+
+def total_lag(overview: Overview) -> int:
+    """How many records are to be read by all tasks; -1 while that is not known of one."""
+    return _sum(overview.tasks)
+
+
+def _sum(tasks: list[TaskOverview]) -> int:
+    lags = [task.lag for task in tasks]
+    return -1 if -1 in lags else sum(lags)
+
+
+def lag_text(lag: int) -> str:
+    """A lag in a few characters.
+
+    >>> lag_text(1200), lag_text(-1)
+    ('1,200', '?')
+    """
+    return "?" if lag < 0 else f"{lag:,}"

@@ -1,0 +1,1 @@
+"""The console: a web page on which a running application is watched."""

@@ -1,0 +1,62 @@
+// Making elements. Text is always set as text: keys, values and names are anybody's.
+
+export function h(name, attributes = {}, ...children) {
+  const element = document.createElement(name);
+  for (const [key, value] of Object.entries(attributes)) {
+    if (value === null || value === undefined || value === false) continue;
+    if (key.startsWith("on")) element.addEventListener(key.slice(2), value);
+    else if (value === true) element.setAttribute(key, "");
+    else element.setAttribute(key, String(value));
+  }
+  element.append(...children.flat().filter((child) => child !== null && child !== undefined).map(
+    (child) => (child instanceof Node ? child : document.createTextNode(String(child))),
+  ));
+  return element;
+}
+
+const SVG = "http://www.w3.org/2000/svg";
+
+export function s(name, attributes = {}, ...children) {
+  const element = document.createElementNS(SVG, name);
+  for (const [key, value] of Object.entries(attributes)) element.setAttribute(key, String(value));
+  element.append(...children);
+  return element;
+}
+
+export function table(caption, heads, rows) {
+  if (rows.length === 0) return h("p", { class: "quiet" }, `${caption}: none`);
+  return h("div", { class: "scroll" },
+    h("table", {},
+      h("caption", {}, caption),
+      h("thead", {}, h("tr", {}, heads.map((head) => h("th", { scope: "col" }, head)))),
+      h("tbody", {}, rows.map((row) => h("tr", {}, row.map((cell) => (
+        cell instanceof Node && (cell.tagName === "TD" || cell.tagName === "TH") ? cell : h("td", {}, cell)
+      )))))));
+}
+
+export function number(value) {
+  return value === null || value === undefined || value < 0 ? "?" : Math.round(value).toLocaleString("en");
+}
+
+export function seconds(value) {
+  return value < 1 ? `${Math.round(value * 1000)} ms` : `${value.toFixed(1)} s`;
+}
+
+export function time(ms) {
+  const at = new Date(ms);
+  const two = (part) => String(part).padStart(2, "0");
+  return `${two(at.getHours())}:${two(at.getMinutes())}:${two(at.getSeconds())}`;
+}
+
+// A value as the service wrote it, cut where it would fill the page.
+export function shown(value, most = 200) {
+  const text = typeof value === "string" ? value : JSON.stringify(value);
+  return (text ?? "").length > most ? `${text.slice(0, most)}…` : text ?? "";
+}
+
+export function bar(done, all, label) {
+  const share = all > 0 ? Math.min(1, done / all) : 1;
+  return h("span", { class: "progress" },
+    h("progress", { max: 1, value: share, "aria-label": label }),
+    ` ${number(done)} of ${number(all)}`);
+}

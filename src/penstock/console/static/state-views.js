@@ -1,0 +1,148 @@
+// Views that ask when they are opened: stores, topics, configuration, and the log.
+
+import { ask } from "./api.js";
+import { h, number, seconds, shown, table, time } from "./dom.js";
+import { lines } from "./live-views.js";
+
+function failed(error) {
+  return h("p", { class: "bad", role: "alert" }, error.message, error.hint ? ` ${error.hint}.` : "");
+}
+
+// Fills an element with what `make` gives, or with why it gives nothing.
+async function fill(element, make) {
+  element.setAttribute("aria-busy", "true");
+  try {
+    element.replaceChildren(...[await make()].flat());
+  } catch (error) {
+    element.replaceChildren(failed(error));
+  }
+  element.removeAttribute("aria-busy");
+}
+
+const ASKED = {
+  key_value: ["get", "range", "prefix", "all"],
+  versioned: ["get", "as_of", "all"],
+  window: ["fetch", "fetch_all", "all"],
+  session: ["fetch", "all"],
+};
+
+export function storesView() {
+  const element = h("div");
+  fill(element, async () => {
+    const { stores } = await ask("/v1/stores");
+    return stores.length ? browser(stores) : h("p", { class: "quiet" }, "This application has no stores.");
+  });
+  return { element };
+}
+
+function browser(stores) {
+  const answer = h("div", { id: "answer", "aria-live": "polite" });
+  const option = (value) => h("option", { value }, value);
+  const store = h("select", { id: "store" }, stores.map((each) => option(each.name)));
+  const kind = h("select", { id: "kind" });
+  const field = (id, label) => h("label", { for: id, id: `${id}-label` }, label, " ", h("input", { id, autocomplete: "off" }));
+  const fields = {
+    key: field("key", "Key"), lower: field("lower", "From key"), upper: field("upper", "To key"),
+    prefix: field("prefix", "Prefix"), start: field("start", "From time (ms)"), end: field("end", "To time (ms)"),
+    as_of: field("as-of", "As of (ms)"),
+  };
+  const wanted = {
+    get: ["key"], as_of: ["key", "as_of"], range: ["lower", "upper"], prefix: ["prefix"], all: [],
+    fetch: ["key", "start", "end"], fetch_all: ["start", "end"],
+  };
+  const chosen = () => stores.find((each) => each.name === store.value);
+  const showFields = () => {
+    for (const [name, element] of Object.entries(fields)) element.hidden = !wanted[kind.value].includes(name);
+  };
+  const showKinds = () => {
+    kind.replaceChildren(...ASKED[chosen().kind].map(option));
+    showFields();
+  };
+  const stale = h("input", { type: "checkbox", id: "stale" });
+  const value = (name) => fields[name].querySelector("input").value;
+  const question = () => {
+    const body = { kind: kind.value, as_text: true, stale: stale.checked, limit: 50 };
+    for (const name of wanted[kind.value]) {
+      if (value(name) === "") continue;
+      if (name === "key") body.keys = [value(name)];
+      else body[name] = ["start", "end", "as_of"].includes(name) ? Number(value(name)) : value(name);
+    }
+    return body;
+  };
+  const put = (body) => fill(answer, async () => {
+    const began = performance.now();
+    const found = await ask(`/v1/stores/${encodeURIComponent(store.value)}/query`, {
+      method: "POST", body: JSON.stringify(body),
+    });
+    return answered(found, (performance.now() - began) / 1000, () => put({ ...body, page: found.next_page }));
+  });
+  store.addEventListener("change", showKinds);
+  kind.addEventListener("change", showFields);
+  showKinds();
+  const form = h("form", {
+    class: "question", onsubmit: (event) => { event.preventDefault(); put(question()); },
+  },
+  h("label", { for: "store" }, "Store ", store), h("label", { for: "kind" }, "Ask ", kind), ...Object.values(fields),
+  h("label", { for: "stale" }, stale, " a standby may answer"), h("button", { type: "submit" }, "Ask"));
+  return [form, answer, table("Stores", ["store", "kind", "partitions", "key", "value", "changelog"], stores.map((each) => [
+    each.name, each.is_global ? `global ${each.kind}` : each.kind, each.partitions, each.key, each.value,
+    each.logged ? "yes" : "no"]))];
+}
+
+function answered(found, took, more) {
+  const windows = found.rows.some((row) => row.start !== null);
+  const from = found.sources.map((source) => `partition ${source.partition} from ${source.instance} (${source.role}, `
+    + `position ${source.position ?? "none"}${source.age_ms ? `, ${source.age_ms} ms old` : ""})`);
+  return [
+    h("p", { class: "quiet" }, `Answered in ${seconds(took)}: ${from.join("; ") || "by nobody"}.`),
+    table("Answer", ["key", ...(windows ? ["window"] : []), "value", "timestamp"], found.rows.map((row) => [
+      h("td", { class: "data" }, shown(row.key)),
+      ...(windows ? [`${row.start} to ${row.end ?? "?"}`] : []),
+      h("td", { class: "data" }, row.value === null ? h("i", {}, "nothing") : shown(row.value, 2000)),
+      row.timestamp === null ? "" : new Date(row.timestamp).toISOString()])),
+    found.next_page ? h("button", { type: "button", onclick: more }, "More") : null,
+  ].filter(Boolean);
+}
+
+export function topicsView() {
+  const element = h("div");
+  const records = h("div", { "aria-live": "polite" });
+  fill(element, async () => {
+    const [topics, groups] = await Promise.all([ask("/v1/console/topics"), ask("/v1/console/groups")]);
+    const look = (topic) => h("button", {
+      type: "button", onclick: () => fill(records, () => latest(topic)), "aria-label": `latest records of ${topic.name}`,
+    }, "look");
+    return [
+      table("Topics", ["topic", "role", "partitions", "records", "settings", ""], topics.map((topic) => [
+        h("th", { scope: "row" }, topic.name), topic.role, topic.partitions, number(topic.records),
+        h("td", { class: "data" }, Object.entries(topic.configs).map(([name, value]) => `${name}=${value}`).join(", ")),
+        look(topic)])),
+      records,
+      table("Consumer group", ["topic", "partition", "position", "end", "lag"], groups.map((each) => [
+        each.topic, each.partition, number(each.position), number(each.end), number(each.lag)])),
+    ];
+  });
+  return { element };
+}
+
+async function latest(topic) {
+  const found = await Promise.all(Array.from({ length: Math.min(topic.partitions, 8) }, (_, partition) => ask(
+    `/v1/console/topics/${encodeURIComponent(topic.name)}/records?partition=${partition}&limit=5`)));
+  const rows = found.flat().sort((one, other) => other.timestamp - one.timestamp);
+  return table(`Latest records of ${topic.name}`, ["partition", "offset", "time", "key", "value"], rows.map((row) => [
+    row.partition, row.offset, time(row.timestamp), h("td", { class: "data" }, shown(row.key)),
+    h("td", { class: "data" }, row.value === null ? h("i", {}, "nothing") : shown(row.value, 500))]));
+}
+
+export function configurationView() {
+  const element = h("div");
+  fill(element, async () => table("Options", ["option", "value", "what it does"],
+    (await ask("/v1/console/configuration")).map((each) => [
+      h("th", { scope: "row" }, each.name), h("td", { class: "data" }, shown(each.value)), each.doc])));
+  return { element };
+}
+
+export function logView() {
+  const element = h("div");
+  return { element, update: (known) => element.replaceChildren(lines(known.happenings)) };
+}

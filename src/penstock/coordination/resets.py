@@ -1,0 +1,74 @@
+"""Where a reset puts an application's positions: Kafka Streams' choices, as pure functions."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Literal
+
+from penstock.errors import ConfigError
+
+Input = tuple[str, int]
+Kind = Literal["earliest", "latest", "offset", "time", "shift"]
+
+_ISO = re.compile(r"P(?:(\d+)D)?(?:T(?:(\d+)H)?(?:(\d+)M)?(?:(\d+)S)?)?")
+_SHORT = re.compile(r"(\d+)([smhd])")
+_UNITS = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days"}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Target:
+    """What was asked for; `number` is an offset, a time in milliseconds, or how far to shift."""
+
+    kind: Kind = "earliest"
+    number: int = 0
+
+
+def parse_duration(text: str) -> timedelta:
+    """A duration, in Kafka's words or in short. Raises `ConfigError`.
+
+    >>> parse_duration("P1DT2H"), parse_duration("90m")
+    (datetime.timedelta(days=1, seconds=7200), datetime.timedelta(seconds=5400))
+    """
+    short = _SHORT.fullmatch(text)
+    if short:
+        return timedelta(**{_UNITS[short[2]]: int(short[1])})
+    found = _ISO.fullmatch(text)
+    if not found or not any(found.groups()):
+        raise ConfigError(f"{text!r} is no duration", hint="Use 90s, 15m, 2h, 1d, or P1DT2H30M")
+    days, hours, minutes, seconds = (int(each or 0) for each in found.groups())
+    return timedelta(days=days, hours=hours, minutes=minutes, seconds=seconds)
+
+
+def new_positions(
+    target: Target,
+    ranges: Mapping[Input, tuple[int, int]],
+    *,
+    group: Mapping[Input, int],
+    at_time: Mapping[Input, int],
+) -> dict[Input, int]:
+    """The offset of each input: what was asked for, as far as the log holds it.
+
+    `group` is where the application stands, and `at_time` the first offset of the target's time,
+    -1 where no record is that late.
+
+    >>> ranges = {("beats", 0): (3, 20)}
+    >>> new_positions(Target(kind="shift", number=-5), ranges, group={("beats", 0): 9}, at_time={})
+    {('beats', 0): 4}
+    >>> new_positions(Target(kind="offset", number=99), ranges, group={}, at_time={})
+    {('beats', 0): 20}
+    """
+    found = {}
+    for each, (start, end) in ranges.items():
+        late = at_time.get(each, -1)
+        wanted = {
+            "earliest": start,
+            "latest": end,
+            "offset": target.number,
+            "time": end if late < 0 else late,
+            "shift": group.get(each, start) + target.number,
+        }[target.kind]
+        found[each] = min(max(wanted, start), end)
+    return found

@@ -1,0 +1,113 @@
+"""An application's topics and consumer group, for people to look at."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from confluent_kafka import IsolationLevel, Message
+
+from penstock.changelog.clients import LogClients
+from penstock.changelog.reading import EARLIEST, LATEST, log_offsets, read_committed
+from penstock.changelog.topics import ExistingTopic
+from penstock.driver.setup import Prepared
+from penstock.errors import TopicMissingError
+
+SHOWN_BYTES = 4096
+"""How much of a key or a value is shown."""
+_TELLING = ("cleanup.policy", "retention.ms", "segment.bytes", "min.insync.replicas")
+
+
+class KafkaView:
+    """Looks at Kafka when it is asked; any thread may ask. Raises `KafkaError`."""
+
+    def __init__(self, prepared: Prepared, logs: LogClients) -> None:
+        self._prepared = prepared
+        self._logs = logs
+
+    def topics(self) -> list[Mapping[str, Any]]:
+        """Every topic that the application touches, and how many offsets each holds."""
+        topics = self._prepared.topics
+        partitions = [(name, p) for name, each in topics.items() for p in range(each.partitions)]
+        starts, ends = self._ask(partitions, EARLIEST), self._ask(partitions, LATEST)
+        return [
+            {
+                "name": name,
+                "role": self._role(name),
+                "partitions": topic.partitions,
+                "records": sum(ends[name, p] - starts[name, p] for p in range(topic.partitions)),
+                "configs": _configs(topic),
+            }
+            for name, topic in sorted(topics.items())
+        ]
+
+    def records(self, topic: str, partition: int, limit: int) -> list[Mapping[str, Any]]:
+        """The latest committed records of a partition; of the application's topics alone."""
+        known = self._prepared.topics.get(topic)
+        if known is None or not 0 <= partition < known.partitions:
+            raise TopicMissingError(
+                "The application has no such topic or partition",
+                where={"topic": topic, "partition": partition},
+            )
+        end = self._ask([(topic, partition)], LATEST)[topic, partition]
+        # Markers take offsets too, and what is aborted is not shown: so fewer may come.
+        found = read_committed(self._logs, topic, partition, start=max(0, end - 2 * limit))
+        return [_shown(message, partition) for message in list(found)[-limit:]]
+
+    def groups(self) -> list[Mapping[str, Any]]:
+        """Where the consumer group stands in each input partition."""
+        inputs = self._prepared.inputs
+        ends, positions = self._ask(inputs, LATEST), self._logs.committed(inputs)
+        return [
+            {
+                "topic": topic,
+                "partition": partition,
+                "position": (at := positions.get((topic, partition), 0)),
+                "end": (end := ends[topic, partition]),
+                "lag": max(0, end - at),
+            }
+            for topic, partition in inputs
+        ]
+
+    def _ask(self, partitions: list[tuple[str, int]], spec: Any) -> dict[tuple[str, int], int]:
+        return log_offsets(self._logs, partitions, spec, IsolationLevel.READ_COMMITTED)
+
+    def _role(self, name: str) -> str:
+        layout = self._prepared.layout
+        if name in layout.changelogs:
+            return "changelog"
+        if name in layout.repartitions:
+            return "repartition"
+        if any(table.topic == name for table in self._prepared.global_tables):
+            return "global table"
+        return "input" if any(topic == name for topic, _ in self._prepared.inputs) else "output"
+
+
+def _configs(topic: ExistingTopic) -> dict[str, str]:
+    return {name: topic.config[name] for name in _TELLING if name in topic.config}
+
+
+def _shown(message: Message, partition: int) -> Mapping[str, Any]:
+    return {
+        "partition": partition,
+        "offset": message.offset(),
+        "timestamp": message.timestamp()[1],
+        "key": _text(message.key()),
+        "value": _text(message.value()),
+    }
+
+
+def _text(data: bytes | None) -> str | None:
+    """Bytes for people: the text that they are, or else their digits.
+
+    >>> _text(b"pulse"), _text(bytes([0, 255])), _text(None)
+    ('pulse', '0x00ff', None)
+    """
+    if data is None:
+        return None
+    data = data[:SHOWN_BYTES]
+    try:
+        text = data.decode()
+    except UnicodeDecodeError:
+        return f"0x{data.hex()}"
+    return text if text.isprintable() else f"0x{data.hex()}"

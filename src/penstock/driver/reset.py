@@ -1,0 +1,226 @@
+"""Starting an application over: other positions, and no state. Kafka Streams' reset tool.
+
+1. Look: nobody is at work, and where the input begins, ends, and the group stands.
+2. Remove the state on this machine, under its locks.
+3. Delete the consumer group and the internal topics.
+4. Make the internal topics anew, empty, so that the next start finds state that fits its positions.
+5. Write the group's new positions.
+
+One that is cut off is run again: until step 5 the group has no positions, and an application that
+starts then reads its input from where `auto_offset_reset` says, into empty stores.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import shutil
+import time
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from datetime import timedelta
+from pathlib import Path
+
+from confluent_kafka import (
+    ConsumerGroupTopicPartitions,
+    IsolationLevel,
+    KafkaException,
+    TopicPartition,
+)
+from confluent_kafka import KafkaError as NativeError
+from confluent_kafka.admin import OffsetSpec  # type: ignore[attr-defined]  # not re-exported
+
+from penstock.changelog.clients import LogClients
+from penstock.changelog.reading import EARLIEST, LATEST, log_offsets
+from penstock.changelog.topic_admin import TopicAdmin
+from penstock.changelog.topics import commits_name
+from penstock.config import Config
+from penstock.coordination.resets import Input, Target, new_positions
+from penstock.driver.last_run import read_last_run
+from penstock.driver.lease import DriverLease
+from penstock.driver.setup import check_broker, prepare
+from penstock.errors import ConfigError, GroupInUseError, KafkaError
+from penstock.stores.directory import LOCK_FILE, METADATA_FILE, FileLock
+from penstock.topology import Topology
+from penstock.topology.naming import changelog_topic, repartition_topic
+from penstock.topology.patterns import matching, patterns_of, with_topics
+
+_GONE_TIMEOUT = timedelta(seconds=30)
+_PAUSE_SECONDS = 0.1
+_ASK_SECONDS = 30.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class ResetPlan:
+    """What a reset changes."""
+
+    application_id: str
+    positions: Mapping[Input, int]
+    standing: Mapping[Input, int]
+    """Where the group stands, where it does."""
+    topics: tuple[str, ...]
+    directories: tuple[Path, ...]
+
+
+class Reset:
+    """A reset of one application, which must not run."""
+
+    def __init__(self, application_id: str, topology: Topology, config: Config) -> None:
+        check_broker(config)
+        self._application_id = application_id
+        self._config = config
+        self._logs = LogClients(config, application_id)
+        self._admin = TopicAdmin(config, admin=self._logs.admin)
+        self._topology = self._with_topics(topology)
+        _refuse_databases(topology)
+
+    def plan(self, target: Target) -> ResetPlan:
+        """Step 1: what would be done; nothing is changed.
+
+        Raises `GroupInUseError` and `AnotherDriverError` while somebody is at work.
+        """
+        DriverLease(self._application_id, self._config, self._logs).check_free()
+        inputs = self._inputs()
+        stable = IsolationLevel.READ_COMMITTED
+        starts = log_offsets(self._logs, inputs, EARLIEST, stable)
+        ends = log_offsets(self._logs, inputs, LATEST, stable)
+        standing = self._logs.committed(inputs)
+        at_time: dict[Input, int] = {}
+        if target.kind == "time":
+            at_time = log_offsets(
+                self._logs, inputs, OffsetSpec.for_timestamp(target.number), stable
+            )
+        ranges = {each: (starts[each], ends[each]) for each in inputs}
+        return ResetPlan(
+            application_id=self._application_id,
+            positions=new_positions(target, ranges, group=standing, at_time=at_time),
+            standing=standing,
+            topics=tuple(sorted(self._internal_topics())),
+            directories=tuple(state_directories(self._config.state_dir, self._application_id)),
+        )
+
+    def carry_out(self, plan: ResetPlan) -> None:
+        """Steps 2 to 5. Raises `StateLockedError` before anything else is changed."""
+        remove_state(plan.directories)
+        self._delete_group()
+        self._delete_topics(plan.topics)
+        fresh = dataclasses.replace(self._config, allow_topology_change=True)
+        prepare(self._topology, self._application_id, fresh, self._logs, self._admin)
+        self._write_group(plan.positions)
+
+    def _with_topics(self, topology: Topology) -> Topology:
+        patterns = patterns_of(topology)
+        if not patterns:
+            return topology
+        return with_topics(topology, matching(patterns, self._admin.names(), self._application_id))
+
+    def _inputs(self) -> list[Input]:
+        topics = {
+            topic
+            for sub in self._topology.sub_topologies
+            for source in sub.sources
+            if not source.repartition
+            for topic in source.topics
+        }
+        found = self._admin.require(topics)
+        return sorted((name, p) for name, topic in found.items() for p in range(topic.partitions))
+
+    def _internal_topics(self) -> set[str]:
+        """Those of the program and of the one that last ran, as far as they exist.
+
+        Not all that begin with the application's id: they may be another's, whose id is longer.
+        """
+        own = self._application_id
+        topology = self._topology
+        names = {commits_name(own)}
+        names |= {changelog_topic(own, store.name) for store in topology.stores if store.logging}
+        names |= {
+            repartition_topic(own, sink.topic)
+            for sub in topology.sub_topologies
+            for sink in sub.sinks
+            if sink.repartition
+        }
+        last = read_last_run(own, self._logs, self._admin).topology
+        if last is not None:
+            names |= {store.changelog for _, store in last.stores.values() if store.changelog}
+            names |= {changelog_topic(own, name) for name in last.retired} | set(last.repartitions)
+        return set(self._admin.describe(names))
+
+    def _delete_group(self) -> None:
+        future = self._logs.admin.delete_consumer_groups(
+            [self._application_id], request_timeout=_ASK_SECONDS
+        )[self._application_id]
+        try:
+            future.result()
+        except KafkaException as error:
+            code = error.args[0].code()
+            if code == NativeError.NON_EMPTY_GROUP:
+                raise GroupInUseError(
+                    f"The consumer group {self._application_id!r} still has members",
+                    hint="Wait for the session timeout of a process that was killed, and try again",
+                ) from error
+            if code != NativeError.GROUP_ID_NOT_FOUND:
+                raise KafkaError(f"The consumer group was not deleted: {error}") from error
+
+    def _delete_topics(self, names: Iterable[str]) -> None:
+        wanted = list(names)
+        if not wanted:
+            return
+        futures = self._logs.admin.delete_topics(wanted, request_timeout=_ASK_SECONDS)
+        for name, future in futures.items():
+            try:
+                future.result()
+            except KafkaException as error:
+                if error.args[0].code() != NativeError.UNKNOWN_TOPIC_OR_PART:
+                    raise KafkaError(
+                        f"A topic was not deleted: {error}", where={"topic": name}
+                    ) from error
+        deadline = time.monotonic() + _GONE_TIMEOUT.total_seconds()
+        while self._admin.describe(wanted):
+            if time.monotonic() > deadline:
+                raise KafkaError(
+                    "Deleted topics are still there", hint="Check the brokers, and reset again"
+                )
+            time.sleep(_PAUSE_SECONDS)
+
+    def _write_group(self, positions: Mapping[Input, int]) -> None:
+        offsets = [TopicPartition(topic, p, offset) for (topic, p), offset in positions.items()]
+        wanted = [ConsumerGroupTopicPartitions(self._application_id, offsets)]
+        futures = self._logs.admin.alter_consumer_group_offsets(
+            wanted, request_timeout=_ASK_SECONDS
+        )
+        try:
+            futures[self._application_id].result()
+        except KafkaException as error:
+            raise KafkaError(
+                f"The new positions were not written: {error}", hint="Run the reset again"
+            ) from error
+
+
+def state_directories(state_dir: Path, application_id: str) -> list[Path]:
+    """The application's directories on this machine: of one instance, or of several beside it."""
+    if not state_dir.is_dir():
+        return []
+    places = [state_dir, *sorted(each for each in state_dir.iterdir() if each.is_dir())]
+    found = (place / application_id for place in places)
+    return [each for each in found if (each / METADATA_FILE).is_file()]
+
+
+def remove_state(directories: Iterable[Path]) -> None:
+    """Remove an application's state, once nobody holds any of it."""
+    found = list(directories)
+    with contextlib.ExitStack() as stack:
+        for each in found:
+            stack.callback(FileLock.acquire(each / LOCK_FILE).release)
+        for each in found:
+            shutil.rmtree(each)
+
+
+def _refuse_databases(topology: Topology) -> None:
+    for store in topology.stores:
+        if store.kept_in is not None:
+            raise ConfigError(
+                f"The store {store.name!r} is in a database, which a reset does not touch",
+                hint="Drop its tables, delete the consumer group and the application's topics, "
+                "and start; or use another application id",
+            )

@@ -1,0 +1,141 @@
+"""The console in a real browser, over an application whose names and values attack the page."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+
+import pytest
+from playwright.sync_api import Browser, Page, expect
+
+from penstock.console.history import History
+from tests.browser.browsers import chromium
+from tests.browser.watched import HOSTILE, TOKEN, FakeApplication, console_app, overview, served
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
+    with chromium() as found:
+        yield found
+
+
+@pytest.fixture
+def application() -> FakeApplication:
+    return FakeApplication()
+
+
+@pytest.fixture
+def history() -> History:
+    history = History(now_ms=lambda: time.time_ns() // 1_000_000)
+    history.happened("state", "Rebalancing to Running")
+    history.happened("rebalance", f"Rebalance 1, because instance {HOSTILE} was lost: 0_0 to b")
+    history.batch_ended("counts", records=100, outputs=10, seconds=0.2)
+    return history
+
+
+@pytest.fixture
+def address(application: FakeApplication, history: History) -> Iterator[str]:
+    with served(console_app(application, history)) as address:
+        yield address
+
+
+@pytest.fixture
+def page(browser: Browser, address: str) -> Iterator[Page]:
+    context = browser.new_context(viewport={"width": 1200, "height": 800})
+    page = context.new_page()
+    problems: list[str] = []
+    page.on("pageerror", lambda error: problems.append(str(error)))
+    page.on("console", lambda said: problems.append(said.text) if said.type == "error" else None)
+    page.goto(f"{address}/console#token={TOKEN}")
+    expect(page.locator("#state")).to_have_text("Running")
+    yield page
+    assert page.title() != "owned"
+    assert page.locator("img").count() == 0
+    context.close()
+    assert problems == []
+
+
+def _open(page: Page, view: str) -> None:
+    page.get_by_role("link", name=view, exact=True).click()
+    expect(page.get_by_role("heading", name=view, exact=True)).to_be_visible()
+
+
+def test_the_overview_shows_figures_and_what_happened(page: Page) -> None:
+    assert "token" not in page.url
+    expect(page.locator("#application")).to_have_text(f"pulse {HOSTILE}")
+    expect(page.get_by_text("1,234")).to_be_visible()
+    expect(page.get_by_role("cell", name=HOSTILE)).to_be_visible()
+    expect(page.locator(".log li").first).to_contain_text("instance <img")
+
+
+def test_tasks_show_roles_and_restores_and_follow_a_failover(
+    page: Page, application: FakeApplication, history: History
+) -> None:
+    _open(page, "Tasks")
+    row = page.get_by_role("row", name="0_0").first
+    expect(row.get_by_role("cell", name="active")).to_be_visible()
+    expect(page.get_by_role("progressbar")).to_have_attribute("value", "0.5")
+    expect(page.get_by_text("7 records")).to_be_visible()
+    application.now = overview(state="Rebalancing", owner="instance-1")
+    history.happened("rebalance", "Rebalance 2, because instance-0 was lost")
+    expect(page.locator("#state")).to_have_text("Rebalancing")
+    expect(row.locator("td.active")).to_have_count(1)
+    expect(row.locator("td").nth(5)).to_have_text("active")
+    _open(page, "Timeline")
+    expect(page.locator(".log li").first).to_contain_text("instance-0 was lost")
+    expect(page.locator(".timeline .rebalance")).to_have_count(2)
+    expect(page.locator(".timeline .batch")).to_have_count(1)
+
+
+def test_the_topology_has_rates_and_sizes(page: Page) -> None:
+    _open(page, "Topology")
+    expect(page.locator("svg.penstock-topology")).to_be_visible()
+    expect(page.get_by_text("42 entries")).to_be_visible()
+    expect(page.locator("text.live", has_text="1,500/s").first).to_be_visible()
+    assert page.locator(".edge.flows").count() > 0
+
+
+def test_a_key_is_asked_for_from_the_keyboard(page: Page) -> None:
+    _open(page, "Stores")
+    page.get_by_label("Key", exact=True).focus()
+    page.keyboard.type(HOSTILE)
+    page.keyboard.press("Enter")
+    answer = page.locator("#answer")
+    expect(answer).to_contain_text("from instance-1 (standby, position 8, 30 ms old)")
+    expect(answer.locator("td.data")).to_have_text([HOSTILE, HOSTILE])
+
+
+def test_topics_configuration_and_log(page: Page) -> None:
+    _open(page, "Topics")
+    page.get_by_role("button", name="latest records of beats").click()
+    expect(page.get_by_role("cell", name=HOSTILE)).to_have_count(2)
+    expect(page.get_by_text("cleanup.policy=compact")).to_be_visible()
+    _open(page, "Configuration")
+    expect(page.get_by_text("(hidden)")).to_be_visible()
+    _open(page, "Log")
+    expect(page.locator(".log li")).to_have_count(2)
+
+
+def test_a_phone_and_a_dark_page(page: Page) -> None:
+    page.set_viewport_size({"width": 380, "height": 700})
+    for view in ("Overview", "Tasks", "Timeline", "Stores"):
+        _open(page, view)
+        wide = page.evaluate("document.documentElement.scrollWidth > innerWidth")
+        assert not wide, f"{view} is wider than the phone"
+    paper = "getComputedStyle(document.body).backgroundColor"
+    before = page.evaluate(paper)
+    page.get_by_role("button", name="Light or dark").click()
+    assert page.evaluate(paper) != before
+
+
+def test_without_the_token_nothing_is_shown(browser: Browser, address: str) -> None:
+    page = browser.new_page()
+    page.goto(f"{address}/console")
+    expect(page.get_by_role("heading", name="A token, please")).to_be_visible()
+    page.get_by_label("Token", exact=True).fill("wrong")
+    page.get_by_role("button", name="Look").click()
+    expect(page.get_by_role("heading", name="A token, please")).to_be_visible()
+    page.get_by_label("Token", exact=True).fill(TOKEN)
+    page.get_by_role("button", name="Look").click()
+    expect(page.locator("#state")).to_have_text("Running")
+    page.close()

@@ -1,0 +1,115 @@
+"""Errors are one line, tracebacks are for those who ask, and shells can complete commands."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from penstock.cli import main
+from penstock.driver.announcement import announced, find_driver
+from penstock.errors import ApplicationUnreachableError
+
+
+@pytest.fixture
+def broken(tmp_path: Path) -> str:
+    """A program with a mistake that Python finds when it is imported."""
+    path = tmp_path / "broken_program.py"
+    path.write_text("import penstock as ps\napp = ps.Aplication('a')\n")
+    return str(path)
+
+
+def test_an_unforeseen_error_is_one_line(broken: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main(["topology", "describe", broken])
+    assert ended.value.code == 1
+    [line] = capsys.readouterr().err.splitlines()
+    assert line.startswith("penstock: AttributeError: module 'penstock' has no attribute")
+    assert "(file broken_program.py, line 2). The same command with --debug" in line
+
+
+@pytest.mark.parametrize("place", [0, 3])
+def test_debug_shows_where(broken: str, place: int) -> None:
+    words = ["topology", "describe", broken]
+    words.insert(place, "--debug")
+    with pytest.raises(AttributeError):
+        main(words)
+
+
+def test_errors_of_ours_are_raised_with_debug(tmp_path: Path) -> None:
+    with pytest.raises(ApplicationUnreachableError):
+        main(["status", "--application", "x", "--state-dir", str(tmp_path), "--debug"])
+
+
+def test_an_application_that_does_not_run_is_unreachable(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main(["tasks", "--application", "x", "--state-dir", str(tmp_path), "--json"])
+    assert ended.value.code == 3
+    answer = msgspec.json.decode(capsys.readouterr().out)
+    assert answer["error"]["code"] == "application_unreachable"
+    assert "penstock run" in answer["error"]["hint"]
+
+
+def test_a_driver_is_found_while_it_announces_itself(tmp_path: Path) -> None:
+    where = {"application_id": "x", "coordinator": "grpc+unix:///nowhere", "token": "t"}
+    with announced(tmp_path, **where):
+        path = tmp_path / "x" / "coordinator.json"
+        assert path.stat().st_mode & 0o777 == 0o600
+        assert find_driver("x", tmp_path).pid == os.getpid()
+        text = path.read_bytes()
+    with pytest.raises(ApplicationUnreachableError, match="does not run"):
+        find_driver("x", tmp_path)
+    # One that was killed leaves the file behind.
+    dead = subprocess.Popen([sys.executable, "-c", ""])
+    dead.wait()
+    path.write_bytes(text.replace(b'"pid":%d' % os.getpid(), b'"pid":%d' % dead.pid))
+    with pytest.raises(ApplicationUnreachableError, match="has ended"):
+        find_driver("x", tmp_path)
+
+
+def test_an_older_driver_leaves_the_file_of_a_newer_one(tmp_path: Path) -> None:
+    where = {"application_id": "x", "coordinator": "grpc+unix:///nowhere"}
+    with announced(tmp_path, **where, token="old"):
+        newer = announced(tmp_path, **where, token="new")
+        newer.__enter__()
+    assert find_driver("x", tmp_path).token == "new"
+    newer.__exit__(None, None, None)
+
+
+@pytest.mark.parametrize(
+    ("line", "wanted"),
+    [("penstock sta", {"state", "status"}), ("penstock dev s", {"start", "stop"})],
+)
+def test_shells_complete_commands(line: str, wanted: set[str]) -> None:
+    environment = {
+        **os.environ,
+        "_PENSTOCK_COMPLETE": "complete_bash",
+        "COMP_WORDS": line,
+        "COMP_CWORD": str(len(line.split()) - 1),
+    }
+    command = [sys.executable, "-m", "penstock.cli"]
+    found = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    assert set(found.stdout.split()) == wanted
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["--to-latest", "--shift-by", "3"], "several places: latest, shift"),
+        (["--by-duration", "soon"], "no duration"),
+        (["--to-datetime", "soon"], "no time"),
+    ],
+)
+def test_a_reset_refuses_what_it_cannot_mean(
+    words: list[str], message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main(["reset", "app.py", *words])
+    assert ended.value.code == 1
+    assert message in capsys.readouterr().err

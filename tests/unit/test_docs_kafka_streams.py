@@ -1,0 +1,62 @@
+"""Every public name of Kafka Streams is in the docs: with a counterpart that exists, or why not."""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+import re
+from collections import Counter
+from dataclasses import fields
+from functools import cache
+from typing import Any
+
+import pytest
+
+import penstock
+from penstock.cli import COMMANDS
+from penstock.config import Config
+from tools import site_pages
+
+OPTIONS = {each.name for each in fields(Config)}
+ROWS = [row for group in site_pages.table_groups() for row in site_pages.covered(group["rows"])]
+HERE = sorted({each for _, here, _ in ROWS for each in here.split(", ") if each})
+
+
+@cache
+def found(name: str) -> Any:
+    """What a name below `penstock` stands for."""
+    thing: Any = penstock
+    for part in name.split("."):
+        if not hasattr(thing, part) and inspect.ismodule(thing):
+            importlib.import_module(f"{thing.__name__}.{part}")
+        thing = getattr(thing, part)
+    return thing
+
+
+def test_every_name_of_kafka_streams_is_there_once() -> None:
+    listed = Counter(name for names, _, _ in ROWS for name in names)
+    assert {name for name, count in listed.items() if count > 1} == set()
+    assert set(site_pages.API) - set(listed) == set()
+    # A class whose methods all have rows may have one for itself too.
+    assert set(listed) - set(site_pages.API) == set()
+
+
+def test_what_has_no_counterpart_has_a_reason() -> None:
+    assert [names for names, here, note in ROWS if not here and not note] == []
+
+
+@pytest.mark.parametrize("name", HERE)
+def test_every_counterpart_exists(name: str) -> None:
+    command = re.fullmatch(r"penstock ([a-z-]+)", name)
+    keyword = re.fullmatch(r"([\w.]+)\((\w+)=\)", name)
+    if command:
+        assert command[1] in COMMANDS
+    elif name.startswith("Config.") and name.removeprefix("Config.") in OPTIONS:
+        pass
+    elif keyword:
+        assert keyword[2] in inspect.signature(found(keyword[1])).parameters
+    elif name in ("Record.timestamp", "Windowed.start", "Windowed.end"):
+        own, _, attribute = name.partition(".")
+        assert attribute in found(own).__annotations__
+    else:
+        assert found(name) is not None

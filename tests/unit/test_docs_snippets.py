@@ -1,0 +1,139 @@
+"""What the docs and the README show runs: Python as it stands, commands as far as their words.
+
+Python blocks of a page run one after the other, in one module. Three things can be said to them, in
+comments that a reader does not see:
+
+    <!-- before: ... -->      statements that run first: names that the page takes for granted
+    <!-- not run: why -->     the next block is not run; it must still be Python
+    <!-- needs: registry -->  the next block needs an optional package, and has a test of its own
+
+A block whose first line is `# name.py` is that file, which later blocks may import; functions named
+test_... are called.
+"""
+
+from __future__ import annotations
+
+import importlib
+import re
+import shlex
+import sys
+import types
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+import typer
+
+from penstock.cli import COMMANDS, _program
+
+ROOT = Path(__file__).parents[2]
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+NOT_RUN_MAX = 3
+
+BLOCK = re.compile(
+    r"<!-- before:\n(?P<before>.*?)-->"
+    r"|(?:<!-- not run: (?P<why>[^\n]+) -->\n|<!-- needs: (?P<needs>\w+) -->\n)?"
+    r"^(?P<indent> *)```python\n(?P<code>.*?)^ *```$",
+    re.DOTALL | re.MULTILINE,
+)
+PLAIN = re.compile(r"^```(?:sh|bash|console)?\n(.*?)^```$", re.DOTALL | re.MULTILINE)
+INLINE = re.compile(r"`(penstock [a-z][^`]*)`")
+
+
+@dataclass(frozen=True)
+class Snippet:
+    """A piece of Python that a page shows, or runs unseen."""
+
+    code: str
+    line: int
+    why_not: str = ""
+
+
+def snippets(page: Path) -> Iterator[Snippet]:
+    text = page.read_text()
+    for found in BLOCK.finditer(text):
+        line = text[: found.start()].count("\n") + 1
+        if found["before"] is not None:
+            yield Snippet(found["before"], line)
+        else:
+            code = re.sub(rf"^{found['indent']}", "", found["code"], flags=re.MULTILINE)
+            needs = f"needs {found['needs']}" if found["needs"] else ""
+            yield Snippet(code, line, found["why"] or needs)
+
+
+def name_of(page: Path) -> str:
+    return str(page.relative_to(ROOT))
+
+
+@pytest.mark.parametrize("page", [p for p in PAGES if any(snippets(p))], ids=name_of)
+def test_python_runs(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(tmp_path)
+    module = types.ModuleType("shown_on_the_page")
+    monkeypatch.setitem(sys.modules, module.__name__, module)
+    for snippet in snippets(page):
+        code = compile("\n" * snippet.line + snippet.code, name_of(page), "exec")
+        if snippet.why_not:
+            continue
+        named = re.match(r"# (\w+)\.py\n", snippet.code)
+        if named:
+            (tmp_path / f"{named[1]}.py").write_text(snippet.code)
+            # Set and taken away again, so that what the import puts there is removed in the end.
+            monkeypatch.setitem(sys.modules, named[1], None)
+            del sys.modules[named[1]]
+            vars(module).update(vars(importlib.import_module(named[1])))
+            vars(module)["__name__"] = "shown_on_the_page"
+        else:
+            exec(code, vars(module))
+    for name, value in list(vars(module).items()):
+        if name.startswith("test_") and callable(value):
+            value()
+
+
+def test_few_blocks_are_not_run() -> None:
+    left_out = [(name_of(p), s.why_not) for p in PAGES for s in snippets(p) if s.why_not]
+    assert len([why for _, why in left_out if not why.startswith("needs ")]) <= NOT_RUN_MAX
+
+
+def commands(page: Path) -> Iterator[str]:
+    """The penstock commands in the page's blocks, each on one line."""
+    for block in PLAIN.findall(page.read_text()):
+        for line in block.replace("\\\n", " ").splitlines():
+            plain = re.split(r"  #| > ", line.strip().removeprefix("$ "))[0]
+            if plain.startswith("penstock "):
+                yield plain.rstrip(" &")
+
+
+def command_of(words: list[str]) -> tuple[Any, list[str]]:
+    """The command that the words name, as the parser has it, and the words that are left."""
+    command: Any = typer.main.get_command(_program(words[:1]))
+    rest = list(words)
+    while rest and hasattr(command, "commands"):
+        assert rest[0] in command.commands, f"there is no command {' '.join(words)!r}"
+        command = command.commands[rest.pop(0)]
+    return command, rest
+
+
+@pytest.mark.parametrize("page", [p for p in PAGES if any(commands(p))], ids=name_of)
+def test_commands_can_be_read(page: Path) -> None:
+    for line in commands(page):
+        command, rest = command_of(shlex.split(line)[1:])
+        # Reading the words refuses what the command does not have; nothing is run.
+        command.make_context("penstock", rest)
+
+
+@pytest.mark.parametrize("page", [p for p in PAGES if INLINE.search(p.read_text())], ids=name_of)
+def test_commands_in_sentences_are_there(page: Path) -> None:
+    for line in INLINE.findall(page.read_text()):
+        words = " ".join(line.split()).removeprefix("penstock ").split(" ")
+        assert words[0] in COMMANDS, line
+        if "|" in words:
+            alternatives = " ".join(words[1:]).split(" | ")
+            for each in alternatives:
+                command_of([words[0], each.split(" ")[0]])
+        elif all(re.fullmatch("[a-z-]+", word) for word in words[1:2]):
+            command, rest = command_of(words)
+            known = {name for each in getattr(command, "params", []) for name in each.opts}
+            assert {word for word in rest if re.fullmatch("--[a-z-]+", word)} <= known, line
