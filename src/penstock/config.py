@@ -27,6 +27,7 @@ from penstock.errors import ConfigError
 from penstock.hidden import shown, shown_address
 from penstock.kafka_names import check_client_properties, sort_properties, word_for
 from penstock.option_values import (
+    LEAST,
     PARSERS,
     check_group_instance_id,
     check_listening,
@@ -450,23 +451,6 @@ _OLD_NAMES = {
 _OLD_OPTIONS = {"cache_max_bytes_buffering": "statestore_cache_max_bytes"}
 
 
-_LEAST = {
-    "replication_factor": -1,
-    "statestore_cache_max_bytes": 0,
-    "num_instances": 0,
-    "num_standby_replicas": 0,
-    "acceptable_recovery_lag": 0,
-    "max_warmup_replicas": 1,
-    "slice_records_max": 1,
-    "slice_bytes_max": 1,
-    "rocksdb_memory_bytes": 16 * 1024 * 1024,
-    "rocksdb_write_buffer_bytes": 64 * 1024,
-    "rocksdb_write_buffers_max": 2,
-    "rocksdb_block_bytes": 1024,
-    "rocksdb_bloom_bits": 0,
-}
-
-
 _NEVER_EMPTY = {
     "bootstrap_servers": "Use host:port[,host:port]; `penstock dev` prints its Kafka's address",
     "master": "Use local[*,4], spark://host:port, yarn or k8s://...",
@@ -540,7 +524,7 @@ def _check_kind(name: str, kind: Any, value: object) -> None:
     elif kind == tuple[str, ...] and not isinstance(value, tuple):
         hint = "Use a tuple of names"
     elif kind is int:
-        hint = _number_hint(value, least=_LEAST.get(name, 0))
+        hint = _number_hint(value, least=LEAST.get(name, 0))
     elif kind is str and not isinstance(value, str):
         hint = "Use a text"
     elif name in _NEVER_EMPTY and not str(value).strip(" ,"):

@@ -64,6 +64,24 @@ PARSERS: dict[Any, Callable[[str], Any]] = {
 """By the option's type, what makes a value of a text; other types are texts."""
 
 
+LEAST = {
+    "replication_factor": -1,
+    "statestore_cache_max_bytes": 0,
+    "num_instances": 0,
+    "num_standby_replicas": 0,
+    "acceptable_recovery_lag": 0,
+    "max_warmup_replicas": 1,
+    "slice_records_max": 1,
+    "slice_bytes_max": 1,
+    "rocksdb_memory_bytes": 16 * 1024 * 1024,
+    "rocksdb_write_buffer_bytes": 64 * 1024,
+    "rocksdb_write_buffers_max": 2,
+    "rocksdb_block_bytes": 1024,
+    "rocksdb_bloom_bits": 0,
+}
+"""The least that numbers may be; others 0."""
+
+
 def parse_address(text: str) -> tuple[str, int]:
     """Host and port of `HOST:PORT`. Raises `ConfigError`.
 

@@ -13,6 +13,8 @@ from penstock.config import Config
 from penstock.queries.driver_file import DriverFile, write_driver_file
 from penstock.queries.listening import Listening
 from penstock.queries.server import HttpServer
+from tests.harness import Scene
+from tests.in_process import Run
 from tests.snapshot_stores import write_snapshot
 from tests.unit.queries_in_memory import InMemoryQueries
 from tests.unit.test_queries_server import served
@@ -93,6 +95,19 @@ def test_windows_have_a_start_and_an_end(
     columns = ["unix_millis(window_start)", "unix_millis(window_end)", "value"]
     found = rates.selectExpr(*columns).orderBy("value").collect()
     assert [tuple(row) for row in found] == [(0, 60_000, 60), (60_000, 120_000, 61)]
+
+
+def test_an_application_is_found_and_read_while_it_runs(
+    session: SparkSession, kafka: str, tmp_path: Path
+) -> None:
+    scene = Scene(kafka, tmp_path, partitions=3).create_topics()
+    total = scene.produce([(b"k%d" % (n % 20), b"v") for n in range(200)])
+    with Run(scene) as run:
+        run.wait_committed(total)
+        options = {"application": scene.application_id, "state_dir": str(scene.state_dir)}
+        frame = session.read.format("penstock").options(**options, store="counts").load()
+        found = {bytes(row.key): row.value for row in frame.collect()}
+    assert found == scene.expected()
 
 
 def test_a_snapshot_is_a_table(session: SparkSession, tmp_path: Path) -> None:

@@ -33,6 +33,7 @@ class SimCoordinator:
     """Coordinator: the real book of members, and calls over the simulated network."""
 
     token = "t"
+    trust = None
 
     def __init__(self, driver: DriverProcess, application: Application) -> None:
         self._driver = driver

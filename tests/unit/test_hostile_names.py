@@ -56,6 +56,11 @@ def identity(store: str, task: str = "0_0") -> StoreIdentity:
     )
 
 
+def pour(file: SnapshotFile, target: Path) -> Iterator[None]:
+    target.write_bytes(b"!")
+    yield
+
+
 def everything_below(directory: Path) -> set[str]:
     return {os.fspath(path) for path in directory.rglob("*")}
 
@@ -86,7 +91,7 @@ def test_no_name_leaves_the_state_directory(tmp_path: Path, state: StateDirector
 
     def copy_file(name: str) -> None:
         manifest = Manifest(identity=identity("s"), offset=1, files=[SnapshotFile(name, 1, None)])
-        copy_snapshot(Snapshot(manifest, lambda file: iter([b"!"])), task.path / "s")
+        copy_snapshot(Snapshot(manifest, pour), task.path / "s")
 
     def ask_peer(name: str) -> None:
         with contextlib.suppress(UnicodeEncodeError):  # Such a name cannot come over the wire.

@@ -54,6 +54,7 @@ from penstock.pipeline.store_tables import (
 from penstock.queries.contract import LIMIT_MAX, Bound
 from penstock.queries.driver_file import read_driver_file
 from penstock.serdes import Serde
+from penstock.serdes.decoders import decoder
 from penstock.serdes.scalars import (
     BytesSerde,
     IntegerSerde,
@@ -181,7 +182,7 @@ def chosen(options: Mapping[str, str], serde: Serde[Any]) -> KeyFilter:
         values = {name: _key(options[name], serde, name) for name in given}
         return KeyFilter(**values)
     try:
-        listed = msgspec.json.decode(options["keys"], type=list[Any])
+        listed = decoder(list[Any]).decode(options["keys"])
     except msgspec.DecodeError as error:
         raise ConfigError(
             f"Option keys is no list: {error}", hint="""Write JSON, such as '["ann", "bob"]'"""
