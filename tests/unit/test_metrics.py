@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from prometheus_client.parser import text_string_to_metric_families
 
@@ -36,6 +36,7 @@ tallies = st.builds(
 )
 
 
+@settings(deadline=None)
 @given(tallies, tallies, tallies)
 def test_the_order_in_which_tallies_are_added_does_not_matter(a: Tally, b: Tally, c: Tally) -> None:
     assert (a + b) + c == a + (b + c) == (c + a) + b
