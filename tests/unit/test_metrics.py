@@ -153,3 +153,11 @@ def test_entries_travel_as_small_lists() -> None:
     data = msgspec.json.encode([entry])
     assert data == b'[["stream-task-metrics","process",["0_1"],[2.0,1.0,0.5,0.5]]]'
     assert msgspec.json.decode(data, type=list[Entry]) == [entry]
+
+
+def test_an_instance_of_the_applications_name_takes_nothing_of_it_along() -> None:
+    recorder = Recorder()
+    recorder.set(groups.CLIENT, "state", ("same",), "running")
+    recorder.add(groups.THREAD, "process", ("same",), Tally.of(1.0))
+    recorder.forget("same")
+    assert [each.group for each in recorder.snapshot()] == [groups.CLIENT]
