@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from prometheus_client.parser import text_string_to_metric_families
 
@@ -36,6 +36,7 @@ tallies = st.builds(
 )
 
 
+@settings(deadline=None)
 @given(tallies, tallies, tallies)
 def test_the_order_in_which_tallies_are_added_does_not_matter(a: Tally, b: Tally, c: Tally) -> None:
     assert (a + b) + c == a + (b + c) == (c + a) + b
@@ -152,3 +153,11 @@ def test_entries_travel_as_small_lists() -> None:
     data = msgspec.json.encode([entry])
     assert data == b'[["stream-task-metrics","process",["0_1"],[2.0,1.0,0.5,0.5]]]'
     assert msgspec.json.decode(data, type=list[Entry]) == [entry]
+
+
+def test_an_instance_of_the_applications_name_takes_nothing_of_it_along() -> None:
+    recorder = Recorder()
+    recorder.set(groups.CLIENT, "state", ("same",), "running")
+    recorder.add(groups.THREAD, "process", ("same",), Tally.of(1.0))
+    recorder.forget("same")
+    assert [each.group for each in recorder.snapshot()] == [groups.CLIENT]

@@ -16,6 +16,7 @@ from penstock.coordination.rebalances import Rebalance
 from penstock.coordination.tasks import TaskBook
 from penstock.driver.copies import CopyWatch, Wanted
 from penstock.driver.events import Event, Rebalanced, Totals
+from penstock.driver.monitor import Monitor
 from penstock.driver.owners import TaskOwners
 from penstock.driver.parts import DriverParts
 from penstock.errors import InstanceUnreachableError
@@ -126,6 +127,7 @@ class World:
             take_order=self._take_order,
         )
         parts = SimpleNamespace(
+            monitor=Monitor("app", Config()),
             prepared=prepared,
             coordinator=self.instances,
             visit_executors=lambda: None,

@@ -20,7 +20,7 @@ _CALL_SECONDS = 2.0
 _ASKED_AT_ONCE = 8
 
 
-class InstanceMetrics:
+class InstanceReadings:
     """Asks all instances at once; one that does not answer is `up` 0."""
 
     def __init__(self, coordinator: Coordinator) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from importlib.metadata import PackageNotFoundError, version
 from typing import TYPE_CHECKING
 
@@ -95,17 +95,16 @@ class Monitor:
             self.recorder.add(groups.COORDINATOR, "rebalance-latency", self._client, took)
             self._unsettled = None
 
-    def instances(self, alive: int, *, lost: Iterable[str] = ()) -> None:
-        """So many instances are there, and these were lost."""
-        names = list(lost)
-        self._lost += len(names)
+    def instances(self, alive: int, *, lost: Sequence[str] = (), left: Sequence[str] = ()) -> None:
+        """So many instances are there, and these were lost or have left."""
+        self._lost += len(lost)
         self.recorder.set(groups.CLIENT, "alive-stream-threads", self._client, alive)
         self.recorder.set(groups.CLIENT, "failed-stream-threads", self._client, self._lost)
-        for name in names:
+        for name in (*lost, *left):
             self.recorder.forget(name)
 
     def committed(self, owner: str, sub_topology: str, outcome: Outcome) -> None:
-        """A slice was committed; its worker counted this."""
+        """A slice was committed; its worker counted this. Its owner may be lost meanwhile."""
         before = self._owners.get(outcome.task, owner)
         if before != owner:
             self.recorder.forget(before, outcome.task)
@@ -114,6 +113,8 @@ class Monitor:
             first: tuple[str, ...] = (owner,)
             if entry.group == groups.JOB:
                 first = (sub_topology,)
+            elif not owner:
+                continue
             elif entry.group in _TASKS_OWN:
                 first = (owner, outcome.task)
             self.recorder.add_all([entry], first=first)

@@ -23,7 +23,7 @@ from penstock.driver.coordinator import Coordinator
 from penstock.driver.driver import Driver
 from penstock.driver.events import Listener, RestoreHearer, Totals, give_notice
 from penstock.driver.inputs import InputLogs
-from penstock.driver.instance_metrics import InstanceMetrics
+from penstock.driver.instance_metrics import InstanceReadings
 from penstock.driver.lease import DriverLease
 from penstock.driver.monitor import Monitor
 from penstock.driver.overview import Overviews
@@ -191,7 +191,7 @@ def _catalogue(order: OpeningOrder, prepared: Prepared) -> Catalogue:
 def _watch_instances(
     monitor: Monitor, coordinator: Coordinator, stack: contextlib.ExitStack
 ) -> None:
-    asker = InstanceMetrics(coordinator)
+    asker = InstanceReadings(coordinator)
     stack.callback(asker.close)
     monitor.asks(asker.snapshot)
     stack.callback(monitor.asks, None)

@@ -106,7 +106,8 @@ class TaskOwners:
                     self._lose(change)
         if changes:
             lost = [change.name for change in changes if change.kind == "lost"]
-            self._parts.monitor.instances(len(self._members()), lost=lost)
+            left = [change.name for change in changes if change.kind == "left"]
+            self._parts.monitor.instances(len(self._members()), lost=lost, left=left)
         self._parts.coordinator.restart_children()
         if any(change.kind in ("left", "lost") for change in changes):
             self._parts.visit_executors()

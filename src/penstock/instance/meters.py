@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import logging
 import time
 from collections.abc import Iterator, Sequence
@@ -35,7 +36,7 @@ class TaskMeter:
         # A standby is updated; what is restored is to be served.
         self._restoring = "restore" if isinstance(order, TakeOrder) else "update"
         self._open: dict[int, tuple[str, int]] = {}
-        self._begun = 0
+        self._numbers = itertools.count()
         self._rocksdb: dict[str, RocksDBStore] = {}
 
     def promote(self) -> None:
@@ -65,7 +66,7 @@ class TaskMeter:
         self, store: KeyValueStore, header: ReadHeader, questions: pa.Table
     ) -> Iterator[pa.RecordBatch]:
         """What a store answers, timed: what is done with it in between does not count."""
-        number, self._begun = self._begun, self._begun + 1
+        number = next(self._numbers)
         if header.question != "get":
             self._open[number] = (header.store, time.time_ns() // 1_000_000)
         spent, began = 0.0, time.perf_counter()
@@ -146,6 +147,8 @@ def scope_of(order: StoreOrder) -> str:
     """The name under which Kafka Streams counts that kind of store."""
     if is_suppression(order):
         return SUPPRESSION
+    if order.database is not None or order.supplier:
+        return "external-state" if order.database is not None else "custom-state"
     return store_scope(order.kind, persistent=order.persistent)
 
 

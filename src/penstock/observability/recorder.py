@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
 from penstock.observability.catalogue import BY_SENSOR, Metric
-from penstock.observability.groups import Level, includes
+from penstock.observability.groups import GROUPS, Level, includes
 from penstock.observability.readings import Reading, Snapshot
 from penstock.observability.tallies import Entry, Sensor, Tally
 
@@ -71,6 +71,12 @@ def _spread(metric: Metric, windows: list[tuple[float, Tally]]) -> float | None:
         return None
     found = {"avg": tally.total / tally.count, "min": tally.least, "max": tally.most}
     return found[metric.statistic] * metric.scale
+
+
+def _is_of(sensor: Sensor, first: tuple[str, ...]) -> bool:
+    """Whether a sensor is an instance's, or its task's; an application may have the same name."""
+    is_instances = GROUPS[sensor.group].tags[0] == "thread-id"
+    return is_instances and sensor.tags[: len(first)] == first
 
 
 class Recorder:
@@ -139,11 +145,11 @@ class Recorder:
             self.set(group, name, tags, value)
 
     def forget(self, *tags: str) -> None:
-        """Show no more of what has these tags first, such as a task that is elsewhere now."""
+        """Show no more of an instance, or of a task on it, that is not there any more."""
         first = (*self._first, *tags)
         with self._lock:
             for kept in (self._counted, self._gauges):
-                for sensor in [each for each in kept if each.tags[: len(first)] == first]:
+                for sensor in [each for each in kept if _is_of(each, first)]:
                     del kept[sensor]
 
     def work(self, group: str, name: str) -> dict[tuple[str, ...], float]:

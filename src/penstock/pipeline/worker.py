@@ -116,9 +116,9 @@ class _BatchRun:
         """
         for topic, partition, rows in _by_input(batch, self._order.topics or ("",)):
             work = self._work(partition)
-            work.clock.polled(rows.num_rows, waited)
-            waited = 0.0
             if rows.column("offset")[0].as_py() != TICK_OFFSET:
+                work.clock.polled(rows.num_rows, waited)
+                waited = 0.0
                 work.feed(topic, rows)
 
     def finish(self) -> list[Outcome]:

@@ -96,7 +96,8 @@ class SliceMeter:
         totals = np.bincount(indices, weights=sizes)
         for number, topic in enumerate(outputs.column("topic").dictionary.to_pylist()):
             if number < len(counts) and counts[number]:
-                tags = (sinks.get(topic, ""), topic)
+                # Records may name topics without end, and each would be a metric of its own.
+                tags = (sinks[topic], topic) if topic in sinks else ("", "other")
                 tally = Tally.many(int(counts[number]), float(totals[number]))
                 self._tallies.add(groups.TOPIC, "produced", tags, tally)
 
