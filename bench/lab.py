@@ -15,7 +15,7 @@ from typing import Protocol
 from confluent_kafka.admin import AdminClient
 
 from bench import clients
-from bench.load import create_topic, delete_topics
+from bench.load import PARTITIONS, create_topic, delete_topics
 from bench.machine import busy_share
 from bench.systems import Guarantee, Job, System
 from bench.verify import Content, read_all
@@ -76,6 +76,7 @@ class Lab:
         row: str,
         topology: str = "count",
         other: str = "",
+        partitions: int = PARTITIONS,
     ) -> Iterator[Job]:
         """A run that shares nothing with any other: own id, own output topic, own state."""
         # The process id keeps runs apart that share a broker given by --bootstrap-servers.
@@ -90,7 +91,7 @@ class Lab:
             topology=topology,
             other=other,
         )
-        create_topic(self.admin(), job.output)
+        create_topic(self.admin(), job.output, partitions=partitions)
         try:
             yield job
         finally:

@@ -14,9 +14,11 @@ PARTITIONS = 4
 IN_FLIGHT_MAX = 400_000
 
 
-def create_topic(admin: AdminClient, topic: str, *, cleanup_policy: str = "delete") -> None:
+def create_topic(
+    admin: AdminClient, topic: str, *, cleanup_policy: str = "delete", partitions: int = PARTITIONS
+) -> None:
     settings = {"cleanup.policy": cleanup_policy}
-    admin.create_topics([NewTopic(topic, PARTITIONS, 1, config=settings)])[topic].result(30)
+    admin.create_topics([NewTopic(topic, partitions, 1, config=settings)])[topic].result(30)
 
 
 def delete_topics(admin: AdminClient, topics: list[str]) -> None:
@@ -74,12 +76,12 @@ def send(producer: Producer, topic: str, messages: list[Message]) -> None:
         raise BenchError(f"the producer refused records for {topic}")
 
 
-def records_held(bootstrap_servers: str, topic: str) -> int:
+def records_held(bootstrap_servers: str, topic: str, *, partitions: int = PARTITIONS) -> int:
     """How many offsets the topic's partitions span."""
     consumer = clients.consumer(bootstrap_servers, group="bench-watermarks")
     try:
         count = 0
-        for partition in range(PARTITIONS):
+        for partition in range(partitions):
             low, high = consumer.get_watermark_offsets(TopicPartition(topic, partition), timeout=30)
             count += high - low
         return count

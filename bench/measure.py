@@ -56,7 +56,14 @@ def first_at(samples: list[Sample], records: int) -> Sample:
 class CommittedOffsets:
     """The committed offsets of a group on its topics, over one connection, joining nothing."""
 
-    def __init__(self, bootstrap_servers: str, *, group: str, topics: Iterable[str]) -> None:
+    def __init__(
+        self,
+        bootstrap_servers: str,
+        *,
+        group: str,
+        topics: Iterable[str],
+        partitions: int = PARTITIONS,
+    ) -> None:
         self._consumer = clients.consumer(
             bootstrap_servers,
             group=group,
@@ -64,7 +71,7 @@ class CommittedOffsets:
             isolation_level="read_uncommitted",
         )
         self._partitions = [
-            TopicPartition(topic, number) for topic in topics for number in range(PARTITIONS)
+            TopicPartition(topic, number) for topic in topics for number in range(partitions)
         ]
 
     def records(self) -> int:

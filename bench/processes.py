@@ -7,7 +7,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
@@ -23,7 +23,9 @@ LOG_TAIL_CHARS = 4_000
 class Running:
     """A system's processes, each in a session of its own, writing to one log."""
 
-    def __init__(self, commands: list[list[str]], log: Path) -> None:
+    def __init__(
+        self, commands: list[list[str]], log: Path, environment: Mapping[str, str] | None = None
+    ) -> None:
         self._log = log
         self._children: list[subprocess.Popen[bytes]] = []
         with log.open("wb") as sink:
@@ -34,6 +36,7 @@ class Running:
                     stdin=subprocess.PIPE,
                     stdout=sink,
                     stderr=subprocess.STDOUT,
+                    env={**os.environ, **(environment or {})},
                     start_new_session=True,
                 )
                 self._children.append(child)
@@ -57,6 +60,20 @@ class Running:
                     f"the process did not end within {STOP_SECONDS:.0f} s of SIGTERM"
                 ) from None
         return time.monotonic() - begin
+
+    def signal(self, number: signal.Signals) -> None:
+        """Send a signal to the processes, and to the leashes that hold them."""
+        for child in self._children:
+            os.killpg(child.pid, number)
+
+    def descendants(self) -> list[psutil.Process]:
+        """The processes and all that they have started and that still run."""
+        roots = [psutil.Process(child.pid) for child in self._children]
+        return [each for root in roots for each in root.children(recursive=True)]
+
+    def log_text(self) -> str:
+        """All that the processes have written so far."""
+        return self._log.read_text(errors="replace")
 
     def kill(self) -> None:
         """End whatever is left of the processes and of their own children."""
@@ -84,12 +101,14 @@ class Running:
 
 
 @contextmanager
-def running(commands: list[list[str]], log: Path) -> Iterator[Running]:
+def running(
+    commands: list[list[str]], log: Path, environment: Mapping[str, str] | None = None
+) -> Iterator[Running]:
     """Run the commands for the length of the block; nothing outlives it.
 
     What goes wrong within is raised with the end of the processes' log.
     """
-    system = Running(commands, log)
+    system = Running(commands, log, environment)
     try:
         yield system
     except BenchError as error:

@@ -9,7 +9,7 @@ from datetime import timedelta
 from typing import Any
 
 import penstock as ps
-from penstock.driver.events import Event, Notice, StateChanged
+from penstock.driver.events import Event, Notice, Rebalanced, StateChanged
 
 
 def count(app: ps.Application, source: str, results: str) -> None:
@@ -47,6 +47,8 @@ def show(event: Event) -> None:
         print(f"state {event.new}", flush=True)
     elif isinstance(event, Notice):
         print(f"notice {event.text}", flush=True)
+    elif isinstance(event, Rebalanced):
+        print(event.rebalance, flush=True)
 
 
 def main() -> None:

@@ -2,6 +2,7 @@ import java.time.Duration;
 import java.util.HashMap;
 import java.util.Map;
 import java.util.Properties;
+import java.util.StringJoiner;
 import java.util.concurrent.CountDownLatch;
 import org.apache.kafka.common.TopicPartition;
 import org.apache.kafka.common.serialization.Serdes;
@@ -47,6 +48,9 @@ public class KafkaStreamsRows {
         streams.setGlobalStateRestoreListener(new RestorePrinter());
         Runtime.getRuntime().addShutdownHook(new Thread(() -> streams.close(Duration.ofSeconds(60))));
         streams.start();
+        if (options.containsKey("standbys")) {
+            printLags(streams);
+        }
         ended.await();
         System.exit(1);
     }
@@ -60,6 +64,7 @@ public class KafkaStreamsRows {
             case "lambda_reduce" -> lambdaReduce(builder, options);
             case "stream_table_join" -> streamTableJoin(builder, options);
             case "stream_stream_join" -> streamStreamJoin(builder, options);
+            case "join_count" -> joinCount(builder, options);
             default -> throw new IllegalArgumentException(options.get("topology"));
         }
         return builder;
@@ -120,6 +125,37 @@ public class KafkaStreamsRows {
             .to(options.get("output"), Produced.with(Serdes.String(), Serdes.String()));
     }
 
+    private static void joinCount(StreamsBuilder builder, Map<String, String> options) {
+        KTable<Bytes, byte[]> rows = builder.table(options.get("other"), BYTES, Materialized.as("rows"));
+        builder.stream(options.get("input"), BYTES)
+            .join(rows, (value, row) -> value)
+            .groupByKey(Grouped.with(Serdes.Bytes(), Serdes.ByteArray()))
+            .count(Materialized.as("counts"))
+            .toStream()
+            .to(options.get("output"), Produced.with(Serdes.Bytes(), Serdes.Long()));
+    }
+
+    /** Prints every second how many changelog records the stores of this process lack. */
+    private static void printLags(KafkaStreams streams) {
+        Thread printer = new Thread(() -> {
+            while (true) {
+                StringJoiner lags = new StringJoiner(", ", "[", "]");
+                if (streams.state() == KafkaStreams.State.RUNNING) {
+                    streams.allLocalStorePartitionLags().values().forEach(partitions ->
+                        partitions.values().forEach(lag -> lags.add(Long.toString(lag.offsetLag()))));
+                }
+                System.out.println("lags " + System.currentTimeMillis() / 1000.0 + " " + lags);
+                try {
+                    Thread.sleep(1000);
+                } catch (InterruptedException error) {
+                    return;
+                }
+            }
+        });
+        printer.setDaemon(true);
+        printer.start();
+    }
+
     private static Properties properties(Map<String, String> options) {
         Properties properties = new Properties();
         properties.put("application.id", options.get("application-id"));
@@ -131,6 +167,10 @@ public class KafkaStreamsRows {
             options.get("guarantee").equals("exactly_once") ? "exactly_once_v2" : "at_least_once");
         properties.put("auto.offset.reset", "earliest");
         properties.put("replication.factor", "1");
+        if (options.containsKey("standbys")) {
+            properties.put("num.standby.replicas", options.get("standbys"));
+            properties.put("session.timeout.ms", options.get("session-timeout-ms"));
+        }
         return properties;
     }
 

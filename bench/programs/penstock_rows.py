@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import argparse
+import json
 import time
 from datetime import timedelta
 
 import penstock as ps
+from penstock.driver.events import CopiesChanged, Rebalanced
 
 ONE_MINUTE = ps.tumbling(timedelta(minutes=1), grace=timedelta(seconds=5))
 TEN_SECONDS = ps.join_window(timedelta(seconds=10), grace=timedelta(seconds=5))
@@ -45,6 +47,26 @@ def stream_stream_join(app: ps.Application, options: argparse.Namespace) -> None
     pairs.to(options.output)
 
 
+def join_count(app: ps.Application, options: argparse.Namespace) -> None:
+    """How many records of each key met a row of the table; its state moves while it runs."""
+    rows = app.table(options.other, "rows", key=bytes, value=bytes)
+    met = app.stream(options.input, key=bytes, value=bytes).join(
+        rows, lambda value, row: value, value=bytes
+    )
+    met.group_by_key().count("counts").to_stream().to(options.output)
+    app.on_event(print_places)
+
+
+def print_places(event: object) -> None:
+    """Who owns which task, and how much standbys lack, as bench/rows/failover.py reads it."""
+    if isinstance(event, Rebalanced):
+        for move in event.rebalance.active_moves:
+            print(f"owner {move.task.partition} {move.target}", flush=True)
+    elif isinstance(event, CopiesChanged):
+        lags = [lag for copies in event.lags.values() for lag in copies.values()]
+        print(f"lags {time.time():.3f} {json.dumps(lags)}", flush=True)
+
+
 class RestorePrinter(ps.RestoreListener):
     """Prints what restores tell, as bench/restores.py reads it."""
 
@@ -68,7 +90,10 @@ class RestorePrinter(ps.RestoreListener):
 
 TOPOLOGIES = {
     each.__name__: each
-    for each in (count, windowed_count, lambda_reduce, stream_table_join, stream_stream_join)
+    for each in (
+        *(count, windowed_count, lambda_reduce, stream_table_join, stream_stream_join),
+        join_count,
+    )
 }
 
 

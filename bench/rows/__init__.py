@@ -8,6 +8,7 @@ from bench.lab import Lab
 from bench.results import Row
 from bench.rows import (
     count,
+    failover,
     joins,
     lambda_reduce,
     latency,
@@ -27,4 +28,5 @@ ROWS: dict[str, Callable[[Lab], list[Row]]] = {
     "start": start.run,
     "restore": restore.run,
     "snapshot": snapshot.run,
+    "failover": failover.run,
 }

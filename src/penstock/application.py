@@ -33,8 +33,14 @@ from penstock.driver.events import (
     Totals,
     give_notice,
 )
+from penstock.driver.http_service import HttpOrder, http_service
+from penstock.driver.monitor import Monitor
 from penstock.driver.restore_listeners import RestoreListener, RestoreListeners
 from penstock.errors import ConfigError
+from penstock.observability.readings import MetricName, by_name
+from penstock.queries.live import LiveQueries, Queryable
+from penstock.queries.present import PresentQueries
+from penstock.queries.probes import Controls, Probes
 from penstock.serdes import Serde
 from penstock.topology import (
     GlobalKTable,
@@ -54,6 +60,8 @@ from penstock.topology.naming import check_name
 if TYPE_CHECKING:
     from penstock.driver.bootstrap import BootstrapResult, Offsets
     from penstock.driver.driver import Driver
+    from penstock.queries.asking import StoreQueries
+    from penstock.queries.catalogue import Catalogue
 
 K = TypeVar("K")
 V = TypeVar("V")
@@ -67,7 +75,7 @@ _S = ApplicationState
 _log = logging.getLogger("penstock")
 
 
-class Application:
+class Application(Queryable):
     """One topology under one `application_id`; its consumer group has the same name.
 
     >>> app = Application("pulse-monitor")
@@ -92,10 +100,13 @@ class Application:
         self.config = Config.build(options, os.environ, base=config)
         self.builder = StreamsBuilder(names=names, dsl_store=self.config.dsl_store)
         self.state = _S.CREATED
+        self.queries = LiveQueries(state=lambda: self.state)
         self.totals = Totals()
+        self.monitor = Monitor(self.application_id, self.config)
         self._state_lock = threading.Lock()
         self._listeners: list[Listener] = []
         self._restore_listeners = RestoreListeners()
+        self._served = PresentQueries()
         self._stop = threading.Event()
         self._paused = threading.Event()
         self._thread: threading.Thread | None = None
@@ -301,6 +312,10 @@ class Application:
             self._raise_error()
         return True
 
+    def metrics(self) -> dict[MetricName, float | str]:
+        """What all metrics show now, by Kafka Streams' group, name and tags."""
+        return by_name(self.monitor.snapshot())
+
     def bootstrap(
         self,
         store: str,
@@ -356,6 +371,11 @@ class Application:
     ) -> None:
         self.stop()
 
+    def _catalogue(self) -> Catalogue:
+        from penstock.queries.catalogue import Catalogue
+
+        return Catalogue.of(self.build(), self.application_id, {})
+
     def _run_in_background(self) -> None:
         try:
             self._run()
@@ -369,10 +389,12 @@ class Application:
 
     def _run(self) -> None:
         topology = self.build()
+        self.monitor.begin(topology.describe())
         if not self._change(_S.REBALANCING, only_from=_S.CREATED):
             raise ConfigError(f"The application is {self.state}", hint="Make a new Application")
         try:
-            self._drive(topology)
+            with http_service(_http_order(self, self._served)):
+                self._drive(topology)
         except BaseException:
             self._begin_to_end(failed=True)
             raise
@@ -392,6 +414,7 @@ class Application:
                 config=self.config,
                 topology=topology,
                 totals=self.totals,
+                monitor=self.monitor,
                 listener=self._tell,
                 hear_restore=self._restore_listeners.tell,
                 token=run_token(self.config, os.environ),
@@ -417,6 +440,7 @@ class Application:
             try:
                 driver = open_one(stack=stack)
                 if driver is not None:
+                    self._open_queries(driver.queries, stack)
                     driver.run(self._stop.is_set, hear_settled=self._hear_settled)
             except InputsChangedError:
                 raise  # It goes on, with another driver.
@@ -424,6 +448,13 @@ class Application:
                 self._begin_to_end(failed=True)
                 raise
             self._begin_to_end(failed=False)
+
+    def _open_queries(self, queries: StoreQueries, stack: contextlib.ExitStack) -> None:
+        """Let this driver be asked, here and over HTTP."""
+        self.queries.open(queries)
+        stack.callback(self.queries.close)
+        self._served.hand_in(queries, [each.spec for each in queries.catalogue.all()])
+        stack.callback(self._served.take_back)
 
     def _hear_settled(self, is_settled: bool) -> None:
         new = _S.RUNNING if is_settled else _S.REBALANCING
@@ -436,6 +467,7 @@ class Application:
             self._change(new)
 
     def _tell(self, event: Event) -> None:
+        self.monitor.hear(event)
         for listener in self._listeners:
             try:
                 listener(event)
@@ -457,6 +489,18 @@ class Application:
             self._running.set()
         self._tell(StateChanged(old=old, new=new))
         return True
+
+
+def _http_order(app: Application, queries: PresentQueries) -> HttpOrder:
+    """What is served over HTTP while the application runs."""
+    ended = (_S.NOT_RUNNING, _S.PENDING_ERROR, _S.ERROR)
+    return HttpOrder(
+        application_id=app.application_id,
+        config=app.config,
+        queries=queries,
+        probes=Probes(live=lambda: app.state not in ended, ready=lambda: app.state is _S.RUNNING),
+        controls=Controls(pause=app.pause, resume=app.resume, is_paused=lambda: app.is_paused),
+    )
 
 
 def _text(application_id: object) -> str:

@@ -8,6 +8,7 @@
       BootstrapError                   a store cannot be filled from history as asked
         BootstrapUnfinishedError       one was begun and never finished: the store is half filled
       UserFunctionError                a function of the user's raised
+        PartitionChoiceError           a partitioner chose a partition that its topic does not have
       DeserializationError             a record's key or value cannot be decoded
       ValueNotPutError                 a processor changed a store's value and did not put it back
       TimestampError                   a record has no valid time
@@ -15,6 +16,8 @@
       SchemaRegistryError              a schema registry does not answer, or refuses a schema
       KafkaError                       Kafka, or something in it, is not as needed
         BrokerUnreachableError         nothing answers
+        KafkaAuthenticationError       Kafka does not let this user in
+        KafkaCertificateError          a certificate, Kafka's or this client's, is not taken
         TopicMissingError              a source or sink topic does not exist
         TopicMismatchError             a topic is not the one the state was made from
           PartitionCountError          its number of partitions changed
@@ -39,6 +42,15 @@
         InstanceUnreachableError       it does not answer
         TaskNotHereError               it does not hold that task under that epoch
         MemberRefusedError             a live instance has its group_instance_id already
+      QueryError                       a question to an application's state has no answer
+        UnknownStoreError              there is no such store
+        QuestionRefusedError           the store does not answer such a question
+        PageRefusedError               a page is not one that an answer to this question gave
+        StoreUnavailableError          nobody who may answer did so before the deadline
+        QueryLimitError                a question, or its answer, is too large
+        ServiceBusyError               too many ask at once
+        QueryAccessError               a token, or where a request comes from, is not let in
+        ServiceUnreachableError        no service answers at that address
       ApplicationUnreachableError      an application does not run here, or does not answer
       StateTransitionError             an application cannot go from one state to another
       AssignmentError                  a task assignor failed, or said what cannot be done
@@ -121,6 +133,10 @@ class UserFunctionError(PenstockError):
     """A function that you passed to an operator raised; its traceback is part of the message."""
 
 
+class PartitionChoiceError(UserFunctionError):
+    """A partitioner of yours chose a partition that the topic does not have, or none at all."""
+
+
 class DeserializationError(PenstockError):
     """A record's key or value cannot be decoded with the serde that the topology names."""
 
@@ -150,6 +166,14 @@ class KafkaError(PenstockError):
 
 class BrokerUnreachableError(KafkaError):
     """Nothing answers at the bootstrap address. Worth retrying once a broker is there."""
+
+
+class KafkaAuthenticationError(KafkaError):
+    """Kafka does not take the user, the password or the mechanism of option `kafka`."""
+
+
+class KafkaCertificateError(KafkaError):
+    """The broker's certificate is not to be trusted, or it does not take this client's."""
 
 
 class TopicMissingError(KafkaError):
@@ -249,6 +273,42 @@ class TaskNotHereError(InstanceError):
 
 class MemberRefusedError(InstanceError):
     """A live instance has the same `group_instance_id`; this one was not let in."""
+
+
+class QueryError(PenstockError):
+    """A question to an application's state has no answer."""
+
+
+class UnknownStoreError(QueryError):
+    """The application has no store of that name that can be asked."""
+
+
+class QuestionRefusedError(QueryError):
+    """The store does not answer such a question. Yours to mend; asking again does not help."""
+
+
+class PageRefusedError(QueryError):
+    """What was given as a page is not what an answer to this question gave. Begin anew."""
+
+
+class StoreUnavailableError(QueryError):
+    """Nobody who may answer did so before the deadline. Worth asking again."""
+
+
+class QueryLimitError(QueryError):
+    """The question, or its answer, is larger than is let through. Ask for less at once."""
+
+
+class ServiceBusyError(QueryError):
+    """Too many ask at once. Worth asking again in a moment."""
+
+
+class QueryAccessError(QueryError):
+    """The token is missing or wrong, may not do this, or the request comes from elsewhere."""
+
+
+class ServiceUnreachableError(QueryError):
+    """No service answers at that address before the deadline."""
 
 
 class ApplicationUnreachableError(PenstockError):

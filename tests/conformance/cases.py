@@ -27,6 +27,7 @@ Record = tuple[str, str | None, str | None, int]  # topic, key, value, timestamp
 STEPS_MAX = 4
 RECORDS_MIN = 50
 CACHE_BYTES = 10_485_760
+LONG_MAX = 2**63 - 1
 
 # What counts as a stateful operator; the matrix of pairs is made of these.
 STATEFUL = (
@@ -108,7 +109,9 @@ def make_case(seed: int) -> Case:
     pair = (STATEFUL[seed % size], STATEFUL[seed // size % size])
     # What is drawn of versions leaves all else as it was.
     versions = random.Random(f"versions {seed}")
-    draft = _Draft(chance, versions, cache=chance.choice([0, 0, CACHE_BYTES]))
+    # And so does what was added later: functions that are given the key, and unlimited windows.
+    later = random.Random(f"later {seed}")
+    draft = _Draft(chance, versions, later, cache=chance.choice([0, 0, CACHE_BYTES]))
     draft.build(_plan(chance, pair))
     return Case(
         seed=seed,
@@ -183,6 +186,7 @@ class _Draft:
 
     chance: random.Random
     versions: random.Random
+    later: random.Random
     cache: int = 0
     steps: list[Step] = field(default_factory=list)
     operators: list[str] = field(default_factory=list)
@@ -329,18 +333,23 @@ class _Draft:
 
     def mapped_values(self, flow: _Flow) -> _Flow:
         word = self.chance.choice(list(VALUES))
-        return replace(self.row_by_row(flow, "map_values", word), longs=False)
+        return replace(self.row_by_row(flow, "map_values", word, **self.keyed()), longs=False)
 
-    def row_by_row(self, flow: _Flow, op: str, word: str) -> _Flow:
+    def keyed(self) -> dict[str, bool]:
+        """Whether a function is given the key, too."""
+        return {"with_key": True} if self.later.random() < 0.3 else {}
+
+    def row_by_row(self, flow: _Flow, op: str, word: str, **options: bool) -> _Flow:
         if not flow.table or flow.key != "text" or self.versions.random() < 0.7:
-            return replace(flow, step=self.add(op, flow, f=word))
+            return replace(flow, step=self.add(op, flow, f=word, **options))
         self.stores += 1
         kept = {"store": f"store{self.stores}", **self.history()}
-        step = self.add(op, flow, f=word, **kept)
+        step = self.add(op, flow, f=word, **kept, **options)
         return replace(flow, step=step, versioned=self.flow(step).versioned)
 
     def flat_values(self, flow: _Flow) -> _Flow:
-        step = self.add("flat_map_values", flow, f=self.chance.choice(list(FLAT_VALUES)))
+        word = self.chance.choice(list(FLAT_VALUES))
+        step = self.add("flat_map_values", flow, f=word, **self.keyed())
         return replace(flow, step=step, longs=False)
 
     def moved(self, flow: _Flow) -> _Flow:
@@ -397,7 +406,7 @@ class _Draft:
         return self.flow(step, key=key, longs=longs, window=window, paired=paired)
 
     def retention(self, window: Step | None, options: dict[str, Any]) -> int | None:
-        if window is None:
+        if window is None or window["kind"] == "unlimited":
             return None
         spans = 2 if window["kind"] == "sliding" else 1
         span: int = spans * window["size"] + window["grace"]
@@ -417,7 +426,19 @@ class _Draft:
         if kind == "hopping":
             parts = [part for part in (2, 3, 4) if size % part == 0] or [1]
             window["advance"] = self.chance.choice([size // self.chance.choice(parts), size - 1])
+        if kind == "tumbling" and emit is None and self.coming != "suppress":
+            window = self.unlimited() or window
         return window if emit is None else {**window, "emit": emit}
+
+    def unlimited(self) -> Step | None:
+        """Sometimes, instead of windows that end, one that does not."""
+        if self.later.random() > 0.15:
+            return None
+        start = (
+            self.later.choice([0, self.later.randint(1, 60), self.later.randint(1, 60)])
+            * self.scale
+        )
+        return {"kind": "unlimited", "size": LONG_MAX, "grace": 0, "start": start}
 
     def emit(self) -> str | None:
         rarely = 0.0 if self.coming == "suppress" else 0.3
@@ -517,7 +538,7 @@ class _Draft:
             "after": self.time(0, 12),
             "grace": self.chance.choice([0, self.time(1, 20)]),
         }
-        return self.join(flow, other, ["inner", "left", "outer"], window=window)
+        return self.join(flow, other, ["inner", "left", "outer"], window=window, **self.keyed())
 
     def table_lookup(self, flow: _Flow) -> _Flow:
         flow = self.text_key(flow)
@@ -530,7 +551,7 @@ class _Draft:
         if grace:
             # Kafka Streams fails when a record without a key is to wait.
             flow = replace(flow, step=self.add("filter", flow, f="has_key"))
-        return self.join(flow, other.step, ["inner", "left"], **grace)
+        return self.join(flow, other.step, ["inner", "left"], **grace, **self.keyed())
 
     def grace(self, table: _Flow) -> dict[str, int]:
         """How long a record waits for a row, if the table remembers it."""
@@ -544,7 +565,8 @@ class _Draft:
         store = self.store()["store"]  # Kafka Streams does not cache a global store.
         other = self.add("global_table", topic=self.topic("global"), store=store)
         word = self.chance.choice(["inner", "first_of_value", "first_of_value", "none_if_x"])
-        return replace(self.join(flow, other, ["inner", "left"], select=word), rekeyed=flow.rekeyed)
+        joined = self.join(flow, other, ["inner", "left"], select=word, **self.keyed())
+        return replace(joined, rekeyed=flow.rekeyed)
 
     def table_join(self, flow: _Flow) -> _Flow:
         store = self.kept(may=flow.key == "text") if self.chance.random() < 0.6 else {}
@@ -564,7 +586,12 @@ class _Draft:
         words = [word for word in FOREIGN_KEYS if word != "behind_hash"]
         store = self.kept() if self.chance.random() < 0.6 else {}
         return self.join(
-            flow, other, ["inner", "left"], foreign_key=self.chance.choice(words), **store
+            flow,
+            other,
+            ["inner", "left"],
+            foreign_key=self.chance.choice(words),
+            **store,
+            **self.keyed(),
         )
 
 

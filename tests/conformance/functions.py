@@ -72,6 +72,25 @@ VALUES: dict[str, Callable[[Any], str | None]] = {
     "first": lambda v: None if v is None else _first(text(v)),
 }
 
+
+def keyed_value(word: str) -> Callable[[Any, Any], str | None]:
+    """The word's function of a value, which shows that it was given the key, too."""
+
+    def mapped(key: Any, value: Any) -> str | None:
+        made = VALUES[word](value)
+        return None if made is None else shorten(f"{made}%{text(key)}")
+
+    return mapped
+
+
+def keyed_values(word: str) -> Callable[[Any, Any], list[str | None]]:
+    """The same of the values of a word."""
+    return lambda key, value: [
+        None if each is None else shorten(f"{each}%{text(key)}")
+        for each in FLAT_VALUES[word](value)
+    ]
+
+
 FLAT_VALUES: dict[str, Callable[[Any], list[str | None]]] = {
     "letters": lambda v: [] if v is None else list(text(v)[:3]),
     "twice": lambda v: [None, None] if v is None else [text(v), text(v) + "'"],
@@ -145,9 +164,25 @@ JOINERS: dict[str, Callable[[Any, Any], str | None]] = {
     ),
 }
 
+
+def keyed_joiner(word: str) -> Callable[[Any, Any, Any], str | None]:
+    """The word's joiner, which shows that it was given the key, too."""
+
+    def join(key: Any, left: Any, right: Any) -> str | None:
+        made = JOINERS[word](left, right)
+        return None if made is None else shorten(f"{made}%{text(key)}")
+
+    return join
+
+
 FOREIGN_KEYS: dict[str, Callable[[Any], str | None]] = {
     "first": lambda v: _first_of(None, v),
     "first_or_none": lambda v: None if _has(v, "x") else _first_of(None, v),
     "last": lambda v: None if v is None or text(v) == "" else text(v)[-1],
     "behind_hash": lambda v: text(v)[text(v).find("#") + 1 :],
 }
+
+
+def keyed_foreign_key(word: str) -> Callable[[Any, Any], str | None]:
+    """The word's foreign key, except for a row that refers to its own key."""
+    return lambda key, value: text(key) if text(key) == "b" else FOREIGN_KEYS[word](value)

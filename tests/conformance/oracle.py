@@ -14,6 +14,7 @@ from typing import Any, Self
 from penstock.local.jars import STREAMS, classpath, ensure
 from penstock.local.java import find_java
 from tests.conformance.cases import Case
+from tests.conformance.store_commands import StoreCase
 
 SOURCES = sorted((Path(__file__).parent / "oracle").glob("*.java"))
 Answer = dict[str, Any]  # outputs: per record {topic: rows}; stores: {name: rows}; error, at
@@ -82,10 +83,17 @@ class Oracle:
         for case, answer in waiting:
             yield case, answer.result()
 
+    def ask_stores(self, case: StoreCase) -> Answer:
+        """What a store answers to a processor's commands."""
+        self._write(case.as_json())
+        return self._reader.submit(self._receive).result()
+
     def _send(self, case: Case, **options: Any) -> None:
+        self._write({**case.as_json(), **options})
+
+    def _write(self, question: dict[str, Any]) -> None:
         assert self._process.stdin is not None
-        question = json.dumps({**case.as_json(), **options}, ensure_ascii=False)
-        self._process.stdin.write(question + "\n")
+        self._process.stdin.write(json.dumps(question, ensure_ascii=False) + "\n")
         self._process.stdin.flush()
 
     def _receive(self) -> Answer:

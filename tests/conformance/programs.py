@@ -16,7 +16,7 @@ from penstock.errors import PenstockError
 from penstock.testing import TopologyTestDriver
 from penstock.testing.stores import StoreView
 from tests.conformance import functions as words
-from tests.conformance.cases import Case, Step
+from tests.conformance.cases import LONG_MAX, Case, Step
 
 Answer = dict[str, Any]
 
@@ -89,7 +89,7 @@ def _key(flow: _Flow, data: bytes | None) -> Any:
         return None
     if flow.key == "time":
         (start,) = struct.unpack(">q", data[-8:])
-        return [data[:-8].decode(), start, start + flow.span]
+        return [data[:-8].decode(), start, min(start + flow.span, LONG_MAX)]
     if flow.key == "session":
         end, start = struct.unpack(">qq", data[-16:])
         return [data[:-16].decode(), start, end]
@@ -221,11 +221,15 @@ class _Program:
 
     def _map_values(self, step: Step) -> _Flow:
         flow = self._from(step)
-        options = {}
+        options: dict[str, Any] = {}
         if "store" in step:
             self._kept(step)
             options["store"] = _store(step)
-        node = flow.node.map_values(words.VALUES[step["f"]], value=str, **options)
+        mapper: Any = words.VALUES[step["f"]]
+        if "with_key" in step:
+            mapper = words.keyed_value(step["f"])
+            options["with_key"] = True
+        node = flow.node.map_values(mapper, value=str, **options)
         return replace(flow, node=node, longs=False)
 
     def _map(self, step: Step) -> _Flow:
@@ -238,7 +242,11 @@ class _Program:
 
     def _flat_map_values(self, step: Step) -> _Flow:
         flow = self._from(step)
-        node = flow.node.flat_map_values(words.FLAT_VALUES[step["f"]], value=str)
+        if "with_key" in step:
+            mapper = words.keyed_values(step["f"])
+            node = flow.node.flat_map_values(mapper, with_key=True, value=str)
+        else:
+            node = flow.node.flat_map_values(words.FLAT_VALUES[step["f"]], value=str)
         return replace(flow, node=node, longs=False)
 
     def _select_key(self, step: Step) -> _Flow:
@@ -360,24 +368,41 @@ class _Program:
     def _join(self, step: Step) -> _Flow:
         left, right = self._from(step), self._flows[step["with"]]
         method = {"inner": "join", "left": "left_join", "outer": "outer_join"}[step["kind"]]
-        join, joiner = getattr(left.node, method), words.JOINERS[step["f"]]
+        join, joiner = getattr(left.node, method), _joiner(step)
         options: dict[str, Any] = {"name": step["name"]}
+        options |= {"with_key": True} if "with_key" in step else {}
         if "window" in step:
             window = {side: _ms(step["window"][side]) for side in ("before", "after", "grace")}
             node = join(right.node, joiner, _of("join_window")(**window), value=str, **options)
         elif "select" in step:
             selector = words.KEYS[step["select"]]
-            node = join(right.node, joiner, key_selector=selector, value=str)
+            del options["name"]
+            node = join(right.node, joiner, key_selector=selector, value=str, **options)
         elif not left.table:
             if "grace" in step:
                 options["grace"] = _ms(step["grace"])
             node = join(right.node, joiner, value=str, **options)
         else:
             if "foreign_key" in step:
-                options["foreign_key"] = words.FOREIGN_KEYS[step["foreign_key"]]
+                options["foreign_key"] = _foreign_key(step)
             options |= self._kept(step)
             node = join(right.node, joiner, store=_store(step), value=str, **options)
         return replace(left, node=node, longs=False)
+
+
+def _joiner(step: Step) -> Callable[..., str | None]:
+    joiner: Callable[..., str | None] = words.JOINERS[step["f"]]
+    if "with_key" not in step:
+        return joiner
+    if "foreign_key" in step:
+        # Kafka Streams gives the key to the foreign key's function alone.
+        return lambda _key, left, right: joiner(left, right)
+    return words.keyed_joiner(step["f"])
+
+
+def _foreign_key(step: Step) -> Callable[..., str | None]:
+    word = step["foreign_key"]
+    return words.keyed_foreign_key(word) if "with_key" in step else words.FOREIGN_KEYS[word]
 
 
 def _operator(step: Step) -> str:
@@ -434,6 +459,8 @@ def _store_kind(window: Step | None) -> str:
 
 
 def _windows(window: Step) -> Any:
+    if window["kind"] == "unlimited":
+        return _of("unlimited")(start=window["start"])
     size, grace = _ms(window["size"]), _ms(window["grace"])
     if window["kind"] == "hopping":
         return _of("hopping")(size, advance=_ms(window["advance"]), grace=grace)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import gzip
 import json
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -16,12 +16,15 @@ from tests.conformance.cases import Case, make_case
 from tests.conformance.oracle import Oracle
 from tests.conformance.pipeline_cases import SEEDS as PIPELINE_SEEDS
 from tests.conformance.pipeline_cases import make_pipeline_case
+from tests.conformance.store_commands import StoreCase, make_store_case
 
 RECORDED = Path(__file__).parent / "recorded" / "cases.json.gz"
 PIPELINE = RECORDED.with_name("pipeline.json.gz")
+STORES = RECORDED.with_name("stores.json.gz")
 # Far from the seeds that people try by hand, and one for each pair of stateful operators.
 FIRST_SEED = 1_000_192
 SEEDS = 256
+STORE_SEEDS = 120
 
 
 def recorded() -> Iterator[tuple[Case, dict[str, Any]]]:
@@ -34,29 +37,44 @@ def recorded_for_pipeline() -> Iterator[tuple[Case, dict[str, Any]]]:
     return _read(PIPELINE)
 
 
+def recorded_stores() -> Iterator[tuple[StoreCase, dict[str, Any]]]:
+    """What processors do with their stores, with what Kafka Streams' answer."""
+    for case, answer in _rows(STORES):
+        yield StoreCase.from_json(case), answer
+
+
 def main() -> None:
     """Write the recorded sets anew."""
     cases = [make_case(seed) for seed in range(FIRST_SEED, FIRST_SEED + SEEDS)]
     RECORDED.parent.mkdir(exist_ok=True)
     with Oracle() as oracle:
-        _write(RECORDED, cases, oracle)
-        _write(PIPELINE, [make_pipeline_case(seed) for seed in PIPELINE_SEEDS], oracle)
+        _write(RECORDED, oracle.ask_all(cases))
+        _write(PIPELINE, oracle.ask_all(make_pipeline_case(seed) for seed in PIPELINE_SEEDS))
+        stores = (make_store_case(seed) for seed in range(STORE_SEEDS))
+        _write(STORES, ((case, oracle.ask_stores(case)) for case in stores))
 
 
 def _read(path: Path) -> Iterator[tuple[Case, dict[str, Any]]]:
+    for case, answer in _rows(path):
+        yield Case.from_json(case), answer
+
+
+def _rows(path: Path) -> Iterator[tuple[dict[str, Any], dict[str, Any]]]:
     with gzip.open(path, "rt", encoding="utf-8") as lines:
         for line in lines:
             row = json.loads(line)
-            yield Case.from_json(row["case"]), row["answer"]
+            yield row["case"], row["answer"]
 
 
-def _write(path: Path, cases: list[Case], oracle: Oracle) -> None:
+def _write(path: Path, answered: Iterable[tuple[Case | StoreCase, dict[str, Any]]]) -> None:
+    count = 0
     # No time and no name in the file: the same answers are the same bytes.
     with path.open("wb") as file, gzip.GzipFile("", "wb", fileobj=file, mtime=0) as packed:
-        for case, answer in oracle.ask_all(cases):
+        for case, answer in answered:
             row = {"case": case.as_json(), "answer": answer}
             packed.write(json.dumps(row, ensure_ascii=False).encode() + b"\n")
-    print(f"{path.name}: {len(cases)} cases, {path.stat().st_size} bytes")
+            count += 1
+    print(f"{path.name}: {count} cases, {path.stat().st_size} bytes")
 
 
 if __name__ == "__main__":

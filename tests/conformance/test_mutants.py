@@ -1,10 +1,13 @@
-"""Goal: the recorded answers find bugs. Method: plant one at a time, and replay until it shows."""
+"""Goal: the recorded answers find bugs. Method: plant one at a time, and replay until it shows.
+
+A bug shows in other records, or in other contents of a store. That the planted code fails is no
+proof: any error would do that.
+"""
 
 from __future__ import annotations
 
 import pytest
 
-from penstock.errors import PenstockError
 from penstock.processors import choice
 from tests.conformance import programs
 from tests.conformance.cases import Case
@@ -25,10 +28,8 @@ def test_a_planted_bug_is_found(mutant: Mutant, monkeypatch: pytest.MonkeyPatch)
         return not likely & set(operators), len(operators)
 
     for case, expected in sorted(recorded(), key=promise):
-        try:
-            found = difference(case, expected, programs.run(case))
-        except (PenstockError, AssertionError, ValueError):
-            return
-        if found is not None:
+        actual = programs.run(case)
+        fails = "error" in actual and actual["at"] != expected.get("at")
+        if not fails and difference(case, expected, actual) is not None:
             return
     pytest.fail(f"No recorded case finds it: {mutant.__doc__}")

@@ -6,9 +6,11 @@ import json
 from collections import Counter, defaultdict
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
 from penstock.changelog.topic_admin import TopicAdmin
@@ -17,8 +19,10 @@ from penstock.config import Config
 from penstock.examples.catalogue import Example, find_example
 from penstock.examples.data import InputRecord
 from penstock.examples.running import ExampleRun, Listeners
+from penstock.examples.sending import Sender, create_missing_topics
 from penstock.examples.topic_configs import CHANGELOG
 from penstock.examples.watching import Result
+from penstock.processors import partitions_of
 from penstock.testing import TopologyTestDriver
 from tests.harness import Scene
 
@@ -27,11 +31,15 @@ pytestmark = pytest.mark.usefixtures("spark")
 MINUTE_MS = 60_000
 
 
+Sent = list[tuple[InputRecord, int]]
+"""Records with the times that they were sent with."""
+
+
 @dataclass
 class Played:
     """What went into a run of an example, and what came out."""
 
-    sent: list[tuple[InputRecord, int]] = field(default_factory=list)
+    sent: Sent = field(default_factory=list)
     results: list[Result] = field(default_factory=list)
 
     def by_key(self, topic: str) -> dict[Any, list[Any]]:
@@ -60,14 +68,14 @@ def play(name: str, kafka: str, directory: Path, *, records: int) -> tuple[Examp
     return example, played
 
 
-def driven(example: Example, played: Played, topic: str) -> dict[Any, list[Any]]:
+def driven(example: Example, sent: Sent, topic: str) -> dict[Any, list[Any]]:
     """What the test driver writes to a topic for the same records."""
     driver = TopologyTestDriver(example.application())
     topics = {
         each.name: driver.input_topic(each.name, key=each.key, value=each.value)
         for each in example.inputs.values()
     }
-    for record, timestamp in played.sent:
+    for record, timestamp in sent:
         topics[record.topic].pipe(record.key, record.value, timestamp=timestamp)
     output = example.outputs[topic]
     return by_key(driver.output_topic(topic, key=output.key, value=output.value).read_pairs())
@@ -116,13 +124,14 @@ def test_examples_do_on_kafka_and_spark_what_they_do_in_the_driver(
     check_patients(monitored)
 
     counted, totals = play("topic-configs", kafka, tmp_path, records=30)
-    assert totals.by_key("beat-totals") == driven(counted, totals, "beat-totals")
+    assert totals.by_key("beat-totals") == driven(counted, totals.sent, "beat-totals")
     changelog = "topic-configs-beat-counts-changelog"
     settings = TopicAdmin(Config(bootstrap_servers=kafka)).describe([changelog])[changelog].config
     assert {name: settings[name] for name in CHANGELOG} == CHANGELOG
 
     reduced, patients = play("tombstone", kafka, tmp_path, records=30)
-    assert patients.by_key("patients-in-house") == driven(reduced, patients, "patients-in-house")
+    in_house = driven(reduced, patients.sent, "patients-in-house")
+    assert patients.by_key("patients-in-house") == in_house
     logged = Scene(kafka, tmp_path).read("tombstone-patients-changelog")
     assert by_key((row.key, row.value) for row in logged) == {
         key.encode(): [value and value.encode() for value in values]
@@ -130,26 +139,61 @@ def test_examples_do_on_kafka_and_spark_what_they_do_in_the_driver(
     }
 
     words, text = play("word-count", kafka, tmp_path, records=30)
-    assert text.by_key("word-totals") == driven(words, text, "word-totals")
+    assert text.by_key("word-totals") == driven(words, text.sent, "word-totals")
+
+    check_recent(kafka, tmp_path, before=patients.sent)
+    check_leaderboard(kafka, tmp_path)
+
+
+def check_recent(kafka: str, directory: Path, *, before: Sent) -> None:
+    """Each partition has ten places of its own. `before` is in the topic already."""
+    recent, events = play("recent", kafka, directory, records=30)
+    count = TopicAdmin(Config(bootstrap_servers=kafka)).partition_count("patient-events")
+    assert count is not None
+    expected: dict[Any, list[Any]] = {}
+    sent = [*before, *events.sent]
+    keys = pa.array([str(record.key).encode() for record, _ in sent], pa.binary())
+    partitions = partitions_of(keys, count).tolist()
+    for partition in range(count):
+        own = [each for each, where in zip(sent, partitions, strict=True) if where == partition]
+        expected |= driven(recent, own, "recent-totals")
+    assert events.by_key("recent-totals") == expected
+    assert events.by_key("recent-totals-by-hand") == expected
+
+
+def check_leaderboard(kafka: str, directory: Path) -> None:
+    """A score that comes before its game's title is joined with nothing: so titles come first."""
+    example, config = find_example("leaderboard"), Config(bootstrap_servers=kafka)
+    create_missing_topics(example, config)
+    titles = {}
+    Sender(example, config).run(
+        lambda: False,
+        records_max=3,
+        on_sent=lambda record, _: titles.update({record.key: record.value}),
+    )
+    _, played = play("leaderboard", kafka, directory, records=30)
+    best = defaultdict(list)
+    for record, _ in played.sent:
+        if record.topic == "scores":
+            best[titles[record.value.game]].append(record.value.points)
+    boards = {title: found[-1] for title, found in played.by_key("leaderboards").items()}
+    points = {title: [score.points for score in board] for title, board in boards.items()}
+    assert points == {title: sorted(each, reverse=True)[:3] for title, each in best.items()}
 
 
 def test_test_data_goes_to_any_kafka(kafka: str, capsys: pytest.CaptureFixture[str]) -> None:
     arguments = ["--bootstrap-servers", kafka, "--rate", "2000", "--records", "50", "--json"]
     with pytest.raises(SystemExit) as ended:
-        main(["produce-test-data", "leaderboard", *arguments])
+        main(["produce-test-data", "visit-sketch", *arguments])
     assert ended.value.code == 0
     answer = json.loads(capsys.readouterr().out)
-    assert answer == {
-        "ok": True,
-        "data": {
-            "example": "leaderboard",
-            "sent": 50,
-            "created": ["games", "leaderboards", "scores"],
-        },
-    }
-    scene = Scene(kafka, Path())
-    example = find_example("leaderboard")
-    assert len(scene.read("games")) == 3
-    scores = [example.inputs["scores"].value.deserialize(r.value) for r in scene.read("scores")]
-    expected = [record.value for record, _ in zip(example.test_data(), range(50), strict=False)][3:]
-    assert sorted(scores, key=repr) == sorted(expected, key=repr)
+    example = find_example("visit-sketch")
+    topics = sorted([*example.inputs, *example.outputs])
+    data = {"example": "visit-sketch", "sent": 50, "created": topics}
+    assert answer == {"ok": True, "data": data}
+    expected = [
+        (str(record.key).encode(), record.value.encode())
+        for record in islice(example.test_data(), 50)
+    ]
+    rows = Scene(kafka, Path()).read("page-visits")
+    assert sorted((row.key, row.value) for row in rows) == sorted(expected)

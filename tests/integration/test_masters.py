@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -51,16 +52,15 @@ def test_several_executors_of_which_one_dies_with_an_instance(kafka: str, tmp_pa
     total = scene.produce(records(1_200))
     with running(
         scene,
-        master="local-cluster[2,1,1024]",
+        master="local-cluster[3,1,1024]",
         statestore_cache_max_bytes=0,
         slice_records_max=100,
         heartbeat_interval=500,
         session_timeout=6_000,
     ) as app:
-        wait_until(lambda: len(processes(app, "instance.process")) == 2, what="two instances")
+        app.wait_for(lambda: len(set(owners(app).values())) == 3, what="three instances had tasks")
         app.wait_for(lambda: scene.committed() > 0, what="it worked")
-        processes(app, "CoarseGrainedExecutorBackend")[0].kill()
-        processes(app, "instance.process")[0].kill()
+        kill_executor_with_instance(app, owners(app)["0_0"])
         assert scene.committed() < total, "the kills came too late to matter"
         total += scene.produce(records(400))
         app.wait_for(
@@ -71,10 +71,35 @@ def test_several_executors_of_which_one_dies_with_an_instance(kafka: str, tmp_pa
         )
         assert "is lost, and with it" in app.text()
         # The lost instance has a successor, wherever the executors are now.
-        app.wait_for(lambda: len(processes(app, "instance.process")) >= 2, what="two again")
+        app.wait_for(lambda: len(processes(app, "instance.process")) >= 3, what="three again")
         assert app.stop() == 0
     wait_until(lambda: not processes(app, ""), what="all its processes had ended")
     assert_exact(scene)
+
+
+def owners(app: AppProcess) -> dict[str, str]:
+    """The instance that each task was last given to."""
+    found: dict[str, str] = {}
+    for line in re.findall(r"^Rebalance .*?: (.*)", app.text(), re.MULTILINE):
+        for piece in line.split("; "):
+            tasks, _, instance = piece.rpartition(" to ")
+            if " as " not in tasks:
+                found.update(dict.fromkeys(tasks.partition(" from ")[0].split(", "), instance))
+    return found
+
+
+def kill_executor_with_instance(app: AppProcess, instance: str) -> None:
+    """Kill the Java process of an executor and the instance that was started by its daemon."""
+    [victim] = [
+        each for each in processes(app, "instance.process") if instance in str(each.cmdline())
+    ]
+    # The daemon of the executor's Python workers started it; its name tells the daemon's number.
+    daemon = psutil.Process(int(instance.rsplit("-", 2)[1]))
+    executor = daemon.parent()
+    assert executor is not None
+    assert "CoarseGrainedExecutorBackend" in " ".join(executor.cmdline())
+    executor.kill()
+    victim.kill()
 
 
 def processes(app: AppProcess, kind: str) -> list[psutil.Process]:

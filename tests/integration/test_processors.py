@@ -1,4 +1,4 @@
-"""Processors on the real stack: dead letters, topics by record, an LRU store and a window store.
+"""Processors on the real stack: dead letters, topics and partitions by record, stores of all sorts.
 
 One application does it all, and goes on exactly after a restart without its state on disk.
 """
@@ -26,7 +26,10 @@ MOST = 3
 
 
 class PerMinute(ps.Processor[str, str, str, str]):
-    """Counts each word by minutes in windows, and keeps the last few words of all."""
+    """Counts each word by minutes in windows, keeps the last few words of all, and when each came.
+
+    It looks into its stores from both ends and by ranges of keys.
+    """
 
     def process(self, record: ps.Record[str, str]) -> None:
         if record.value == "bad":
@@ -37,7 +40,14 @@ class PerMinute(ps.Processor[str, str, str, str]):
         windows.put(record.value, count, start)
         recent.put(record.value, (recent.get(record.value) or 0) + 1)
         earlier = sum(n for _, n in windows.fetch_range(record.value, 0, start - 1))
-        self.context.forward(record.with_value(f"{record.value} {count} {earlier}"))
+        lately = next((n for _, n in windows.backward_fetch(record.value, 0, start - 1)), 0)
+        others = sum(n for _, _, n in windows.fetch_keys("a", "b", start, start))
+        seen = self.context.store("seen")
+        seen.put(record.value, ps.ValueAndTimestamp(count, record.timestamp + 1))
+        last, held = next(seen.reverse_all())
+        assert held.timestamp == seen.timestamp(last)
+        said = f"{record.value} {count} {earlier} {lately} {others} {last}"
+        self.context.forward(record.with_value(said))
 
 
 def counting(app: ps.Application, source: str, results: str) -> None:
@@ -46,10 +56,14 @@ def counting(app: ps.Application, source: str, results: str) -> None:
         ps.window_store("minutes", key=str, value=int, retention=hour, window=timedelta(minutes=1))
     )
     app.add_state_store(ps.lru_store("recent", key=str, value=int, max_entries=MOST))
+    app.add_state_store(ps.timestamped_key_value_store("seen", key=str, value=int))
     counted = app.stream(source, key=str, value=str).process(
-        PerMinute, stores=["minutes", "recent"], key=str, value=str
+        PerMinute, stores=["minutes", "recent", "seen"], key=str, value=str
     )
-    counted.to(lambda key, value: results if value.startswith("a") else f"{results}-others")
+    counted.to(
+        lambda key, value: results if value.startswith("a") else f"{results}-others",
+        partitioner=lambda key, value, count: {0, count - 1},
+    )
 
 
 def expected(words: list[str]) -> tuple[list[str], list[tuple[str, int | None]]]:
@@ -63,8 +77,12 @@ def expected(words: list[str]) -> tuple[list[str], list[tuple[str, int | None]]]
             continue
         minute = number // 10
         minutes[word, minute] += 1
-        earlier = sum(n for (each, m), n in minutes.items() if each == word and m < minute)
-        forwarded.append(f"{word} {minutes[word, minute]} {earlier}")
+        before = {m: n for (each, m), n in minutes.items() if each == word and m < minute}
+        lately = before[max(before)] if before else 0
+        near = sum(n for (each, m), n in minutes.items() if m == minute and "a" <= each <= "b")
+        last = max(each for each, _ in minutes)
+        counted = f"{word} {minutes[word, minute]} {sum(before.values())}"
+        forwarded.append(f"{counted} {lately} {near} {last}")
         recent[word] = recent.pop(word, 0) + 1
         if len(recent) > MOST:
             evicted, _ = recent.popitem(last=False)
@@ -96,7 +114,8 @@ def test_one_application_does_it_all_and_goes_on_without_its_disk(
 ) -> None:
     scene = Scene(kafka, tmp_path, partitions=1).create_topics()
     others, dead = f"{scene.results}-others", f"{scene.id}-dead"
-    scene.create_topics(others)
+    # Another number of partitions than any topic that is named beforehand.
+    Scene(kafka, tmp_path, partitions=2).create_topics(others)
     options = {
         "processing_exception_handler": "dead_letter",
         "errors_dead_letter_queue_topic_name": dead,
@@ -122,7 +141,13 @@ def test_one_application_does_it_all_and_goes_on_without_its_disk(
 
     forwarded, logged = expected(words)
     assert texts(scene.read(scene.results)) == [each for each in forwarded if each[0] == "a"]
-    assert texts(scene.read(others)) == [each for each in forwarded if each[0] != "a"]
+    # Each went to both partitions.
+    assert texts(scene.read(others)) == [each for each in forwarded if each[0] != "a"] * 2
+    seen = {row.key: row.timestamp for row in scene.read(f"{scene.application_id}-seen-changelog")}
+    latest = {word.encode(): number for number, word in enumerate(words) if word != "bad"}
+    assert seen == {
+        word: begin + number // 10 * MINUTE_MS + number + 1 for word, number in latest.items()
+    }
     changes = scene.read(f"{scene.application_id}-recent-changelog")
     assert [
         ((row.key or b"").decode(), row.value and int.from_bytes(row.value, "big"))

@@ -113,16 +113,19 @@ class Broker:
             self._end(known, "abort")
         return known.epoch
 
+    def is_newest(self, name: str, epoch: int) -> bool:
+        """Whether no later producer of that id has fenced this one."""
+        return self.ids[name].epoch == epoch
+
     def is_completing(self, name: str) -> bool:
         """Whether markers of the id's last transaction are on their way."""
         return self.ids[name].completing is not None
 
     def check(self, name: str, epoch: int) -> _Id:
         """The id, for its newest producer only."""
-        known = self.ids[name]
-        if known.epoch != epoch:
+        if not self.is_newest(name, epoch):
             raise FencedProducerError
-        return known
+        return self.ids[name]
 
     def write(
         self, name: str, epoch: int, records: Iterable[tuple[Partition, Any]], writer: object
@@ -210,8 +213,10 @@ class Broker:
 # What the project sees of it, in the shapes of confluent_kafka.
 
 
-def _failed(code: int, *, fatal: bool = False) -> KafkaException:
-    return KafkaException(NativeError(code, "simulated", fatal=fatal))
+def _failed(code: int) -> KafkaException:
+    """As librdkafka tells it: what took too long may be asked for again, a fenced one may not."""
+    fenced = code == NativeError._FENCED
+    return KafkaException(NativeError(code, "simulated", fatal=fenced, retriable=not fenced))
 
 
 class SimProducer:
@@ -333,7 +338,7 @@ class SimProducer:
         try:
             call()
         except FencedProducerError:
-            raise _failed(NativeError._FENCED, fatal=True) from None
+            raise _failed(NativeError._FENCED) from None
 
     def _perhaps_late(self, write: Any) -> None:
         if self._world.random.random() < 0.5:

@@ -107,6 +107,8 @@ def is_done(world: World, application: Application) -> bool:
     driver = application.driver
     if driver is None or driver.driver is None or not driver.settled or driver.driver._running:
         return False
+    if driver.is_fenced:
+        return False  # One that died after it fenced this one, which has not heard of it yet.
     for entry in driver.driver._book.entries.values():
         log = world.broker.log((INPUT, entry.task.partition))
         at = entry.position.get(INPUT, {}).get(entry.task.partition)

@@ -13,6 +13,7 @@ from penstock.coordination.planning import Batch
 from penstock.driver.driver import Driver
 from penstock.driver.events import Totals
 from penstock.driver.lease import DriverLease
+from penstock.driver.monitor import Monitor
 from penstock.errors import FencedError, InstanceUnreachableError, KafkaError, PenstockError
 from penstock.instance import protocol
 from penstock.instance.protocol import CommitHeader, Message, Reply
@@ -195,6 +196,12 @@ class DriverProcess(Process):
         self.settled = False
         self.cut_off_until = 0.0
 
+    @property
+    def is_fenced(self) -> bool:
+        """Whether another driver took over, be it that this one knows or not."""
+        producer: Any = self.lease and self.lease._producer
+        return not self.world.broker.is_newest("app-driver", producer._epoch)
+
     def begin(self) -> None:
         """Get the lease, then loop."""
         self._guarded(self._start)
@@ -221,6 +228,7 @@ class DriverProcess(Process):
             watch=SimpleNamespace(check=lambda now, book, ends: []),
             cores=2,
             warm_up=warm,
+            monitor=Monitor("app", self.application.config),
             hear_restore=lambda event: None,
             is_paused=lambda: False,
             visit_executors=lambda: None,

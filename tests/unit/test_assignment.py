@@ -393,6 +393,22 @@ class TestStandbysAndTags:
         )
         assert answer.members["m1"].standby == ids("0_0")
 
+    def test_a_tag_that_all_differ_in_keeps_no_standby_where_it_is(self) -> None:
+        names = [f"0_{number}" for number in range(6)]
+        owner, full, empty = self.zoned("abb")
+        members = [
+            replace(
+                owner, capacity=9, active=ids(*names), lags=dict.fromkeys(ids(*names), RUNNING)
+            ),
+            replace(full, standby=ids(*names), lags=dict.fromkeys(ids(*names), 0)),
+            empty,
+        ]
+        hosts = [replace(each, tags={**each.tags, "host": each.name}) for each in members]
+        asked = options(standbys=1, tags=("zone",))
+        answer = decide(StickyAssignor(), stateful(*names), hosts, asked)
+        assert answer == decide(StickyAssignor(), stateful(*names), members, asked)
+        assert answer.members["m2"].warm_up
+
     def test_a_standby_in_the_zone_of_a_promoted_one_is_built_elsewhere(self) -> None:
         north, south, west = self.zoned("nsw")
         lags = {ONE: 0}

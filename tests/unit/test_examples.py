@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import runpy
 from collections import Counter, defaultdict
+from datetime import timedelta
 from itertools import islice, takewhile
 from typing import Any
 
@@ -12,11 +13,14 @@ import pytest
 
 import penstock as ps
 from penstock.cli import main
+from penstock.errors import StoreUnavailableError
+from penstock.examples import asking
 from penstock.examples.catalogue import EXAMPLES, Example, find_example
 from penstock.examples.data import InputRecord
 from penstock.examples.patient_monitoring import Alert
 from penstock.examples.sending import HEAD_START_MS, Pace
 from penstock.examples.topic_configs import CHANGELOG
+from penstock.queries.contract import Answer, KeyMetadata, Question, Row, Source
 from penstock.testing import TopologyTestDriver
 
 MINUTE_MS = 60_000
@@ -205,3 +209,40 @@ def test_the_two_ways_of_keeping_the_recent_ones_agree() -> None:
     assert by_dsl == pairs(example, driver, "recent-totals-by-hand")
     assert dict(driver.store("recent")) == dict(driver.store("recent-by-hand"))
     assert len(driver.store("recent")) == 10 < len({record.key for record in records})
+
+
+class _Stub:
+    """An application whose active host is away or silent."""
+
+    def __init__(self, *, alive: bool) -> None:
+        self._alive = alive
+        self.asked: list[bool] = []
+
+    def store(self, name: str) -> Any:
+        return self
+
+    def query_metadata_for_key(self, store: str, key: str) -> KeyMetadata:
+        return KeyMetadata(store=store, partition=0, active="a", standbys=("b",))
+
+    def is_alive(self, host: str) -> bool:
+        return self._alive
+
+    def answer(self, question: Question, **options: Any) -> Answer:
+        stale = bool(options.get("stale"))
+        self.asked.append(stale)
+        if not stale:
+            raise StoreUnavailableError("It does not answer")
+        source = Source(
+            partition=0, instance="b", role="standby", position=4, age=timedelta(seconds=2)
+        )
+        return Answer(rows=[Row(key=question.keys[0], value=9)], sources=[source])
+
+
+@pytest.mark.parametrize(("alive", "asked"), [(True, [False, True]), (False, [True])])
+def test_a_standby_is_asked_where_the_active_host_does_not_answer(
+    alive: bool, asked: list[bool]
+) -> None:
+    app: Any = _Stub(alive=alive)
+    answer = asking.ask(app, "patient-07")
+    assert asking.line(answer) == "patient-07: 9, says b (standby, 2.0 s old)"
+    assert app.asked == asked

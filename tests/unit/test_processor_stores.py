@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 import penstock as ps
-from penstock.errors import TopologyError
+from penstock.errors import TopologyError, UserFunctionError
 from penstock.processors import Limits, RecordRun
 from penstock.testing import TopologyTestDriver
 from penstock.testing.stores import DriverState
@@ -242,3 +242,98 @@ def test_keys_that_are_named_are_read_in_bulk_and_others_when_they_are_asked_for
     assert single == [b"unforeseen"]
     written = {row["key"]: row["value"][-1] for row in result.changes.to_pylist()}
     assert (written[b"k0"], written[b"k1"], written[b"unforeseen"]) == (2, 2, 1)
+
+
+def test_values_with_times_of_their_own() -> None:
+    store = ps.timestamped_key_value_store("s", key=str, value=str)
+    held = ps.ValueAndTimestamp
+    questions: list[Callable[[Any], object]] = [
+        lambda s: (s.put("a", held("x", 70)), s.get("a"), s.timestamp("a")),
+        lambda s: (s.put_if_absent("a", held("y", 1)), s.put_if_absent("b", held("y", 1))),
+        lambda s: list(s.reverse_all()),
+        lambda s: (s.put("a", held(None, 9)), s.get("a"), s.delete("b")),
+        lambda s: s.approximate_num_entries(),
+    ]
+    assert run(store, *(of_store("s", each) for each in questions)) == [
+        (None, ("x", 70), 70),
+        (("x", 70), None),
+        [("b", ("y", 1)), ("a", ("x", 70))],
+        (None, None, ("y", 1)),
+        0,
+    ]
+    with pytest.raises(UserFunctionError, match="keeps ValueAndTimestamp"):
+        run(store, of_store("s", lambda s: s.put("a", "bare")))
+
+
+def test_the_time_of_a_value_goes_to_the_changelog_and_to_the_store() -> None:
+    def work(context: ps.ProcessorContext, record: ps.Record[str, str]) -> None:
+        context.store("timed").put(record.key, ps.ValueAndTimestamp(record.value, 77))
+        context.store("windows").put(record.key, ps.ValueAndTimestamp(record.value, 88), 60_000)
+        context.store("plain").put(record.key, record.value)
+        assert context.store("plain").timestamp(record.key) == record.timestamp
+        assert context.store("windows").timestamp(record.key, 60_000) == 88
+
+    app = ps.Application("times")
+    app.add_state_store(ps.timestamped_key_value_store("timed", key=str, value=str))
+    app.add_state_store(ps.key_value_store("plain", key=str, value=str))
+    app.add_state_store(
+        ps.timestamped_window_store("windows", key=str, value=str, retention=MINUTE, window=MINUTE)
+    )
+    stream = app.stream("in", key=str, value=str)
+    stores = ["timed", "plain", "windows"]
+    stream.process(lambda: Doing(work), stores=stores, key=str, value=str).to("out")
+    driver = TopologyTestDriver(app)
+    driver.input_topic("in", key=str, value=str).pipe("k", "v", timestamp=5)
+    assert (driver.store("timed")["k"], driver.store("timed").timestamp("k")) == ("v", 77)
+    assert driver.store("plain").timestamp("k") == 5
+    assert driver.store("windows").timestamp(ps.Windowed("k", 60_000, 120_000)) == 88
+
+
+def test_what_is_walked_through_is_what_was_there_at_the_call() -> None:
+    store = ps.key_value_store("s", key=str, value=int)
+
+    def change(s: Any) -> list[Any]:
+        s.put_all([("a", 1), ("b", 2), ("c", 3)])
+        found = s.reverse_range("a", "b")
+        s.delete("b")
+        s.put("aa", 9)
+        return [list(found), list(s.all()), list(s.range("b", "a"))]
+
+    assert run(store, of_store("s", change)) == [
+        [[("b", 2), ("a", 1)], [("a", 1), ("aa", 9), ("c", 3)], []]
+    ]
+
+
+def test_a_global_store_is_read_backwards_too_and_written_by_nobody() -> None:
+    found: list[Any] = []
+
+    def work(context: ps.ProcessorContext, record: ps.Record[str, str]) -> None:
+        store = context.store("world")
+        found.append([list(store.reverse_all()), store.timestamp("a")])
+        store.put_all([("a", "no")])
+
+    app = ps.Application("world")
+    app.global_table("g", "world", key=str, value=str)
+    stream = app.stream("in", key=str, value=str)
+    stream.process(lambda: Doing(work), stores=["world"], key=str, value=str).to("out")
+    driver = TopologyTestDriver(app)
+    for key in "ab":
+        driver.input_topic("g", key=str, value=str).pipe(key, key.upper(), timestamp=3)
+    with pytest.raises(TopologyError, match="writes to the global store 'world'"):
+        driver.input_topic("in", key=str, value=str).pipe("k", "v")
+    assert found == [[[("b", "B"), ("a", "A")], 3]]
+
+
+def test_a_context_knows_the_task_and_the_application() -> None:
+    seen: list[object] = []
+
+    def work(context: ps.ProcessorContext, record: ps.Record[str, str]) -> None:
+        seen.append((context.application_id, context.task_id, context.partition, record.headers))
+
+    app = ps.Application("who")
+    moved = app.stream("in", key=str, value=str).repartition(name="again")
+    moved.process(lambda: Doing(work), key=str, value=str).to("out")
+    TopologyTestDriver(app).input_topic("in", key=str, value=str).pipe(
+        "k", "v", headers=(("h", b"1"),)
+    )
+    assert seen == [("who", "1_0", 0, (("h", b"1"),))]

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+from typing import Any
+
 import pytest
 
-from penstock.pipeline.session import loopback
+from penstock.pipeline.session import Session, loopback
 
 
 @pytest.mark.parametrize("master", ["local", "local[*,4]", "local[2]"])
@@ -25,3 +28,24 @@ def test_what_the_user_says_of_addresses_counts() -> None:
         "spark.driver.bindAddress": "127.0.0.1"
     }
     assert loopback("local[*]", {}, {"SPARK_LOCAL_IP": "10.0.0.5"}) == {}
+
+
+@pytest.mark.parametrize(
+    ("master", "settings", "expected"),
+    [
+        ("local-cluster[3,1,1024]", {}, 3),
+        ("yarn", {"spark.executor.instances": "12"}, 12),
+        ("spark://host:7077", {}, None),
+        (
+            "yarn",
+            {"spark.executor.instances": "2", "spark.dynamicAllocation.enabled": "true"},
+            None,
+        ),
+    ],
+)
+def test_how_many_executors_are_to_come_is_known_where_it_was_said(
+    master: str, settings: dict[str, str], expected: int | None
+) -> None:
+    context = SimpleNamespace(master=master, getConf=lambda: settings)
+    spark: Any = SimpleNamespace(sparkContext=context, conf=settings)
+    assert Session(spark, owned=False).executors_asked_for == expected

@@ -25,9 +25,10 @@ STABLE_TIMEOUT = timedelta(seconds=60)
 BATCH_RECORDS = 10_000
 _STABLE_PAUSE_SECONDS = 0.05
 _POLL_SECONDS = 0.02
-# librdkafka's own codes have no public names.
-_ATTEMPT_SECONDS = 2.5
+ATTEMPT_SECONDS = 2.5
 """A broker that died leaves a question to it without an answer; its successor would have one."""
+_SOON_SECONDS = 1.0
+# librdkafka's own codes have no public names.
 _ASK_AGAIN = (*LEADER_ON_ITS_WAY, confluent_kafka.KafkaError._TIMED_OUT)  # noqa: SLF001
 EARLIEST: OffsetSpec = OffsetSpec.earliest()  # type: ignore[no-untyped-call]
 LATEST: OffsetSpec = OffsetSpec.latest()  # type: ignore[no-untyped-call]
@@ -178,41 +179,46 @@ def log_offsets(
     A partition whose leader is on its way (a new topic, a broker that left) is asked again for as
     long as one question may take. Raises `KafkaError`.
     """
-    pending = list(partitions)
+    pending = set(partitions)
     found: dict[tuple[str, int], int] = {}
     deadline = time.monotonic() + clients.ask_timeout.total_seconds()
     while True:
-        failed = _ask_offsets(clients, pending, spec, isolation_level, found)
-        pending = list(failed)
-        for (topic, partition), error in failed.items():
-            if code_of(error) not in _ASK_AGAIN or time.monotonic() > deadline:
-                raise kafka_error(
-                    error,
-                    bootstrap_servers=clients.config.bootstrap_servers,
-                    doing="say where a log ends",
-                    where={"topic": topic, "partition": partition},
-                ) from error
+        told, failed = _ask_offsets(clients, pending, spec, isolation_level, ATTEMPT_SECONDS)
+        found.update(told)
+        pending = set(failed)
         if not pending:
             return found
-        for topic in {topic for topic, _ in pending}:
-            # Else the client goes on asking the leader that it knows, under the epoch it knows.
-            with contextlib.suppress(confluent_kafka.KafkaException):
-                clients.admin.list_topics(topic, timeout=_ATTEMPT_SECONDS)
+        for where, error in failed.items():
+            if time.monotonic() > deadline:
+                raise _no_offset(clients, where, error) from error
         time.sleep(_STABLE_PAUSE_SECONDS)
+
+
+def told_offsets(
+    clients: LogClients,
+    partitions: Iterable[tuple[str, int]],
+    spec: OffsetSpec,
+    isolation_level: IsolationLevel,
+) -> dict[tuple[str, int], int]:
+    """As `log_offsets`, of those logs only whose leaders answer soon. Raises `KafkaError`."""
+    wanted = set(partitions)
+    return _ask_offsets(clients, wanted, spec, isolation_level, _SOON_SECONDS)[0] if wanted else {}
 
 
 def _ask_offsets(
     clients: LogClients,
-    partitions: list[tuple[str, int]],
+    partitions: set[tuple[str, int]],
     spec: OffsetSpec,
     isolation_level: IsolationLevel,
-    found: dict[tuple[str, int], int],
-) -> dict[tuple[str, int], confluent_kafka.KafkaException]:
+    timeout_seconds: float,
+) -> tuple[dict[tuple[str, int], int], dict[tuple[str, int], confluent_kafka.KafkaException]]:
+    """What is told, and what may be asked again, of a leader that is known by then."""
+    found: dict[tuple[str, int], int] = {}
     failed: dict[tuple[str, int], confluent_kafka.KafkaException] = {}
     futures = clients.admin.list_offsets(
         {TopicPartition(topic, partition): spec for topic, partition in partitions},
         isolation_level=isolation_level,
-        request_timeout=min(_ATTEMPT_SECONDS, clients.ask_timeout.total_seconds()),
+        request_timeout=min(timeout_seconds, clients.ask_timeout.total_seconds()),
     )
     for where, future in futures.items():
         try:
@@ -222,5 +228,22 @@ def _ask_offsets(
                 raise confluent_kafka.KafkaException(_NO_LEADER)  # noqa: TRY301
             found[where.topic, where.partition] = offset
         except confluent_kafka.KafkaException as error:
+            if code_of(error) not in _ASK_AGAIN:
+                raise _no_offset(clients, (where.topic, where.partition), error) from error
             failed[where.topic, where.partition] = error
-    return failed
+    for topic in {topic for topic, _ in failed}:
+        # Else the client goes on asking the leader that it knows, under the epoch it knows.
+        with contextlib.suppress(confluent_kafka.KafkaException):
+            clients.admin.list_topics(topic, timeout=timeout_seconds)
+    return found, failed
+
+
+def _no_offset(
+    clients: LogClients, where: tuple[str, int], error: confluent_kafka.KafkaException
+) -> KafkaError:
+    return kafka_error(
+        error,
+        bootstrap_servers=clients.config.bootstrap_servers,
+        doing="say where a log ends",
+        where={"topic": where[0], "partition": where[1]},
+    )

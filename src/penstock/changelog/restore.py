@@ -7,6 +7,7 @@ store needs next is reported, and the caller wipes the store or stops.
 
 from __future__ import annotations
 
+import contextlib
 import enum
 import struct
 import time
@@ -39,6 +40,9 @@ _RETENTION_SHARE = 0.9
 _POLL_SECONDS = 0.02
 _ASK_SECONDS = 10.0
 _TIMESTAMP = struct.Struct(">q")
+
+Writing = Callable[[], contextlib.AbstractContextManager[None]]
+"""Around each write, for those who read the store meanwhile."""
 
 
 class RestoreOutcome(enum.Enum):
@@ -142,6 +146,7 @@ def restore(
     silence_max: timedelta = SILENCE_MAX,
     tombstone_retention: timedelta = TOMBSTONE_RETENTION,
     now_ms: Callable[[], int] = wall_clock_ms,
+    writing: Writing = contextlib.nullcontext,
 ) -> RestoreResult:
     """Apply the changelog to the store, from what it holds up to, not including, offset `until`.
 
@@ -169,7 +174,8 @@ def restore(
             batch = _decode(messages, topic, partition, versioned=versioned)
             if batch.position is not None:
                 heard = time.monotonic()
-                progress = _apply(store, batch, progress, until)
+                with writing():
+                    progress = _apply(store, batch, progress, until)
                 on_progress(progress)
             elif time.monotonic() - heard > silence_max.total_seconds():
                 raise read_timeout(topic, partition, until - progress.remaining, until)
@@ -198,7 +204,12 @@ class Applied:
 
 
 def apply_messages(
-    store: KeyValueStore, messages: list[Message], *, topic: str, partition: int
+    store: KeyValueStore,
+    messages: list[Message],
+    *,
+    topic: str,
+    partition: int,
+    writing: Writing = contextlib.nullcontext,
 ) -> Applied:
     """Apply what a consumer that follows a changelog was given; the store's offset moves with it.
 
@@ -206,7 +217,8 @@ def apply_messages(
     """
     batch = _decode(messages, topic, partition, versioned=isinstance(store, VersionedStore))
     if batch.changes:
-        store.apply(batch.changes, offset=batch.last_offset)
+        with writing():
+            store.apply(batch.changes, offset=batch.last_offset)
     return Applied(
         records=batch.records,
         position=batch.position,

@@ -69,6 +69,20 @@ class TopicAdmin:
 
     def describe(self, names: Iterable[str]) -> dict[str, ExistingTopic]:
         """Those of the topics that exist, with partitions, id and settings."""
+        described = self._described(names)
+        configs = self._configs(described) if described else {}
+        return {
+            name: _existing(name, topic, configs[name])
+            for name, topic in described.items()
+            if name in configs
+        }
+
+    def partition_count(self, name: str) -> int | None:
+        """How many partitions a topic has; None if it does not exist."""
+        found = self._described([name]).get(name)
+        return None if found is None else len(found.partitions)
+
+    def _described(self, names: Iterable[str]) -> dict[str, Any]:
         wanted = sorted(set(names))
         if not wanted:
             return {}
@@ -82,12 +96,7 @@ class TopicAdmin:
             except confluent_kafka.KafkaException as error:
                 if code_of(error) not in NO_SUCH_TOPIC:
                     raise self._error(error, "describe a topic", {"topic": name}) from error
-        configs = self._configs(described)
-        return {
-            name: _existing(name, topic, configs[name])
-            for name, topic in described.items()
-            if name in configs
-        }
+        return described
 
     def require(self, names: Iterable[str]) -> dict[str, ExistingTopic]:
         """Describe topics that must exist; `TopicMissingError` names the nearest one."""

@@ -12,11 +12,21 @@ from penstock.errors import (
     BrokerUnreachableError,
     InstanceUnreachableError,
     PenstockError,
+    ServiceBusyError,
+    ServiceUnreachableError,
+    StoreUnavailableError,
 )
 
 EXIT_REFUSED = 1
 EXIT_UNREACHABLE = 3
-_UNREACHABLE = (ApplicationUnreachableError, BrokerUnreachableError, InstanceUnreachableError)
+_UNREACHABLE = (
+    ApplicationUnreachableError,
+    BrokerUnreachableError,
+    InstanceUnreachableError,
+    ServiceBusyError,
+    ServiceUnreachableError,
+    StoreUnavailableError,
+)
 
 
 def print_answer(text: str, data: Mapping[str, object], *, as_json: bool) -> None:

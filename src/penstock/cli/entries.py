@@ -48,10 +48,10 @@ class Row:
         """
         key = shown(self.key)
         if self.window_start is not None:
-            end = "" if self.window_end is None else f" to {_clock(self.window_end)}"
-            key = f"{key} [{_clock(self.window_start)}{end}]"
+            end = "" if self.window_end is None else f" to {shown_time(self.window_end)}"
+            key = f"{key} [{shown_time(self.window_start)}{end}]"
         where = "-" if self.partition is None else str(self.partition)
-        return f"{where}  {_clock(self.timestamp)}  {key} = {shown(self.value)}"
+        return f"{where}  {shown_time(self.timestamp)}  {key} = {shown(self.value)}"
 
 
 def row_of(
@@ -146,7 +146,8 @@ def _plain(value: Any) -> object:
     return msgspec.to_builtins(value, enc_hook=str)
 
 
-def _clock(timestamp_ms: int) -> str:
+def shown_time(timestamp_ms: int) -> str:
+    """A time in the form of ISO 8601, in UTC."""
     try:
         time = datetime.fromtimestamp(timestamp_ms / 1000, UTC)
     except (OverflowError, ValueError, OSError):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from penstock.coordination.balance import even_out, interleaved, shares
 from penstock.coordination.draft import Draft, LeastLoaded, Place
@@ -36,27 +36,25 @@ def place_standbys(draft: Draft) -> None:
     for each in followers:
         placing.keep(each, spread=False)
         placing.add(each, spread=False)
-    by_tags = bool(draft.options.rack_aware_assignment_tags)
+    wanted = draft.options.rack_aware_assignment_tags
     if draft.sticky:
-        for group in _groups(draft, by_tags=by_tags):
+        for group in _groups(draft):
             _Evening(draft, group).move()
     else:
-        even_out(draft, "standby", _same_tags if by_tags else _anywhere)
+        even_out(draft, "standby", lambda a, b: _values(a, wanted) == _values(b, wanted))
 
 
-def _anywhere(source: Place, target: Place) -> bool:
-    return True
+def _values(place: Place, tags: Iterable[str]) -> tuple[str | None, ...]:
+    """A member's values of these tags; it may have others, which nothing is spread over."""
+    return tuple(place.facts.tags.get(tag) for tag in tags)
 
 
-def _same_tags(source: Place, target: Place) -> bool:
-    return all(target.facts.tags.get(tag) == value for tag, value in source.facts.tags.items())
-
-
-def _groups(draft: Draft, *, by_tags: bool) -> list[list[Place]]:
+def _groups(draft: Draft) -> list[list[Place]]:
     """Members among which standbys may move: those with the same tags, so that they stay spread."""
-    groups: dict[frozenset[tuple[str, str]], list[Place]] = defaultdict(list)
+    wanted = draft.options.rack_aware_assignment_tags
+    groups: dict[tuple[str | None, ...], list[Place]] = defaultdict(list)
     for place in draft.places.values():
-        groups[frozenset(place.facts.tags.items() if by_tags else ())].append(place)
+        groups[_values(place, wanted)].append(place)
     return list(groups.values())
 
 

@@ -30,6 +30,7 @@ from penstock.instance.protocol import (
     StatusReply,
     UnfollowOrder,
 )
+from penstock.queries.freshness import EndsSeen
 
 _log = logging.getLogger("penstock.driver")
 
@@ -117,6 +118,7 @@ class CopyWatch:
         self._order_for = order_for
         self._wanted: Mapping[str, Wanted] = {}
         self._ends: Ends = {}
+        self.ends_seen = EndsSeen()
         self._ends_due = 0.0
         self._heard: dict[str, tuple[str, CopiesReply]] = {}
         self._asked: set[str] = set()
@@ -216,6 +218,7 @@ class CopyWatch:
         self._ends_due = now + _ENDS_SECONDS
         try:
             self._ends = self._ends_of()
+            self.ends_seen.note(now, self._ends)
         except KafkaError as error:
             _log.info("The ends of changelogs are not known: %s", error)
 

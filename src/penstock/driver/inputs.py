@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import math
+import time
+from collections.abc import Iterable, Mapping
 
 from confluent_kafka import IsolationLevel
-from confluent_kafka.admin import OffsetSpec  # type: ignore[attr-defined]
 
 from penstock.changelog.clients import LogClients
-from penstock.changelog.reading import EARLIEST, LATEST, log_offsets
+from penstock.changelog.reading import EARLIEST, LATEST, log_offsets, told_offsets
+
+_COMMITTED = IsolationLevel.READ_COMMITTED
 
 
 class InputLogs:
@@ -17,14 +20,26 @@ class InputLogs:
     def __init__(self, logs: LogClients, inputs: Iterable[tuple[str, int]]) -> None:
         self._logs = logs
         self._partitions = list(inputs)
+        self._ends: dict[tuple[str, int], int] = {}
+        self._told_at: dict[tuple[str, int], float] = {}
 
     def ends(self) -> dict[tuple[str, int], int]:
-        """The last stable offset of each: what committed readers may read up to."""
-        return self._ask(LATEST)
+        """The last stable offset of each: what committed readers may read up to.
+
+        Where a leader died and the next one is on its way, it is what was told last, for as long as
+        a question may take: tasks whose leaders live do not wait. Raises `KafkaError`.
+        """
+        self._note_ends(told_offsets(self._logs, self._partitions, LATEST, _COMMITTED))
+        oldest = time.monotonic() - self._logs.ask_timeout.total_seconds()
+        late = [each for each in self._partitions if self._told_at.get(each, -math.inf) < oldest]
+        if late:
+            self._note_ends(log_offsets(self._logs, late, LATEST, _COMMITTED))
+        return dict(self._ends)
+
+    def _note_ends(self, told: Mapping[tuple[str, int], int]) -> None:
+        self._ends.update(told)
+        self._told_at.update(dict.fromkeys(told, time.monotonic()))
 
     def starts(self) -> dict[tuple[str, int], int]:
         """The first offset that each still holds."""
-        return self._ask(EARLIEST)
-
-    def _ask(self, spec: OffsetSpec) -> dict[tuple[str, int], int]:
-        return log_offsets(self._logs, self._partitions, spec, IsolationLevel.READ_COMMITTED)
+        return log_offsets(self._logs, self._partitions, EARLIEST, _COMMITTED)

@@ -14,12 +14,9 @@ import socket
 import threading
 import time
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any
 
 import msgspec
-from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
-from confluent_kafka import KafkaError as NativeError
-from confluent_kafka.admin import AdminClient
+from confluent_kafka import Consumer, KafkaException, Producer
 
 from penstock.changelog.clients import LogClients, init_transactions
 from penstock.changelog.commit_record import (
@@ -30,6 +27,7 @@ from penstock.changelog.commit_record import (
     BootstrapRecord,
     DriverRecord,
 )
+from penstock.changelog.groups import live_members
 from penstock.changelog.kafka_failures import refusals_named
 from penstock.changelog.reading import read_latest, wait_stable
 from penstock.changelog.topics import commits_name
@@ -38,20 +36,13 @@ from penstock.coordination.ids import Position
 from penstock.coordination.layout import commits_partitions
 from penstock.driver.member import GroupMember
 from penstock.driver.process_id import is_alive, process_start
+from penstock.driver.writer import DriverWriter
 from penstock.errors import AnotherDriverError, FencedError, GroupInUseError, KafkaError
 
 _log = logging.getLogger("penstock.driver")
 
 _BEATS_WITHOUT_SIGN = 3
 _GOODBYE_SECONDS = 5.0
-_COORDINATOR_ON_ITS_WAY = {
-    NativeError.NOT_COORDINATOR,
-    NativeError.COORDINATOR_NOT_AVAILABLE,
-    NativeError.COORDINATOR_LOAD_IN_PROGRESS,
-    # The very first group of a cluster waits for the topic of all groups to be made.
-    NativeError._TIMED_OUT,  # noqa: SLF001 - librdkafka's own codes have such names.
-}
-"""What a broker that has just started, or is taking a group over, answers for a moment."""
 
 
 class DriverLease:
@@ -73,6 +64,7 @@ class DriverLease:
                     transaction_timeout_ms=int(config.transaction_timeout.total_seconds() * 1000),
                 )
             )
+            self._writer = DriverWriter(self._producer, self._topic)
             self._member = GroupMember(
                 application_id, self._topic, config, on_replaced=self._lose_membership
             )
@@ -94,7 +86,9 @@ class DriverLease:
         Raises `GroupInUseError` or `AnotherDriverError`. A driver that died is told from one that
         lives by its process if it was here, and by its beats if it was elsewhere.
         """
-        members = self._group_members()
+        members = live_members(
+            self._logs.admin, self._application_id, timeout_seconds=self._timeout
+        )
         others = [m for m in members if m.group_instance_id != self._id]
         if others:
             names = ", ".join(sorted({f"{m.client_id} on {m.host}" for m in others}))
@@ -156,7 +150,7 @@ class DriverLease:
         All or nothing. Raises `FencedError` if this is no longer the driver, `KafkaError`.
         """
         with self._lock:
-            self._transaction(records, self._timeout, group=group, position=position or {})
+            self._writer.write(records, self._timeout, group=group, position=position)
 
     def release(self, leave: Callable[[str], None]) -> None:
         """Stop beating, leave the group (`leave` gets the member's id), say that nobody is here.
@@ -174,22 +168,6 @@ class DriverLease:
             with contextlib.suppress(KafkaError):
                 self._write_beat(_GOODBYE_SECONDS)
         self._producer.flush(1)
-
-    def _group_members(self) -> list[Any]:
-        admin: AdminClient = self._logs.admin
-        deadline = time.monotonic() + self._timeout
-        while True:
-            group = self._application_id
-            future = admin.describe_consumer_groups([group], request_timeout=10)[group]
-            try:
-                return list(future.result().members)
-            except KafkaException as error:
-                code = error.args[0].code()
-                if code == NativeError.GROUP_ID_NOT_FOUND:
-                    return []
-                if code not in _COORDINATOR_ON_ITS_WAY or time.monotonic() > deadline:
-                    raise KafkaError(f"The consumer group cannot be looked at: {error}") from error
-            time.sleep(0.1)
 
     def _check_driver_dead(self, *, was_member: bool) -> None:
         data = read_latest(self._logs, self._topic, DRIVER_PARTITION).get(DRIVER_KEY)
@@ -240,35 +218,7 @@ class DriverLease:
         records = [] if topology is None else [(DRIVER_PARTITION, TOPOLOGY_KEY, topology)]
         records.append((DRIVER_PARTITION, DRIVER_KEY, self.record.encode()))
         with self._lock:
-            self._transaction(records, timeout_seconds or self._timeout)
-
-    def _transaction(
-        self,
-        records: Iterable[tuple[int, bytes, bytes]],
-        timeout_seconds: float,
-        *,
-        group: Consumer | None = None,
-        position: Position | None = None,
-    ) -> None:
-        try:
-            self._producer.begin_transaction()
-            for partition, key, value in records:
-                self._producer.produce(self._topic, value, key, partition)
-            if group is not None:
-                offsets = [
-                    TopicPartition(topic, partition, offset)
-                    for topic, partitions in (position or {}).items()
-                    for partition, offset in partitions.items()
-                ]
-                metadata = group.consumer_group_metadata()
-                self._producer.send_offsets_to_transaction(offsets, metadata, timeout_seconds)
-            self._producer.commit_transaction(timeout_seconds)
-        except KafkaException as error:
-            native = error.args[0]
-            if native.txn_requires_abort():
-                self._producer.abort_transaction(timeout_seconds)
-                raise KafkaError(f"The driver's record was not written: {error}") from error
-            raise FencedError(f"The driver's record was refused: {native.str()}") from error
+            self._writer.write(records, timeout_seconds or self._timeout)
 
     def _lose_membership(self, reason: str) -> None:
         self._lose(f"the group's member was replaced: {reason}")

@@ -9,32 +9,44 @@ import secrets
 import time
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from penstock.changelog.clients import LogClients
 from penstock.changelog.commit_record import DRIVER_PARTITION
 from penstock.changelog.topic_admin import TopicAdmin
 from penstock.changelog.topics import commits_name
 from penstock.config import Config
+from penstock.coordination.gathering import Gathering
 from penstock.coordination.history import refuse_half_filled
 from penstock.driver.announcement import announced
 from penstock.driver.coordinator import Coordinator
 from penstock.driver.driver import Driver
 from penstock.driver.events import Listener, RestoreHearer, Totals, give_notice
 from penstock.driver.inputs import InputLogs
+from penstock.driver.instance_metrics import InstanceMetrics
 from penstock.driver.lease import DriverLease
+from penstock.driver.monitor import Monitor
 from penstock.driver.overview import Overviews
 from penstock.driver.parts import DriverParts
 from penstock.driver.setup import Prepared, prepare
 from penstock.driver.watch import InputWatch
 from penstock.errors import AnotherDriverError, ConfigError, InstanceError
+from penstock.instance.client import tcp_location
 from penstock.instance.process import TOKEN_VARIABLE
 from penstock.instance.protocol import Settings
+from penstock.instance.tls import TlsFiles
 from penstock.local.jars import SPARK_KAFKA, ensure
-from penstock.pipeline.executors import ExecutorVisits, start_on_executors
+from penstock.option_values import check_listening
+from penstock.pipeline.executors import (
+    ExecutorVisits,
+    InstancesOrder,
+    start_on_executors,
+    wait_for_executors,
+)
 from penstock.pipeline.group import leave_group
 from penstock.pipeline.jobs import Jobs, pickle_programs
 from penstock.pipeline.session import Session, open_session
+from penstock.queries.catalogue import Catalogue
 from penstock.topology import Topology
 from penstock.topology.external import kept_sentence
 
@@ -43,7 +55,7 @@ _log = logging.getLogger("penstock.driver")
 _DRAIN_SECONDS = 30.0
 _CLOSE_SECONDS = 30.0
 _REGISTER_SECONDS = 60.0
-_GATHER_SECONDS = 10.0
+_EXECUTORS_SECONDS = 30.0
 _TOKEN_LENGTH_MIN = 32
 
 
@@ -55,9 +67,10 @@ class OpeningOrder:
     config: Config
     topology: Topology
     totals: Totals
+    monitor: Monitor
     listener: Listener
     hear_restore: RestoreHearer
-    token: str
+    token: str = field(repr=False)
     should_stop: Callable[[], bool]
     is_paused: Callable[[], bool]
     state: Callable[[], str]
@@ -100,6 +113,7 @@ def _open_driver(order: OpeningOrder, stack: contextlib.ExitStack) -> Driver:
     lease and the instances are had meanwhile.
     """
     config, application_id = order.config, order.application_id
+    order.monitor.log(order.token)
     logs = LogClients(config, application_id)
     admin = TopicAdmin(config, admin=logs.admin)
     prepared = prepare(order.topology, application_id, config, logs, admin)
@@ -125,7 +139,7 @@ def _open_driver(order: OpeningOrder, stack: contextlib.ExitStack) -> Driver:
     _go_on(order)
     names = [task.name for task in prepared.layout.tasks]
     commits = lease.name_tasks(names, prepared.manifest.encode())
-    coordinator = _start_instances(order, prepared, opening, stack)
+    coordinator, expected = _start_instances(order, prepared, opening, stack)
     stack.enter_context(
         announced(
             config.state_dir,
@@ -149,17 +163,39 @@ def _open_driver(order: OpeningOrder, stack: contextlib.ExitStack) -> Driver:
         watch=InputWatch(prepared, admin, inputs),
         cores=session.cores,
         warm_up=warm_up,
+        monitor=order.monitor,
         hear_restore=order.hear_restore,
         is_paused=order.is_paused,
         visit_executors=_visits(order, session, coordinator, stack),
+        catalogue=_catalogue(order, prepared),
     )
+    _watch_instances(order.monitor, coordinator, stack)
     driver = Driver(parts, commits, order.listener, order.totals)
     stack.callback(driver.drain, _DRAIN_SECONDS)
     coordinator.overview = Overviews(
         parts=parts, driver=driver, totals=order.totals, state=order.state
     )
-    _wait_for_instances(order, coordinator)
+    _wait_for_instances(order, coordinator, expected)
     return driver
+
+
+def _catalogue(order: OpeningOrder, prepared: Prepared) -> Catalogue:
+    # As they are laid out: names of an earlier program are kept, and patterns are resolved.
+    subs = {each.task.sub_topology: each.sub_topology for each in prepared.layout.tasks}
+    topology = Topology(
+        sub_topologies=tuple(subs.values()), global_tables=order.topology.global_tables
+    )
+    return Catalogue.of(topology, order.application_id, prepared.layout.widths)
+
+
+def _watch_instances(
+    monitor: Monitor, coordinator: Coordinator, stack: contextlib.ExitStack
+) -> None:
+    asker = InstanceMetrics(coordinator)
+    stack.callback(asker.close)
+    monitor.asks(asker.snapshot)
+    stack.callback(monitor.asks, None)
+    stack.callback(monitor.pulse.rest)
 
 
 def _open_spark(application_id: str, config: Config) -> Session:
@@ -182,15 +218,25 @@ def _start_instances(
     prepared: Prepared,
     opening: Future[Session],
     stack: contextlib.ExitStack,
-) -> Coordinator:
-    """Children on one machine; on a cluster one per executor, through a job that visits them."""
+) -> tuple[Coordinator, int | None]:
+    """Children on one machine; on a cluster one per executor, through a job that visits them.
+
+    Also how many are to come, None if nobody knows.
+    """
     on_one_machine = order.config.master.startswith("local[") or order.config.master == "local"
     session = None if on_one_machine and not _submitted() else opening.result()
     if session is not None:
         on_one_machine = session.on_one_machine
     listen = order.config.coordinator_listen
     if not listen and not on_one_machine and session is not None:
-        listen = f"{session.driver_host}:0"
+        listen = tcp_location(session.driver_host, 0).partition("://")[2]
+    tls = TlsFiles.of(order.config)
+    # Spark says only now where the driver is.
+    check_listening(listen, tls=tls is not None, allowed=order.config.allow_unencrypted)
+    if order.config.allow_unencrypted and listen and tls is None:
+        _log.warning(
+            "Driver and instances listen at %s without TLS, as allow_unencrypted has it", listen
+        )
     settings = Settings.of(
         order.application_id,
         order.config,
@@ -205,16 +251,22 @@ def _start_instances(
         group_instance_id=order.config.group_instance_id,
         listen=listen,
         client_tags=order.config.client_tags,
+        tls=tls,
     )
     stack.callback(coordinator.close, _CLOSE_SECONDS)
     if order.config.coordinator_listen:
         _start_children(coordinator, order.config.num_instances)
-        return coordinator
+        return coordinator, None
     if session is not None and not on_one_machine:
-        start_on_executors(session, coordinator.location, order.token, programs)
-        return coordinator
-    _start_children(coordinator, order.config.num_instances or max((os.cpu_count() or 1) // 2, 1))
-    return coordinator
+        are_all = wait_for_executors(
+            session, seconds=_EXECUTORS_SECONDS, should_stop=order.should_stop
+        )
+        wanted = InstancesOrder(coordinator.location, order.token, tls)
+        started = start_on_executors(session, wanted, programs)
+        return coordinator, started if are_all else None
+    count = order.config.num_instances or max((os.cpu_count() or 1) // 2, 1)
+    _start_children(coordinator, count)
+    return coordinator, count
 
 
 def _start_children(coordinator: Coordinator, count: int) -> None:
@@ -229,8 +281,7 @@ def _visits(
         return lambda: None
     visits = ExecutorVisits(
         session,
-        coordinator.location,
-        order.token,
+        InstancesOrder(coordinator.location, order.token, TlsFiles.of(order.config)),
         programs=pickle_programs(order.topology.global_tables),
         instances=lambda: len(coordinator.names()),
     )
@@ -248,21 +299,20 @@ def _go_on(order: OpeningOrder) -> None:
         raise _StopAskedError
 
 
-def _wait_for_instances(order: OpeningOrder, coordinator: Coordinator) -> None:
+def _wait_for_instances(
+    order: OpeningOrder, coordinator: Coordinator, expected: int | None
+) -> None:
     """Until one is there, and a moment for the others, so that tasks need not move to them."""
     if order.config.coordinator_listen and not coordinator.names():
         address = order.config.coordinator_listen
         give_notice(order.listener, f"Waiting at {address} for instances")
     deadline = time.monotonic() + _REGISTER_SECONDS
-    gathered: float | None = None
-    while not coordinator.names() or coordinator.awaits_children:
+    gathering = Gathering(
+        expected=expected, delay_seconds=order.config.initial_rebalance_delay.total_seconds()
+    )
+    while not gathering.is_over(now := time.monotonic(), len(coordinator.names())):
         _go_on(order)
-        now = time.monotonic()
-        if coordinator.names():
-            gathered = now + _GATHER_SECONDS if gathered is None else gathered
-            if now > gathered:
-                return
-        elif now > deadline and not order.config.coordinator_listen:
+        if now > deadline and not coordinator.names() and not order.config.coordinator_listen:
             raise InstanceError(
                 "No instance has registered",
                 hint="See the instances' standard error for the reason",

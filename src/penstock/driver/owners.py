@@ -34,6 +34,7 @@ from penstock.instance.protocol import (
     TaskStatus,
     error_of,
 )
+from penstock.queries.routing import Holders
 
 _log = logging.getLogger("penstock.driver")
 
@@ -82,6 +83,8 @@ class TaskOwners:
         self._patience: float | None = None
         self._lags: Lags = {}
         self._told_copies: CopiesChanged | None = None
+        self.holders: Mapping[TaskId, Holders] = {}
+        """Who holds what, for other threads: it is replaced, and never changed."""
         self._copies = copies
 
     @property
@@ -101,6 +104,9 @@ class TaskOwners:
                     self._give_back(change.name)
                 case "left" | "lost":
                     self._lose(change)
+        if changes:
+            lost = [change.name for change in changes if change.kind == "lost"]
+            self._parts.monitor.instances(len(self._members()), lost=lost)
         self._parts.coordinator.restart_children()
         if any(change.kind in ("left", "lost") for change in changes):
             self._parts.visit_executors()
@@ -230,11 +236,27 @@ class TaskOwners:
                 for name in {*owned, *following, *self._members()}
             }
         )
+        self._publish()
+
+    def _publish(self) -> None:
+        followers: dict[TaskId, list[str]] = {}
+        for name, tasks in sorted(self._placements.following.items()):
+            for task in tasks:
+                followers.setdefault(task, []).append(name)
+        self.holders = {
+            task: Holders(
+                owner=entry.owner,
+                epoch=entry.epoch,
+                followers=tuple(n for n in followers.get(task, ()) if n != entry.owner),
+            )
+            for task, entry in self._book.entries.items()
+        }
 
     def _lose(self, change: Change) -> None:
         lost = self._book.lose_owner(change.name)
         self._rebalances.lose(change.name, lost)
         self._placements.lose(change.name)
+        self._publish()
         self._pending = {
             task: target
             for task, target in self._pending.items()

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from concurrent.futures import Future
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from penstock.driver.coordinator import Coordinator
 from penstock.driver.events import RestoreHearer
 from penstock.driver.inputs import InputLogs
 from penstock.driver.lease import DriverLease
+from penstock.driver.monitor import Monitor
 from penstock.driver.setup import Prepared
 from penstock.driver.watch import InputWatch
 from penstock.pipeline.jobs import Jobs
+from penstock.queries.catalogue import Catalogue
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -29,7 +31,10 @@ class DriverParts:
     cores: int
     warm_up: Future[None]
     """Spark's first job; tasks are taken meanwhile."""
+    monitor: Monitor
     hear_restore: RestoreHearer
     is_paused: Callable[[], bool]
     visit_executors: Callable[[], object]
     """Start instances on executors that have none; on one machine there are none to visit."""
+    catalogue: Catalogue = field(default_factory=lambda: Catalogue([]))
+    """The stores that can be asked."""

@@ -7,9 +7,12 @@ import socket
 from collections.abc import Iterable, Mapping
 from contextlib import closing
 from dataclasses import dataclass
+from functools import cached_property
 
+from penstock.changelog.access import check_access
 from penstock.changelog.clients import LogClients
 from penstock.changelog.kafka_failures import unreachable
+from penstock.changelog.partition_counts import AskedCounts
 from penstock.changelog.topic_admin import TopicAdmin
 from penstock.changelog.topic_plan import TopicPlan, before_start
 from penstock.changelog.topics import TOMBSTONES_MS, ExistingTopic, TopicSpec, policies
@@ -71,10 +74,13 @@ class Prepared:
         """All input partitions."""
         return sorted({each for task in self.layout.tasks for each in task.inputs})
 
-    @property
-    def partition_counts(self) -> dict[str, int]:
-        """How many partitions each topic has."""
-        return {name: topic.partitions for name, topic in self.topics.items()}
+    @cached_property
+    def partition_counts(self) -> Mapping[str, int]:
+        """How many partitions each topic has; workers ask for those that a function names."""
+        known = {name: topic.partitions for name, topic in self.topics.items()}
+        subs = (task.sub_topology for task in self.layout.tasks)
+        names_topics = any(sink.topic_of is not None for sub in subs for sink in sub.sinks)
+        return AskedCounts(known, self.config) if names_topics else known
 
     def take_order(
         self,
@@ -328,17 +334,22 @@ def _global_tables(topology: Topology, config: Config) -> tuple[GlobalOrder, ...
 
 
 def check_broker(config: Config) -> None:
-    """Make sure that something listens: a client would ask on for its whole time-out first."""
+    """Make sure that something listens: a client would ask on for its whole time-out first.
+
+    Where option kafka says how to be let in, make sure of that too. Raises `KafkaError`s.
+    """
     servers = str(config.client_properties()["bootstrap.servers"])
     for each in servers.split(","):
         host, colon, port = each.strip().rpartition("://")[2].rpartition(":")
         where = (host.strip("[]"), int(port)) if colon and port.isdigit() else (port, _KAFKA_PORT)
         try:
             with closing(socket.create_connection(where, timeout=_CONNECT_SECONDS)):
-                return
+                break
         except OSError:
             continue
-    raise unreachable(servers)
+    else:
+        raise unreachable(servers)
+    check_access(config)
 
 
 def _with_its_source(

@@ -12,6 +12,7 @@ from typing import Any
 from penstock.application import Application
 from penstock.errors import ConfigError
 from penstock.examples import (
+    asking,
     data,
     leaderboard,
     patient_monitoring,
@@ -87,6 +88,7 @@ EXAMPLES = {
         Example(program=word_count, test_data=data.lines),
         Example(program=leaderboard, test_data=data.scores),
         Example(program=visit_sketch, test_data=data.visits),
+        Example(program=asking, test_data=data.beats),
     )
 }
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable
+from typing import Any
 
 import pyarrow as pa
 from pyarrow import flight
@@ -24,6 +25,9 @@ from penstock.instance.protocol import (
     decode,
     encode,
 )
+from penstock.instance.tls import Trust
+
+TLS_SCHEME = "grpc+tls://"
 
 # A slice's rows are one message per batch; gRPC's default of 4 MiB would refuse large ones.
 _CHANNEL = [("grpc.max_receive_message_length", -1), ("grpc.max_send_message_length", -1)]
@@ -51,17 +55,22 @@ class Client:
     and `InstanceError` when it answers with an exception of its own.
     """
 
-    def __init__(self, location: str, *, token: str, timeout_seconds: float) -> None:
+    def __init__(
+        self, location: str, *, token: str, timeout_seconds: float, trust: Trust | None = None
+    ) -> None:
         self.location = location
-        self._flight = flight.connect(location, generic_options=_CHANNEL)
-        headers = [(b"authorization", f"Bearer {token}".encode())]
-        self._options = flight.FlightCallOptions(timeout=timeout_seconds, headers=headers)
+        self._flight = flight.connect(location, generic_options=_CHANNEL, **_tls(location, trust))
+        self._headers = [(b"authorization", f"Bearer {token}".encode())]
+        self._options = self._within(timeout_seconds)
 
-    def call(self, action: str, message: Message, reply: type[M]) -> M:
-        """Send one message and decode the one that comes back."""
+    def call(
+        self, action: str, message: Message, reply: type[M], *, within_seconds: float | None = None
+    ) -> M:
+        """Send one message and decode the one that comes back; a deadline may be said."""
+        options = self._options if within_seconds is None else self._within(within_seconds)
         try:
             request = flight.Action(action, encode(message))
-            answers = list(self._flight.do_action(request, self._options))
+            answers = list(self._flight.do_action(request, options))
         except _FAILURES as error:
             raise self._failure(error) from error
         return decode(answers[0].body.to_pybytes(), reply)
@@ -79,6 +88,9 @@ class Client:
     def close(self) -> None:
         """Give the connection up."""
         self._flight.close()
+
+    def _within(self, seconds: float) -> flight.FlightCallOptions:
+        return flight.FlightCallOptions(timeout=seconds, headers=self._headers)
 
     def _exchange(
         self, request: Exchange, batches: Iterable[pa.RecordBatch], schema: pa.Schema
@@ -114,13 +126,21 @@ class Client:
         )
 
 
-def tcp_location(host: str, port: int) -> str:
+def tcp_location(host: str, port: int, *, tls: bool = False) -> str:
     """Where Flight listens or calls.
 
-    >>> tcp_location("::1", 7600)
-    'grpc+tcp://[::1]:7600'
+    >>> tcp_location("::1", 7600), tcp_location("ward-7", 7600, tls=True)
+    ('grpc+tcp://[::1]:7600', 'grpc+tls://ward-7:7600')
     """
-    return f"grpc+tcp://{f'[{host}]' if ':' in host else host}:{port}"
+    return f"grpc+{'tls' if tls else 'tcp'}://{f'[{host}]' if ':' in host else host}:{port}"
+
+
+def _tls(location: str, trust: Trust | None) -> dict[str, Any]:
+    """What Flight wants to know of whom to trust, where it speaks TLS."""
+    if trust is None or not location.startswith(TLS_SCHEME):
+        return {}
+    name = {"override_hostname": trust.server_name} if trust.server_name else {}
+    return {"tls_root_certs": trust.authorities, **name}
 
 
 class ClientCache:
@@ -130,13 +150,17 @@ class ClientCache:
         self._pid = os.getpid()
         self._clients: dict[str, Client] = {}
 
-    def get(self, location: str, *, token: str, timeout_seconds: float) -> Client:
+    def get(
+        self, location: str, *, token: str, timeout_seconds: float, trust: Trust | None = None
+    ) -> Client:
         """The client of that location."""
         if self._pid != os.getpid():
             # The parent's channels are dead here; closing them would block, so they are forgotten.
             self._pid, self._clients = os.getpid(), {}
         if location not in self._clients:
-            self._clients[location] = Client(location, token=token, timeout_seconds=timeout_seconds)
+            self._clients[location] = Client(
+                location, token=token, timeout_seconds=timeout_seconds, trust=trust
+            )
         return self._clients[location]
 
     def drop(self, location: str) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
@@ -10,7 +11,7 @@ from confluent_kafka.admin import OffsetSpec  # type: ignore[attr-defined]  # no
 
 from penstock.changelog.clients import LogClients
 from penstock.changelog.offset_metadata import OffsetMetadata, offset_metadata
-from penstock.changelog.reading import EARLIEST, LATEST, log_offsets
+from penstock.changelog.reading import ATTEMPT_SECONDS, EARLIEST, LATEST, log_offsets
 from penstock.config import Config
 from penstock.coordination.ids import Position
 from penstock.errors import KafkaError
@@ -85,18 +86,19 @@ class SharedClients:
         self.raw.close()
 
     def _watermarks(self, consumer: Consumer, where: tuple[str, int]) -> tuple[int, int] | None:
-        """What the consumer says; None if it does not know.
-
-        One whose broker has just gone may go on asking it for minutes.
-        """
-        try:
+        """What the consumer says; None if it does not know."""
+        seconds = min(ATTEMPT_SECONDS, self.timeout_seconds)
+        with contextlib.suppress(KafkaException):
             # None when the time is over, which the client's stubs do not know.
             found: tuple[int, int] | None = consumer.get_watermark_offsets(
-                TopicPartition(*where), timeout=self.timeout_seconds
+                TopicPartition(*where), timeout=seconds
             )
-        except KafkaException:
-            return None
-        return None if found is None or found[1] < 0 else found
+            if found is not None and found[1] >= 0:
+                return found
+        with contextlib.suppress(KafkaException):
+            # Else one whose broker has just gone goes on asking it, for minutes.
+            consumer.list_topics(where[0], timeout=seconds)
+        return None
 
     def _offset(self, where: tuple[str, int], spec: OffsetSpec, level: IsolationLevel) -> int:
         return log_offsets(self.logs, [where], spec, level)[where]

@@ -35,6 +35,8 @@ from penstock.errors import (
 from penstock.instance.answers import answers
 from penstock.instance.global_processing import GlobalProgram, Programs, program_for
 from penstock.instance.protocol import GlobalOrder, ReadHeader, Reply
+from penstock.instance.query_answers import findings
+from penstock.instance.query_messages import StoreAnswer, StoreQuestion
 from penstock.instance.restores import Restores, TopicRestore
 from penstock.stores.contract import StoreIdentity
 from penstock.stores.directory import GLOBAL_DIRECTORY, StateDirectory, TaskDirectory
@@ -119,6 +121,24 @@ class GlobalTables:
             return
         yield Reply(status="ok", n=header.n)
 
+    def ask(self, question: StoreQuestion) -> StoreAnswer:
+        """What a table says to someone outside of any task."""
+        table = self._tables[question.store]
+        whole_at = table.whole_at
+        try:
+            result = findings(table.store(), question)
+        except (TaskNotHereError, StoreDamagedError) as error:
+            if isinstance(error, StoreDamagedError):
+                table.damaged(error)
+            return StoreAnswer(reason=str(error))
+        return StoreAnswer(
+            role="global",
+            age_ms=int((time.monotonic() - whole_at) * 1000),
+            found=result.found,
+            count=result.count,
+            after=result.after,
+        )
+
     def new_notes(self) -> list[str]:
         """What happened to them since this was last asked."""
         return [note for table in self._tables.values() for note in table.new_notes()]
@@ -160,6 +180,8 @@ class GlobalTable:
     ) -> None:
         self._program = program
         self.fault: PenstockError | None = None
+        self.whole_at = self._asked_at = time.monotonic()
+        """When the store was last known to hold all of the topic; of one that ever did."""
         self._order = order
         self._application_id = application_id
         self._directory = directory
@@ -266,6 +288,7 @@ class GlobalTable:
         """Open the store, bring it to the topic's end and keep it there, while both stay."""
         topic = self._describe()
         store = self._open(topic)
+        asked_at = time.monotonic()
         ranges = self._ranges(topic)
         begin = starts(store.positions(), ranges)
         if begin is None:
@@ -279,6 +302,7 @@ class GlobalTable:
             store.set_caught_up_at(wall_clock_ms())
         self._positions = dict(begin)
         ends = {partition: log.end for partition, log in ranges.items()}
+        self._asked_at = asked_at
         consumer = self._logs.consumer()
         told = TopicRestore(self._restores, self._order.store, topic.name, begin, ends)
         try:
@@ -298,6 +322,7 @@ class GlobalTable:
             if not told.is_over and self._reached(told.ends):
                 told.end()
                 store.set_caught_up_at(wall_clock_ms())
+                self.whole_at = self._asked_at
                 self._complete = True
             messages = consumer.consume(BATCH_RECORDS, _POLL_SECONDS)
             read = read_messages(messages)
@@ -319,6 +344,13 @@ class GlobalTable:
                     self._logs = LogClients(self._logs.config, self._logs.application_id)
                     return
                 watch_due = time.monotonic() + WATCH_SECONDS
+                self._note_whole()
+
+    def _note_whole(self) -> None:
+        """A quiet topic tells nothing: whether all of it was read is asked now and then."""
+        asked_at = time.monotonic()
+        if self._complete and self._reached(self._ends(list(self._positions))):
+            self.whole_at = asked_at
 
     def _describe(self) -> ExistingTopic:
         return self._admin.require([self._order.topic])[self._order.topic]

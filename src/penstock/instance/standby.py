@@ -57,7 +57,6 @@ class Followed:
         self._stores_by_topic = self._stores.logged
         self._positions: dict[str, int] = {}
         self._ends: dict[str, int] = {}
-        self._caught_up_at: dict[str, int] = {}
         self._failures = 0
         self._notes: list[str] = []
         self._lock = threading.Lock()
@@ -68,23 +67,29 @@ class Followed:
         """The next offset of each changelog that is followed now; none if that is not so."""
         return dict(self._positions) if self.state == "following" else {}
 
+    @property
+    def stores(self) -> TaskStores:
+        """What it keeps on disk."""
+        return self._stores
+
     def catch_up(self) -> None:
         """Open the stores and bring them to the ends of their changelogs; never raises."""
         with self._lock, self._failing():
             if self._stopping.is_set():
                 return
             stopped = self._stopping.is_set
-            self.state = "catching_up"
+            self.state = self._stores.meter.became("catching_up")
             record = self._record()
             if record is not None and record.until:
                 raise ChangelogError("The task reads its input again: its changelogs are not whole")
             self._stores.open(record)
             crash_point("follow.before_catching_up")
+            began_ms = wall_clock_ms()
             self._tell(self._stores.catch_up(stopped))
             if self._stores.lost:
                 raise ChangelogError(self._stores.lost)
             if not stopped():
-                self._begin()
+                self._begin(began_ms)
 
     def apply(self, topic: str, messages: list[Message]) -> None:
         """Apply what came of one of its changelogs; never raises."""
@@ -93,9 +98,15 @@ class Followed:
                 return
             store = self._stores_by_topic[topic]
             try:
+                began = time.perf_counter()
                 applied = apply_messages(
-                    self._stores.get(store), messages, topic=topic, partition=self.partition
+                    self._stores.get(store),
+                    messages,
+                    topic=topic,
+                    partition=self.partition,
+                    writing=self._stores.steady(store).changing,
                 )
+                self._stores.meter.restored(len(messages), time.perf_counter() - began)
             except StoreDamagedError as error:
                 self._wipe(store, error)
                 raise
@@ -106,7 +117,7 @@ class Followed:
                 self._positions[topic] = applied.position
                 self._failures = 0
             if applied.at_end:
-                self._caught_up_at[store] = wall_clock_ms()
+                self._stores.whole_at[store] = wall_clock_ms()
 
     def end_at(self, topic: str, end: int) -> None:
         """A changelog is known to end there now."""
@@ -118,7 +129,7 @@ class Followed:
             if self.state != "following":
                 return
             try:
-                self._stores.flush(caught_up_at=self._caught_up_at)
+                self._stores.flush(caught_up_at=self._stores.whole_at)
             except StoreDamagedError as error:
                 for store in self._stores_by_topic.values():
                     # A user's store need not say its name: then all are made anew.
@@ -139,8 +150,9 @@ class Followed:
         with self._lock:
             if self.state == "following":
                 self.state = "at_rest"
+                self._stores.meter.promote()
                 # Its owner tells of its own restores only.
-                self._stores.restores = Restores()
+                self._stores.restores = Restores(self._stores.meter)
                 return self._stores
             # What was restored stays on the disk, and is opened again as after any cut.
             self._close()
@@ -152,6 +164,11 @@ class Followed:
         if stores is not None:
             with contextlib.suppress(PenstockError):
                 stores.close()
+
+    def lag_of(self, topic: str) -> int:
+        """How many offsets one of its changelogs has behind what was read, as far as is known."""
+        end = self._ends.get(topic)
+        return UNKNOWN_LAG if end is None else max(0, end - self._positions.get(topic, 0))
 
     def status(self) -> CopyStatus:
         """How far it is."""
@@ -187,13 +204,12 @@ class Followed:
         )
         return None if data is None else CommitRecord.decode(data)
 
-    def _begin(self) -> None:
+    def _begin(self, whole_at_ms: int) -> None:
         positions = self._restored()
-        now = wall_clock_ms()
-        self._caught_up_at = dict.fromkeys(self._stores_by_topic.values(), now)
+        self._stores.whole_at = dict.fromkeys(self._stores_by_topic.values(), whole_at_ms)
         self._positions = {topic: positions[topic] for topic in self._stores_by_topic}
         self.round += 1
-        self.state = "following"
+        self.state = self._stores.meter.became("following")
 
     def _wipe(self, store: str, error: StoreDamagedError) -> None:
         self._tell([f"{error.summary}: {self._stores.remedy(store)}"])
@@ -221,7 +237,7 @@ class Followed:
             self._tell([f"Task {self.order.task} is followed again in a while: {why}"])
         self.retry_at = time.monotonic() + _RETRY_SECONDS * 2**self._failures
         self._failures = min(self._failures + 1, _RETRY_DOUBLINGS)
-        self.state = "failed"
+        self.state = self._stores.meter.became("failed")
 
     def _close(self) -> None:
         with contextlib.suppress(PenstockError):
@@ -254,9 +270,22 @@ class Standbys:
 
     def status(self) -> list[CopyStatus]:
         """How far each is."""
+        return [each.status() for each in self.all()]
+
+    def get(self, task: str) -> Followed | None:
+        """The task of that name, if it is followed."""
         with self._lock:
-            followed = list(self._followed.values())
-        return [each.status() for each in followed]
+            return self._followed.get(task)
+
+    def all(self) -> list[Followed]:
+        """All that are followed, or on their way to be."""
+        with self._lock:
+            return list(self._followed.values())
+
+    def stores(self) -> list[tuple[str, TaskStores]]:
+        """The state and the stores of each."""
+        with self._lock:
+            return [(each.state, each.stores) for each in self._followed.values()]
 
     def follow(self, order: FollowOrder) -> None:
         """Begin to follow a task, unless it is followed already."""

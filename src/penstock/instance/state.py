@@ -34,9 +34,11 @@ from penstock.errors import (
     TopicMissingError,
 )
 from penstock.instance.clients import SharedClients
+from penstock.instance.meters import TaskMeter
 from penstock.instance.protocol import FollowOrder, StoreOrder, TakeOrder
 from penstock.instance.restores import Restores
 from penstock.observability.crash_points import crash_point
+from penstock.observability.recorder import Recorder
 from penstock.stores.contract import (
     ByteStore,
     Change,
@@ -52,6 +54,7 @@ from penstock.stores.memory import MemoryStore
 from penstock.stores.rocksdb import RocksDBStore
 from penstock.stores.rocksdb_engine import RocksDBEngine
 from penstock.stores.segments import SegmentedStore
+from penstock.stores.steady import Steady
 from penstock.stores.versioned import VersionsStore
 
 _log = logging.getLogger("penstock.instance")
@@ -72,9 +75,10 @@ class TaskStores:
         *,
         engine: RocksDBEngine | None = None,
         snapshots: Sequence[SnapshotSource] = (),
+        recorder: Recorder | None = None,
         now_ms: Callable[[], int] = lambda: time.time_ns() // 1_000_000,
     ) -> None:
-        self._task = order.task
+        self.task = self._task = order.task
         self._partition = TaskId.parse(order.task).partition
         self._orders = {each.name: each for each in order.stores if each.database is None}
         self._state_directory = directory
@@ -88,7 +92,12 @@ class TaskStores:
         self._uncopied: set[str] = set()
         """Users' stores of which no copy can be made."""
         self._wiped: set[str] = set()
-        self.restores = Restores()
+        self._steady: dict[str, Steady] = {}
+        self.whole_at: dict[str, int] = {}
+        """When (milliseconds) each store was last known to hold all that was committed, of those
+        that were since they were opened."""
+        self.meter = TaskMeter(recorder or Recorder("OFF"), order)
+        self.restores = Restores(self.meter)
         self._ends: dict[str, int] = {}
         self._starts: dict[str, int] = {}
         self._log_starts: dict[str, int] = {}
@@ -209,6 +218,10 @@ class TaskStores:
             raise TaskNotHereError("The task has no such store open", where=where)
         return store
 
+    def steady(self, name: str) -> Steady:
+        """What those who read a store beside its owner look through; a database needs none."""
+        return self._steady.setdefault(name, Steady())
+
     def order(self, name: str) -> StoreOrder:
         """What was ordered of that store."""
         return self._orders[name]
@@ -246,9 +259,10 @@ class TaskStores:
         store = self.get(name)
         # A versioned store must know where in the changelog some of its changes are.
         half = 0 if name in self.versioned else len(changes) // 2
-        store.apply(changes[:half], offset=None)
-        crash_point("commit.mid_store_write")
-        store.apply(changes[half:], offset=offset)
+        with self.steady(name).changing():
+            store.apply(changes[:half], offset=None)
+            crash_point("commit.mid_store_write")
+            store.apply(changes[half:], offset=offset)
 
     @property
     def snapshot_stores(self) -> list[str]:
@@ -292,7 +306,7 @@ class TaskStores:
                 at = self._now_ms() if caught_up_at is None else caught_up_at.get(name)
                 if at is not None:
                     store.set_caught_up_at(at)
-            self._flush_to(self._directory)
+            _flush(self._stores, self._orders, self._partition, self._directory, self.meter)
 
     def close(self) -> None:
         """Flush, close and unlock; twice does nothing. What a full disk does not take is told."""
@@ -301,7 +315,7 @@ class TaskStores:
             return
         stores, self._stores = self._stores, {}
         try:
-            self._flush_to(directory, stores)
+            _flush(stores, self._orders, self._partition, directory, self.meter)
         except PenstockError as error:
             _log.warning("%s", error)
         finally:
@@ -312,19 +326,6 @@ class TaskStores:
                 except PenstockError as error:
                     _log.warning("%s", error)
             directory.unlock()
-
-    def _flush_to(
-        self, directory: TaskDirectory, stores: Mapping[str, KeyValueStore] | None = None
-    ) -> None:
-        offsets: dict[tuple[str, int], int] = {}
-        for name, store in (self._stores if stores is None else stores).items():
-            store.flush()
-            offset = store.offset()
-            # What is in memory is not there any more when someone reads the file.
-            if offset is not None and self._orders[name].persistent and self._orders[name].logged:
-                offsets[self._orders[name].changelog, self._partition] = offset
-        if offsets:
-            directory.write_checkpoint(offsets)
 
     def _logs(
         self, orders: list[StoreOrder], stop: Callable[[], bool]
@@ -368,6 +369,7 @@ class TaskStores:
                         on_progress=told.move,
                         stop=stop,
                         tombstone_retention=timedelta(milliseconds=order.tombstones_ms),
+                        writing=lambda: self.steady(order.name).changing(),
                     )
                     if result.outcome is RestoreOutcome.COMPLETE:
                         if fills:
@@ -451,13 +453,35 @@ class TaskStores:
         assert self._directory is not None
         path = self._directory.store_path(order.name)
         inner = _inner(order, path, task=self._task, engine=self._engine, filling=filling)
+        self.meter.opened(inner)
         if isinstance(inner, CustomStore) and not inner.offers_checkpoints:
             self._uncopied.add(order.name)
+        self._steady[order.name] = Steady()
+        self.whole_at.pop(order.name, None)
         return shaped(inner, order)
 
     def identity(self, order: StoreOrder) -> StoreIdentity:
         """Whose the store of that order is."""
         return _identity(order, self._task, self._state_directory.application_id)
+
+
+def _flush(
+    stores: Mapping[str, KeyValueStore],
+    orders: Mapping[str, StoreOrder],
+    partition: int,
+    directory: TaskDirectory,
+    meter: TaskMeter,
+) -> None:
+    """Make stores durable, and export how far they are."""
+    offsets: dict[tuple[str, int], int] = {}
+    for name, store in stores.items():
+        meter.flush(name, store)
+        offset = store.offset()
+        # What is in memory is not there any more when someone reads the file.
+        if offset is not None and orders[name].persistent and orders[name].logged:
+            offsets[orders[name].changelog, partition] = offset
+    if offsets:
+        directory.write_checkpoint(offsets)
 
 
 def _inner(

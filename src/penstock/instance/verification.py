@@ -67,7 +67,7 @@ def _fold(store: KeyValueStore, opened: OpenStore, clients: LogClients, *, until
         watermarks = consumer.get_watermark_offsets(
             TopicPartition(topic, partition), clients.ask_timeout.total_seconds()
         )
-        if watermarks is not None and watermarks[1] < until:
+        if watermarks is not None and 0 <= watermarks[1] < until:
             detail = f"partition {partition} ends at {watermarks[1]}, the store holds {until - 1}"
             raise recreated(topic, detail)
         restore(

@@ -51,7 +51,7 @@ def transform(node: Node, batch: Batch, dropped: Counter[str], *, rank: int) -> 
         case MapNode():
             return _map(node, batch)
         case FlatMapValuesNode():
-            many = call_each(node.name, batch, _listed(node.mapper), batch.values.objects())
+            many = _call_values(node, _listed(node.mapper), batch)
             rows, values = _flat(batch, many, rank)
             return rows.replace(values=Column(objects=values))
         case FlatMapNode():
@@ -85,7 +85,7 @@ def _map_values(node: MapValuesNode, batch: Batch) -> Batch:
     if isinstance(node.mapper, ColumnFunction):
         [values] = mapped(node.name, batch, node.mapper)
         return batch.replace(values=values)
-    made = call_each(node.name, batch, node.mapper, batch.values.objects())
+    made = _call_values(node, node.mapper, batch)
     return batch.replace(values=Column(objects=made))
 
 
@@ -144,6 +144,14 @@ def _flat(batch: Batch, many: list[list[Any]], rank: int) -> tuple[Batch, list[A
     ranks = np.full(len(rows), rank, dtype=np.int64)
     flat = [each for results in many for each in results]
     return rows.replace(order=(*rows.order, ranks, places)), flat
+
+
+def _call_values(
+    node: MapValuesNode | FlatMapValuesNode, function: Callable[..., Any], batch: Batch
+) -> list[Any]:
+    if node.with_key:
+        return _call_pairs(node.name, function, batch)
+    return call_each(node.name, batch, function, batch.values.objects())
 
 
 def _call_pairs(step: str, function: Callable[[Any, Any], Any], batch: Batch) -> list[Any]:

@@ -91,7 +91,8 @@ def join_table_rows(
         if not mask.all():
             batch = batch.keep(mask)
             rows = [row for row in rows if row is not None]
-    values = call_each(node.name, batch, node.joiner, batch.values.objects(), rows)
+    record_keys = (batch.keys.objects(),) if node.with_key else ()
+    values = call_each(node.name, batch, node.joiner, *record_keys, batch.values.objects(), rows)
     return batch.replace(values=Column(objects=values))
 
 

@@ -46,7 +46,8 @@ def _changed(node: TableNode, batch: Batch, column: Column) -> Column:
 
 def _mapped(node: TableMapValuesNode, known: Batch) -> list[Any]:
     if not isinstance(node.mapper, ColumnFunction):
-        return call_each(node.name, known, node.mapper, known.values.objects())
+        keys = (known.keys.objects(),) if node.with_key else ()
+        return call_each(node.name, known, node.mapper, *keys, known.values.objects())
     [column] = mapped(node.name, known, node.mapper) if len(known) else [Column(objects=[])]
     return column.objects()
 

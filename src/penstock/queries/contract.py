@@ -16,6 +16,8 @@ QuestionKind = Literal[
 ]
 Role = Literal["active", "standby", "global"]
 
+TIMEOUT = timedelta(seconds=5)
+"""How long a question may take, unless it is said."""
 LIMIT_MAX = 10_000
 """How many rows one answer has at most; more come by its `next_page`."""
 
@@ -25,12 +27,18 @@ class Bound:
     """How old an answer may be; by default only the active copy answers.
 
     With `stale` a standby may answer too: one that lacks at most `max_lag` changelog records, and
-    holds at least `position` (the offset of the store's changelog partition), where they are said.
+    holds at least `position` (by partition, an offset of the store's changelog), where they are
+    said. Whoever says one of these need not say `stale`.
     """
 
     stale: bool = False
     max_lag: int | None = None
     position: dict[int, int] = field(default_factory=dict)
+
+    @property
+    def lets_standbys(self) -> bool:
+        """Whether others than the active copy may answer."""
+        return self.stale or self.max_lag is not None or bool(self.position)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -48,9 +56,11 @@ class Question:
     | fetch_range | window, session | the same of all keys from `lower` to `upper` |
     | fetch_all | window | all windows that begin from `start` to `end` |
 
-    Rows come in the order of their bytes within a partition, partition by partition. `reverse`
-    turns both round. `partition` asks that one alone. `page` goes on where an answer's
-    `next_page` says.
+    Rows come in the order of their bytes within a partition, partition by partition; those of
+    `fetch` key by key, as asked, within a partition. `reverse` turns each of these round.
+    `partition` asks that one alone. `page` goes on where an answer's `next_page` says; the rest of
+    the question is to be the same. `limit` is of rows that are looked for, not of `keys`: of those
+    there are at most `LIMIT_MAX`.
     """
 
     kind: QuestionKind
@@ -97,7 +107,8 @@ class Answer:
     """Rows, who gave them, and how to go on if there are more.
 
     `get` and `as_of` have a row for every key that was asked for, in that order, with a value of
-    None where there is nothing.
+    None where there is nothing; if that would be too large, for the first of them, and a
+    `next_page` for the others. A page may have no rows, and yet have a next one.
     """
 
     rows: list[Row]
@@ -163,7 +174,7 @@ class Queries(Protocol):
         question: Question,
         *,
         bound: Bound = Bound(),  # noqa: B008 - frozen
-        timeout: timedelta = timedelta(seconds=5),
+        timeout: timedelta = TIMEOUT,
     ) -> Answer:
         """The answer of whoever holds the state."""
         ...

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+from penstock.stores.backward import page_back
 from penstock.stores.contract import ByteStore, Entry, KeyValueStore, StoreIdentity, pages
 
 PAGE_ENTRIES = 1_000
@@ -60,6 +61,14 @@ class DataStore(LayeredStore):
     ) -> list[Entry]:
         end = _DATA_END if upper is None else self.data_key(upper)
         found = self._inner.range(self.data_key(lower or b""), end, limit=limit)
+        return [(key[len(_DATA) :], value) for key, value in found]
+
+    def range_back(
+        self, lower: bytes | None = None, upper: bytes | None = None, *, limit: int
+    ) -> list[Entry]:
+        """As `backward.BackwardStore` says."""
+        end = _DATA_END if upper is None else self.data_key(upper)
+        found = page_back(self._inner, self.data_key(lower or b""), end, limit)
         return [(key[len(_DATA) :], value) for key, value in found]
 
     @staticmethod

@@ -87,6 +87,16 @@ class MemoryStore:
         keys = self._keys[first : min(last, first + limit)]
         return [(key, self._entries[key]) for key in keys]
 
+    def range_back(
+        self, lower: bytes | None = None, upper: bytes | None = None, *, limit: int
+    ) -> list[tuple[bytes, bytes]]:
+        """As `backward.BackwardStore` says."""
+        self._check_open()
+        first = 0 if lower is None else bisect_left(self._keys, lower)
+        last = len(self._keys) if upper is None else bisect_left(self._keys, upper)
+        keys = self._keys[max(first, last - limit) : last]
+        return [(key, self._entries[key]) for key in reversed(keys)]
+
     def all(self, *, page_size: int = 1000) -> Iterator[tuple[bytes, bytes]]:
         return pages(self, page_size)
 

@@ -89,7 +89,7 @@ class RocksDBStore:
         self._engine = engine or default_engine()
         _claim(self._path, name)
         try:
-            options = self._engine.options(name, filling=filling)
+            options = self._options = self._engine.options(name, filling=filling)
             access = AccessType.read_only() if read_only else AccessType.read_write()
             if read_only:
                 options.create_if_missing(False)
@@ -171,21 +171,37 @@ class RocksDBStore:
     def range(
         self, lower: bytes | None = None, upper: bytes | None = None, *, limit: int
     ) -> list[tuple[bytes, bytes]]:
+        return self._between(lower, upper, limit)
+
+    def range_back(
+        self, lower: bytes | None = None, upper: bytes | None = None, *, limit: int
+    ) -> list[tuple[bytes, bytes]]:
+        """As `backward.BackwardStore` says."""
+        return self._between(lower, upper, limit, back=True)
+
+    def _between(
+        self, lower: bytes | None, upper: bytes | None, limit: int, *, back: bool = False
+    ) -> list[tuple[bytes, bytes]]:
         bounds = ReadOptions()
         bounds.set_iterate_upper_bound(_END if upper is None else _USER + upper)
         entries: list[tuple[bytes, bytes]] = []
         with self._native():
             iterator = self._db.iter(bounds)
+            go_on = iterator.prev if back else iterator.next
             try:
-                iterator.seek(_USER + (lower or b""))
+                first = _USER + (lower or b"")
+                iterator.seek_to_last() if back else iterator.seek(first)
                 while len(entries) < limit and iterator.valid():
-                    entries.append((iterator.key()[1:], iterator.value()))
-                    iterator.next()
+                    key = iterator.key()
+                    if key < first:
+                        break  # Backwards only: what is too small, and our own records.
+                    entries.append((key[1:], iterator.value()))
+                    go_on()
                 # A damaged block looks like the end; only `status` tells the two apart.
                 iterator.status()
             finally:
                 # A living iterator (kept by a traceback, say) keeps the lock after `close`.
-                del iterator
+                del iterator, go_on
         return entries
 
     def all(self, *, page_size: int = 1000) -> Iterator[tuple[bytes, bytes]]:
@@ -195,6 +211,17 @@ class RocksDBStore:
         with self._native():
             estimate = self._db.property_int_value("rocksdb.estimate-num-keys") or 0
         return max(0, estimate - _OWN_RECORDS_MAX)
+
+    def properties(self, names: Iterable[str]) -> dict[str, int]:
+        """What RocksDB says of itself, by the names that it has behind `rocksdb.`."""
+        with self._native():
+            found = {name: self._db.property_int_value(f"rocksdb.{name}") for name in names}
+        return {name: value for name, value in found.items() if value is not None}
+
+    def statistics(self) -> str | None:
+        """What RocksDB has counted since the store was opened; None if it does not count."""
+        text: str | None = self._options.get_statistics()
+        return text
 
     def flush(self) -> None:
         with self._native():

@@ -22,6 +22,7 @@ from typing import Literal
 
 from penstock.errors import ChangelogError, InstanceError
 from penstock.serdes.windowed import SESSION_TAIL_BYTES, TIME_BYTES, WINDOW_TAIL_BYTES
+from penstock.stores.backward import entries_back
 from penstock.stores.contract import ByteStore, Change, Entry, pages
 from penstock.stores.layered import PAGE_ENTRIES, LayeredStore, entries_between
 
@@ -170,13 +171,24 @@ class SegmentedStore(LayeredStore):
         self, lower: bytes | None = None, upper: bytes | None = None, *, limit: int
     ) -> list[Entry]:
         """At most `limit` entries with lower <= changelog key < upper, by that key."""
+        return self._between(lower, upper, limit)
+
+    def range_back(
+        self, lower: bytes | None = None, upper: bytes | None = None, *, limit: int
+    ) -> list[Entry]:
+        """As `backward.BackwardStore` says."""
+        return self._between(lower, upper, limit, back=True)
+
+    def _between(
+        self, lower: bytes | None, upper: bytes | None, limit: int, *, back: bool = False
+    ) -> list[Entry]:
         oldest = _LONG.pack(self._oldest())
         per_segment = [
-            self._segment_entries(segment, lower, upper)
+            self._segment_entries(segment, lower, upper, back=back)
             for segment in self._segments(self._oldest(), self._latest)
         ]
-        entries = (e for e in heapq.merge(*per_segment) if self._layout.time(e[0]) >= oldest)
-        return list(islice(entries, limit))
+        merged = heapq.merge(*per_segment, reverse=back)
+        return list(islice((e for e in merged if self._layout.time(e[0]) >= oldest), limit))
 
     def all(self, *, page_size: int = PAGE_ENTRIES) -> Iterator[Entry]:
         return pages(self, page_size)
@@ -206,12 +218,17 @@ class SegmentedStore(LayeredStore):
             self._inner.delete_range(_INDEX + _LONG.pack(0), _INDEX + times)
 
     def _segment_entries(
-        self, segment: int, lower: bytes | None, upper: bytes | None
+        self, segment: int, lower: bytes | None, upper: bytes | None, *, back: bool
     ) -> Iterator[Entry]:
         prefix = _data_prefix(segment)
         start = prefix + (lower or b"")
         end = _data_prefix(segment + 1) if upper is None else prefix + upper
-        for key, value in entries_between(self._inner, start, end):
+        entries = (
+            entries_back(self._inner, start, end, page_size=PAGE_ENTRIES)
+            if back
+            else entries_between(self._inner, start, end)
+        )
+        for key, value in entries:
             yield key[_PREFIX_BYTES:], value
 
     def _segments(self, first: int, last: int) -> Sequence[int]:

@@ -72,7 +72,7 @@ class TopologyTestDriver:
             dead_letter_topic=config.errors_dead_letter_queue_topic_name or None,
             watches_values=True,
             dead_letters_of_dropped=config.dead_letter_dropped_records,
-            partition_counts=dict.fromkeys(_outputs(topology, self._id), 1),
+            partition_counts=_OnePartition.fromkeys(_outputs(topology, self._id), 1),
         )
         self._state = DriverState(self._specs)
         self._metadata: dict[str, dict[str, str]] = {}
@@ -197,6 +197,13 @@ class TopologyTestDriver:
         self._metadata[sub_topology.name] = dict(result.metadata)
         self.dropped.update(result.dropped)
         return [_raw(row) for row in result.outputs.to_pylist()]
+
+
+class _OnePartition(dict[str, int]):
+    """Every topic has one partition, those too that a function names."""
+
+    def __missing__(self, topic: str) -> int:
+        return 1
 
 
 def _readers(topology: Topology, application_id: str) -> dict[str, SubTopology]:

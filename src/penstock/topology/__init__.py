@@ -58,20 +58,27 @@ from penstock.topology.nodes import (
     WindowAggregateNode,
 )
 from penstock.topology.processor import (
-    VALID_TO_UNDEFINED,
     Processor,
     ProcessorContext,
     Record,
     Shape,
-    SliceStore,
     StoreBuilder,
     ValueTransformer,
+)
+from penstock.topology.processor_stores import (
+    VALID_TO_UNDEFINED,
+    SliceStore,
+    ValueAndTimestamp,
     VersionedRecord,
     VersionedStore,
+)
+from penstock.topology.store_builders import (
     custom_store,
     key_value_store,
     lru_store,
     session_store,
+    timestamped_key_value_store,
+    timestamped_window_store,
     versioned_store,
     window_store,
 )
@@ -167,6 +174,7 @@ __all__ = [
     "TimeWindows",
     "ToStreamNode",
     "Topology",
+    "ValueAndTimestamp",
     "ValueTransformer",
     "VersionedRecord",
     "VersionedStore",
@@ -185,6 +193,8 @@ __all__ = [
     "session",
     "session_store",
     "sliding",
+    "timestamped_key_value_store",
+    "timestamped_window_store",
     "tumbling",
     "unbounded",
     "unlimited",

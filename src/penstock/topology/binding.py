@@ -47,14 +47,23 @@ def bound_mapper(
     operator: str,
     result: Part,
     on_table: bool = False,
+    with_key: bool = False,
 ) -> tuple[Callable[..., Any], SerdeOrMissing]:
-    """A function that makes a new value, or a new key; and the serde of that."""
+    """A function that makes a new value, or a new key; and the serde of that.
+
+    One of values is given the key, too, if it asks `with_key`.
+    """
     where = f"{operator} (step {step})"
     if isinstance(function, BatchFunction):
         serde = chosen_serde(given, None, where, result)
-        takes = VALUE if result == "value" else PAIR
+        takes = VALUE if result == "value" and not with_key else PAIR
         return _batch(flow, step, function, takes, _result(serde)), serde
     if isinstance(function, Expression):
+        if with_key:
+            raise TopologyError(
+                f"The step {step} has an expression, and with_key=True",
+                hint="Leave with_key out: an expression names the column key where it needs it",
+            )
         program = compile_program(function.text, step, flow.key, flow.value)
         chosen = _expression_serde(program, given, step)
         bound = _expression(flow, step, (program,), (Result(chosen),), on_table=on_table)

@@ -207,6 +207,7 @@ class StreamsBuilder:
             segment_interval_ms=_milliseconds(store.segment_interval),
             window_ms=_milliseconds(store.window),
             kept_in=store.kept_in,
+            timestamped=store.timestamped,
         )
         check_kept(spec, logging=store.logging)
         self._draft.add_store(spec)
@@ -251,6 +252,7 @@ class StreamsBuilder:
             logging=False,
             caching=False,
             persistent=store.persistent,
+            timestamped=store.timestamped,
             is_global=True,
         )
         draft.add_store(spec, behind=source)

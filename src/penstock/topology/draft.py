@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import re
-from collections.abc import Container, Iterable, Mapping
+from collections.abc import Callable, Container, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -220,6 +220,7 @@ class Draft:
         table: bool = False,
         shared: bool = False,
         partitions: int | None = None,
+        partitioner: Callable[..., Any] | None = None,
     ) -> str:
         """Send records through an internal topic, so that equal keys meet in one task.
 
@@ -245,6 +246,7 @@ class Draft:
             value_serde=value,
             repartition=True,
             partitions=partitions,
+            partitioner=partitioner,
         )
         self.add(sink, after=[parent])
         source = SourceNode(

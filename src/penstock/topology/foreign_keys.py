@@ -35,8 +35,9 @@ SUBSCRIPTION_PROCESSOR = "SUBSCRIPTION-PROCESSOR"
 class ForeignKeyJoin:
     """What a join by a foreign key asks for."""
 
-    joiner: Callable[[Any, Any], Any]
-    extractor: Callable[[Any], Any]
+    joiner: Callable[..., Any]
+    extractor: Callable[..., Any]
+    with_key: bool = False
     left: bool
     value: SerdeOrMissing
     store: Store | None
@@ -60,6 +61,7 @@ def join_foreign_key(left: Flow, right: Flow, join: ForeignKeyJoin) -> Flow:
     subscribe = SubscribeNode(
         name=names.step("subscription-registration-processor", SUBSCRIPTION_REGISTRATION),
         extractor=join.extractor,
+        with_key=join.with_key,
         left=join.left,
         value_serde=left_value,
         versioned=left.history_ms is not None,
@@ -95,7 +97,10 @@ def join_foreign_key(left: Flow, right: Flow, join: ForeignKeyJoin) -> Flow:
         key,
         ResponseSerde(right_value),
         # The left row's own partition, which it told: its key may have been partitioned otherwise.
-        partitioner=lambda key, response, count: response.partition,
+        # One that came of a punctuator, or from an old Java application, told none.
+        partitioner=lambda key, response, count: (
+            response.partition if response.partition >= 0 else None
+        ),
     )
     draft.join_partitions(answered, left.step)
     resolve = ResolveNode(
@@ -105,6 +110,7 @@ def join_foreign_key(left: Flow, right: Flow, join: ForeignKeyJoin) -> Flow:
         reads=left.reads,
         table=left.step,
         joiner=join.joiner,
+        with_key=join.with_key,
         left=join.left,
         value_serde=left_value,
     )
@@ -149,7 +155,7 @@ def _through_topic(
     key: Serde[Any],
     value: Serde[Any],
     *,
-    partitioner: Callable[[Any, Any, int], int] | None = None,
+    partitioner: Callable[[Any, Any, int], int | None] | None = None,
 ) -> str:
     """Send what steps give through an internal topic; returns its source."""
     sink = SinkNode(

@@ -27,7 +27,7 @@ from penstock.topology.nodes import (
 )
 from penstock.topology.windows import JoinWindows
 
-Joiner = Callable[[Any, Any], Any]
+Joiner = Callable[..., Any]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -51,6 +51,8 @@ class JoinOptions:
     name: str | None
     grace: timedelta | None = None
     persistent: bool | None = None
+    with_key: bool = False
+    """Whether the joiner is given the record's key, before the values."""
 
 
 @dataclass(frozen=True)
@@ -81,6 +83,7 @@ def join(
             table=other.table,
             selector=options.key_selector,
             joiner=joiner,
+            with_key=options.with_key,
             left=kind.left,
         )
         return stream.then(node, value=value)
@@ -90,6 +93,7 @@ def join(
             stream,
             other.flow,
             joiner=joiner,
+            with_key=options.with_key,
             left=kind.left,
             value=value,
             name=options.name,
@@ -100,6 +104,7 @@ def join(
         stream,
         other.flow,
         joiner=joiner,
+        with_key=options.with_key,
         windows=options.windows,
         kind=kind,
         value=value,
@@ -148,6 +153,7 @@ def join_streams(
     value: SerdeOrMissing,
     name: str | None,
     persistent: bool | None = None,
+    with_key: bool = False,
 ) -> Flow:
     """The stream of a join of streams within a window of time."""
     check_one_application(left.draft, right.draft)
@@ -191,6 +197,7 @@ def join_streams(
                 name=join_step,
                 reads=reads,
                 joiner=joiner,
+                with_key=with_key,
                 side=side,
                 windows=windows,
                 own_store=own,
@@ -213,6 +220,7 @@ def join_table(
     value: SerdeOrMissing,
     name: str | None,
     grace: timedelta | None = None,
+    with_key: bool = False,
 ) -> Flow:
     """The stream of records that meet a table's row of their key: the present one, or of a table
     that keeps versions the one of their time, for which they may wait."""
@@ -230,6 +238,7 @@ def join_table(
         reads=table.reads,
         table=table.step,
         joiner=joiner,
+        with_key=with_key,
         left=left,
         versioned=table.history_ms is not None,
     )
@@ -288,6 +297,7 @@ def join_tables(
     caching: bool,
     logging: Logging,
     name: str | None,
+    with_key: bool = False,
 ) -> Flow:
     """The table of rows that have the same key in two tables."""
     check_one_application(left.draft, right.draft)
@@ -309,6 +319,7 @@ def join_tables(
                 parent=here.step,
                 other=there.step,
                 joiner=joiner,
+                with_key=with_key,
                 side=side,
                 here_outer=here_outer,
                 there_outer=there_outer,

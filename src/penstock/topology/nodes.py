@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -109,16 +109,18 @@ class FlatMapNode(Node):
 
 @dataclass(frozen=True, kw_only=True)
 class FlatMapValuesNode(Node):
-    """Replaces a value by those of `mapper(value)`: none, one or many."""
+    """Replaces a value by those of `mapper(value)`, or `mapper(key, value)`: none, one or many."""
 
-    mapper: Callable[[Any], Iterable[Any]]
+    mapper: Callable[..., Iterable[Any]]
+    with_key: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)
 class MapValuesNode(Node):
-    """Replaces the value by `mapper(value)`."""
+    """Replaces the value by `mapper(value)`, or with `with_key` by `mapper(key, value)`."""
 
     mapper: Callable[..., Any]
+    with_key: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -201,10 +203,14 @@ class TableFilterNode(MaterializableNode):
 
 @dataclass(frozen=True, kw_only=True)
 class TableMapValuesNode(MaterializableNode):
-    """Replaces a table's value by `mapper(value)`; a deletion stays one."""
+    """Replaces a table's value by `mapper(value)`; a deletion stays one.
+
+    With `with_key` it is `mapper(key, value)`.
+    """
 
     parent: str = ""
     mapper: Callable[..., Any]
+    with_key: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -260,6 +266,17 @@ class SuppressNode(Node):
 
 
 @dataclass(frozen=True, kw_only=True)
+class Joining:
+    """The function of a join: `joiner(left, right)`, or with `with_key` `joiner(key, left, right)`.
+
+    The key is that of the left side.
+    """
+
+    joiner: Callable[..., Any]
+    with_key: bool = False
+
+
+@dataclass(frozen=True, kw_only=True)
 class ReadingNode(Node):
     """A step that looks into stores of other steps."""
 
@@ -271,7 +288,7 @@ class ReadingNode(Node):
 
 
 @dataclass(frozen=True, kw_only=True)
-class StreamTableJoinNode(ReadingNode):
+class StreamTableJoinNode(Joining, ReadingNode):
     """Joins a record with the row that the table `table` has now for its key.
 
     Of a `versioned` table, whose store is the first that it reads, it is the row of the record's
@@ -280,7 +297,6 @@ class StreamTableJoinNode(ReadingNode):
     """
 
     table: str
-    joiner: Callable[[Any, Any], Any]
     left: bool
     versioned: bool = False
     buffer: str | None = None
@@ -295,7 +311,7 @@ class StreamTableJoinNode(ReadingNode):
 
 
 @dataclass(frozen=True, kw_only=True)
-class TableJoinNode(ReadingNode):
+class TableJoinNode(Joining, ReadingNode):
     """One side of a join of tables: what changes here meets the row of `other`.
 
     `side` says which argument of `joiner` comes from here; `here` and `there` whether a missing row
@@ -304,7 +320,6 @@ class TableJoinNode(ReadingNode):
 
     parent: str
     other: str
-    joiner: Callable[[Any, Any], Any]
     side: Side
     here_outer: bool
     there_outer: bool
@@ -332,14 +347,13 @@ class JoinWindowNode(Node):
 
 
 @dataclass(frozen=True, kw_only=True)
-class StreamJoinNode(ReadingNode):
+class StreamJoinNode(Joining, ReadingNode):
     """One side of a join of streams: a record meets those of `other_store` in its window.
 
     `outer` says whether a record of this side that meets nothing is joined with None;
     `unmatched` is the store in which such records wait, if either side has them.
     """
 
-    joiner: Callable[[Any, Any], Any]
     side: Side
     windows: JoinWindows
     own_store: str
@@ -349,12 +363,11 @@ class StreamJoinNode(ReadingNode):
 
 
 @dataclass(frozen=True, kw_only=True)
-class GlobalJoinNode(Node):
+class GlobalJoinNode(Joining, Node):
     """Joins a record with the row that a global table has for `selector(key, value)`."""
 
     table: StoreSpec
     selector: Callable[[Any, Any], Any]
-    joiner: Callable[[Any, Any], Any]
     left: bool
 
 
@@ -372,7 +385,9 @@ class ProcessNode(ReadingNode):
 class SubscribeNode(Node):
     """Tells the right side of a foreign-key join which row a left one refers to."""
 
-    extractor: Callable[[Any], Any]
+    extractor: Callable[..., Any]
+    """Makes the right row's key of the left value, or with `with_key` of the left key and value."""
+    with_key: bool = False
     left: bool
     value_serde: Serde[Any]
     versioned: bool = False
@@ -406,11 +421,10 @@ class AnswerRowNode(RegisterNode):
 
 
 @dataclass(frozen=True, kw_only=True)
-class ResolveNode(ReadingNode):
+class ResolveNode(Joining, ReadingNode):
     """Joins an answer with the row of the left table `table`, if it is still the one that asked."""
 
     table: str
-    joiner: Callable[[Any, Any], Any]
     left: bool
     value_serde: Serde[Any]
 
@@ -434,8 +448,11 @@ class SinkNode(Node):
     repartition: bool = False
     partitions: int | None = None
     """How many a repartition topic is to have, if the user said so."""
-    partitioner: Callable[[Any, Any, int], int] | None = None
-    """Chooses a record's partition from key, value and the number of partitions."""
+    partitioner: Callable[[Any, Any, int], int | Collection[int] | None] | None = None
+    """Chooses a record's partition, or several, from key, value and the number of partitions.
+
+    None leaves it to the key.
+    """
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -475,6 +492,8 @@ class StoreSpec:
     """What a processor is given instead of the plain store."""
     kept_in: PostgreSQL | None = None
     """The database that keeps it, instead of an instance's disk and a changelog."""
+    timestamped: bool = False
+    """Whether processors see each value with its time."""
 
     @property
     def recency(self) -> StoreSpec | None:

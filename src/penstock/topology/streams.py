@@ -4,29 +4,19 @@ from __future__ import annotations
 
 import dataclasses
 import sys
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
-from datetime import timedelta
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, Literal, TypeVar, overload
 
-from penstock.errors import TopologyError
 from penstock.serdes import Serde
 from penstock.topology.binding import bound_mapper, bound_pairs, bound_predicate
 from penstock.topology.changelogs import Logging, RecoverFrom, changelog_config, is_logged
-from penstock.topology.draft import Draft, needed, said_serde
+from penstock.topology.draft import Draft, needed
 from penstock.topology.flow import Flow, chosen_serde, item_type, pair_types, returned_type
 from penstock.topology.functions import BatchFunction, Columnar, Expression
 from penstock.topology.grouped import KGroupedStream
 from penstock.topology.holding import Store, kept_in, name_of
-from penstock.topology.joins import (
-    INNER,
-    LEFT,
-    OUTER,
-    JoinOptions,
-    Partner,
-    join,
-    merge_streams,
-)
+from penstock.topology.joins import merge_streams
 from penstock.topology.naming import check_name
 from penstock.topology.nodes import (
     BranchNode,
@@ -39,22 +29,21 @@ from penstock.topology.nodes import (
     PeekNode,
     ProcessNode,
     SelectKeyNode,
-    SinkNode,
     SplitNode,
     StoreSpec,
 )
 from penstock.topology.processor import Processor
+from penstock.topology.sinks import through_repartition, write_to
+from penstock.topology.stream_joins import JoinableStream
 from penstock.topology.tables import KTable, latest_values
-from penstock.topology.windows import JoinWindows
 
 K = TypeVar("K")
 V = TypeVar("V")
 K2 = TypeVar("K2")
 V2 = TypeVar("V2")
-V3 = TypeVar("V3")
 
 
-class KStream(Generic[K, V]):
+class KStream(JoinableStream[K, V]):
     """A stream of independent records.
 
     >>> from penstock.topology import StreamsBuilder
@@ -66,9 +55,6 @@ class KStream(Generic[K, V]):
     >>> [sub.name for sub in builder.build().sub_topologies]
     ['from-words', 'word-counts']
     """
-
-    def __init__(self, flow: Flow) -> None:
-        self.flow = flow
 
     def filter(
         self, predicate: Callable[[K, V], bool] | Columnar, *, name: str | None = None
@@ -106,18 +92,43 @@ class KStream(Generic[K, V]):
         step = self._name(name, "KSTREAM-BRANCH-")
         return BranchedKStream(self.flow.then(SplitNode(name=step)))
 
+    @overload
     def flat_map_values(
         self,
         mapper: Callable[[V], Iterable[V2]],
         *,
+        with_key: Literal[False] = False,
+        value: type[V2] | Serde[V2] | None = None,
+        name: str | None = None,
+    ) -> KStream[K, V2]: ...
+
+    @overload
+    def flat_map_values(
+        self,
+        mapper: Callable[[K, V], Iterable[V2]],
+        *,
+        with_key: Literal[True],
+        value: type[V2] | Serde[V2] | None = None,
+        name: str | None = None,
+    ) -> KStream[K, V2]: ...
+
+    def flat_map_values(
+        self,
+        mapper: Callable[..., Iterable[V2]],
+        *,
+        with_key: bool = False,
         value: type[V2] | Serde[V2] | None = None,
         name: str | None = None,
     ) -> KStream[K, V2]:
-        """Replace each record by one for each value of `mapper(value)`; keys stay."""
+        """Replace each record by one for each value of `mapper(value)`; keys stay.
+
+        With `with_key=True` it is `mapper(key, value)`.
+        """
         step = self._name(name, "KSTREAM-FLATMAPVALUES-")
         kind = item_type(returned_type(mapper))
         serde = chosen_serde(value, kind, f"flat_map_values (step {step})", "value")
-        return KStream(self.flow.then(FlatMapValuesNode(name=step, mapper=mapper), value=serde))
+        node = FlatMapValuesNode(name=step, mapper=mapper, with_key=with_key)
+        return KStream(self.flow.then(node, value=serde))
 
     def flat_map(
         self,
@@ -142,19 +153,56 @@ class KStream(Generic[K, V]):
             )
         )
 
+    @overload
     def map_values(
         self,
         mapper: Callable[[V], V2] | Columnar,
         *,
+        with_key: Literal[False] = False,
+        value: type[V2] | Serde[V2] | None = None,
+        name: str | None = None,
+    ) -> KStream[K, V2]: ...
+
+    @overload
+    def map_values(
+        self,
+        mapper: Callable[[K, V], V2] | BatchFunction,
+        *,
+        with_key: Literal[True],
+        value: type[V2] | Serde[V2] | None = None,
+        name: str | None = None,
+    ) -> KStream[K, V2]: ...
+
+    def map_values(
+        self,
+        mapper: Callable[..., V2] | Columnar,
+        *,
+        with_key: bool = False,
         value: type[V2] | Serde[V2] | None = None,
         name: str | None = None,
     ) -> KStream[K, V2]:
-        """Replace each value by `mapper(value)`; keys, and so partitions, stay."""
+        """Replace each value by `mapper(value)`; keys, and so partitions, stay.
+
+        With `with_key=True` it is `mapper(key, value)`.
+
+        >>> from penstock.topology import StreamsBuilder
+        >>> rooms = StreamsBuilder().stream("rooms", key=str, value=int)
+        >>> rooms.map_values(lambda room, degrees: f"{room}: {degrees}", with_key=True, value=str)
+        ... # doctest: +ELLIPSIS
+        <...KStream object at ...>
+        """
         step = self._name(name, "KSTREAM-MAPVALUES-")
         bound, serde = bound_mapper(
-            self.flow, step, mapper, value, operator="map_values", result="value"
+            self.flow,
+            step,
+            mapper,
+            value,
+            operator="map_values",
+            result="value",
+            with_key=with_key,
         )
-        return KStream(self.flow.then(MapValuesNode(name=step, mapper=bound), value=serde))
+        node = MapValuesNode(name=step, mapper=bound, with_key=with_key)
+        return KStream(self.flow.then(node, value=serde))
 
     def map(
         self,
@@ -246,38 +294,22 @@ class KStream(Generic[K, V]):
         *,
         key: type[K] | Serde[K] | None = None,
         value: type[V] | Serde[V] | None = None,
-        partitioner: Callable[[K, V, int], int] | None = None,
+        partitioner: Callable[[K, V, int], int | Collection[int] | None] | None = None,
         name: str | None = None,
     ) -> None:
         """Write every record to a topic, or to the one that `topic(key, value)` names.
 
-        Topics must exist. `partitioner(key, value, partitions)` chooses a record's partition;
-        without it equal keys go to equal partitions, as any Kafka client sends them.
+        Topics must exist. `partitioner(key, value, partitions)` chooses a record's partition, or
+        several of them; if it returns None, or is not given, equal keys go to equal partitions, as
+        any Kafka client sends them. A record for which it chooses none, an empty set, is dropped.
         """
-        if isinstance(topic, str):
-            check_name(topic, "topic", step=f"to, behind {self.flow.step}")
-        elif partitioner is not None:
-            raise TopologyError(
-                "A record's partition cannot be chosen where its topic is named by a function",
-                hint="Leave partitioner= out, or write to one topic",
-            )
-        flow, step = self.flow, self._name(name, "KSTREAM-SINK-")
-        records = f"what step {step} writes to topic {topic!r}"
-        key_serde = flow.key if key is None else said_serde(key, "key", records)
-        value_serde = flow.value if value is None else said_serde(value, "value", records)
-        where = f"Writing to topic {topic!r}"
-        keys, values = needed(key_serde, "key", where), needed(value_serde, "value", where)
-        if isinstance(topic, str):
-            keys, values = keys.for_topic(topic, "key"), values.for_topic(topic, "value")
-        flow.then(
-            SinkNode(
-                name=step,
-                topic=topic if isinstance(topic, str) else "",
-                topic_of=None if isinstance(topic, str) else topic,
-                key_serde=keys,
-                value_serde=values,
-                partitioner=partitioner,
-            )
+        write_to(
+            self.flow,
+            self._name(name, "KSTREAM-SINK-"),
+            topic,
+            key=key,
+            value=value,
+            partitioner=partitioner,
         )
 
     def print(self, label: str | None = None, *, name: str | None = None) -> None:
@@ -295,86 +327,22 @@ class KStream(Generic[K, V]):
         key: type[K] | Serde[K] | None = None,
         value: type[V] | Serde[V] | None = None,
         partitions: int | None = None,
+        partitioner: Callable[[K, V, int], int | Collection[int] | None] | None = None,
         name: str | None = None,
     ) -> KStream[K, V]:
-        """Send every record with a key through an internal topic, so that equal keys meet."""
-        flow, draft = self.flow, self.flow.draft
-        topic = name or draft.unique(flow.origin)
-        if name is None and draft.names == "kafka_streams":
-            topic = draft.number("KSTREAM-REPARTITION-")
-        where = f"The repartition topic {topic!r}"
-        given = f"the repartition topic {topic!r}"
-        keys = flow.key if key is None else said_serde(key, "key", given)
-        values = flow.value if value is None else said_serde(value, "value", given)
-        key_serde, value_serde = needed(keys, "key", where), needed(values, "value", where)
-        source = draft.add_repartition(
-            flow.step,
-            topic,
-            key_serde,
-            value_serde,
-            partitions=partitions,
-        )
-        return KStream(
-            dataclasses.replace(flow, step=source, key=key_serde, value=value_serde, rekeyed=False)
-        )
+        """Send every record with a key through an internal topic, so that equal keys meet.
 
-    def join(
-        self,
-        other: KStream[K, V2] | KTable[K, V2] | GlobalKTable[Any, V2],
-        joiner: Callable[[V, V2], V3],
-        windows: JoinWindows | None = None,
-        *,
-        key_selector: Callable[[K, V], Any] | None = None,
-        grace: timedelta | None = None,
-        persistent: bool | None = None,
-        value: type[V3] | Serde[V3] | None = None,
-        name: str | None = None,
-    ) -> KStream[K, V3]:
-        """Join records of equal keys: with a stream's inside `windows`, or with a table's row now.
-
-        A row of a global table is that of `key_selector(key, value)`, one of a versioned table that
-        of the record's own time. With `grace` a record waits until the stream is so much further,
-        so that rows which come late are met; the table must keep versions for as long. With
-        `persistent=False` a join of streams keeps their records in memory.
-
-        >>> from penstock.topology import StreamsBuilder
-        >>> builder = StreamsBuilder()
-        >>> names = builder.table("names", "names", key=str, value=str)
-        >>> calls = builder.stream("calls", key=str, value=str)
-        >>> calls.join(names, lambda call, name: f"{name}: {call}", value=str).to("named-calls")
+        `partitioner` is as in `to`: with one, keys meet where it sends them.
         """
-        options = JoinOptions(windows, key_selector, value, name, grace, persistent)
-        return KStream(join(self.flow, _other(other), joiner, INNER, options))
-
-    def left_join(
-        self,
-        other: KStream[K, V2] | KTable[K, V2] | GlobalKTable[Any, V2],
-        joiner: Callable[[V, V2 | None], V3],
-        windows: JoinWindows | None = None,
-        *,
-        key_selector: Callable[[K, V], Any] | None = None,
-        grace: timedelta | None = None,
-        persistent: bool | None = None,
-        value: type[V3] | Serde[V3] | None = None,
-        name: str | None = None,
-    ) -> KStream[K, V3]:
-        """As `join`, and a record of this stream that meets nothing is joined with None."""
-        options = JoinOptions(windows, key_selector, value, name, grace, persistent)
-        return KStream(join(self.flow, _other(other), joiner, LEFT, options))
-
-    def outer_join(
-        self,
-        other: KStream[K, V2],
-        joiner: Callable[[V | None, V2 | None], V3],
-        windows: JoinWindows,
-        *,
-        persistent: bool | None = None,
-        value: type[V3] | Serde[V3] | None = None,
-        name: str | None = None,
-    ) -> KStream[K, V3]:
-        """As `join` of streams, and a record of either that meets nothing is joined with None."""
-        options = JoinOptions(windows, None, value, name, persistent=persistent)
-        return KStream(join(self.flow, _other(other), joiner, OUTER, options))
+        flow = through_repartition(
+            self.flow,
+            key=key,
+            value=value,
+            partitions=partitions,
+            partitioner=partitioner,
+            name=name,
+        )
+        return KStream(flow)
 
     def process(
         self,
@@ -514,9 +482,3 @@ class Printer:
 
 def _grouping(name: str | None) -> str | None:
     return None if name is None else check_name(name, "grouping")
-
-
-def _other(other: KStream[Any, Any] | KTable[Any, Any] | GlobalKTable[Any, Any]) -> Partner:
-    if isinstance(other, GlobalKTable):
-        return Partner(other.draft, table=other.store)
-    return Partner(other.flow.draft, flow=other.flow, is_table=isinstance(other, KTable))

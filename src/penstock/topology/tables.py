@@ -4,20 +4,16 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, TypeVar, overload
 
 from penstock.errors import TopologyError
 from penstock.serdes import Serde, serde_of
 from penstock.topology.binding import bound_mapper, bound_pairs, bound_predicate
-from penstock.topology.changelogs import Logging
 from penstock.topology.draft import Draft, needed
-from penstock.topology.flow import Flow, chosen_serde, returned_type
-from penstock.topology.foreign_keys import ForeignKeyJoin, join_foreign_key
+from penstock.topology.flow import Flow, chosen_serde
 from penstock.topology.functions import BatchFunction, Columnar, Expression
 from penstock.topology.grouped import KGroupedTable
 from penstock.topology.holding import Store, history_of, kept_in, name_of
-from penstock.topology.joins import INNER, LEFT, OUTER, JoinKind, join_tables
 from penstock.topology.naming import check_name
 from penstock.topology.nodes import (
     AggregateNode,
@@ -33,6 +29,7 @@ from penstock.topology.nodes import (
 )
 from penstock.topology.processor import ValueTransformer
 from penstock.topology.suppression import Suppression
+from penstock.topology.table_joins import JoinableTable
 from penstock.topology.windows import SessionWindows
 
 if TYPE_CHECKING:
@@ -42,14 +39,10 @@ K = TypeVar("K")
 V = TypeVar("V")
 K2 = TypeVar("K2")
 V2 = TypeVar("V2")
-V3 = TypeVar("V3")
 
 
-class KTable(Generic[K, V]):
+class KTable(JoinableTable[K, V]):
     """The latest value of each key, kept in a store."""
-
-    def __init__(self, flow: Flow) -> None:
-        self.flow = flow
 
     def filter(
         self,
@@ -76,15 +69,41 @@ class KTable(Generic[K, V]):
         """The keys whose `predicate(key, value)` is false; one that no longer is gets deleted."""
         return self._filter(predicate, store, name, negate=True)
 
+    @overload
     def map_values(
         self,
         mapper: Callable[[V], V2] | Columnar,
         store: Store | None = None,
         *,
+        with_key: Literal[False] = False,
+        value: type[V2] | Serde[V2] | None = None,
+        name: str | None = None,
+    ) -> KTable[K, V2]: ...
+
+    @overload
+    def map_values(
+        self,
+        mapper: Callable[[K, V], V2] | BatchFunction,
+        store: Store | None = None,
+        *,
+        with_key: Literal[True],
+        value: type[V2] | Serde[V2] | None = None,
+        name: str | None = None,
+    ) -> KTable[K, V2]: ...
+
+    def map_values(
+        self,
+        mapper: Callable[..., V2] | Columnar,
+        store: Store | None = None,
+        *,
+        with_key: bool = False,
         value: type[V2] | Serde[V2] | None = None,
         name: str | None = None,
     ) -> KTable[K, V2]:
-        """Replace each value by `mapper(value)`; a deletion stays one, and is not shown to it."""
+        """Replace each value by `mapper(value)`; a deletion stays one, and is not shown to it.
+
+        With `with_key=True` it is `mapper(key, value)`.
+        """
         step = self.flow.draft.step_name(name, "KTABLE-MAPVALUES-")
         bound, serde = bound_mapper(
             self.flow,
@@ -94,9 +113,14 @@ class KTable(Generic[K, V]):
             operator="map_values",
             result="value",
             on_table=True,
+            with_key=with_key,
         )
         node = TableMapValuesNode(
-            name=step, parent=self.flow.step, mapper=bound, store=name_of(store)
+            name=step,
+            parent=self.flow.step,
+            mapper=bound,
+            with_key=with_key,
+            store=name_of(store),
         )
         return KTable(self._materialized(self.flow.then(node, value=serde), store))
 
@@ -143,56 +167,6 @@ class KTable(Generic[K, V]):
         node = TableSelectNode(name=step, mapper=bound, versioned=versioned)
         flow = self.flow.then(node, key=keys, value=values, rekeyed=True, history_ms=None)
         return KGroupedTable(flow, None if name is None else check_name(name, "grouping"))
-
-    def join(
-        self,
-        other: KTable[K2, V2],
-        joiner: Callable[[V, V2], V3],
-        store: Store | None = None,
-        *,
-        foreign_key: Callable[[V], K2 | None] | None = None,
-        value: type[V3] | Serde[V3] | None = None,
-        caching: bool = True,
-        logging: Logging = True,
-        name: str | None = None,
-    ) -> KTable[K, V3]:
-        """The rows that have the same key in both tables, kept up to date.
-
-        With `foreign_key(value)` each row meets the one that its own value refers to.
-        """
-        options = _JoinOptions(foreign_key, value, store, caching, logging, name)
-        return self._join(other, joiner, INNER, options)
-
-    def left_join(
-        self,
-        other: KTable[K2, V2],
-        joiner: Callable[[V, V2 | None], V3],
-        store: Store | None = None,
-        *,
-        foreign_key: Callable[[V], K2 | None] | None = None,
-        value: type[V3] | Serde[V3] | None = None,
-        caching: bool = True,
-        logging: Logging = True,
-        name: str | None = None,
-    ) -> KTable[K, V3]:
-        """As `join`, and a row of this table that the other lacks is joined with None."""
-        options = _JoinOptions(foreign_key, value, store, caching, logging, name)
-        return self._join(other, joiner, LEFT, options)
-
-    def outer_join(
-        self,
-        other: KTable[K, V2],
-        joiner: Callable[[V | None, V2 | None], V3],
-        store: Store | None = None,
-        *,
-        value: type[V3] | Serde[V3] | None = None,
-        caching: bool = True,
-        logging: Logging = True,
-        name: str | None = None,
-    ) -> KTable[K, V3]:
-        """As `join`, and a row of either table that the other lacks is joined with None."""
-        options = _JoinOptions(None, value, store, caching, logging, name)
-        return self._join(other, joiner, OUTER, options)
 
     def suppress(self, suppression: Suppression, *, name: str | None = None) -> KTable[K, V]:
         """Hold updates back: `until_window_closes()`, or `until_time_limit(...)`.
@@ -294,52 +268,6 @@ class KTable(Generic[K, V]):
         flow.draft.add_store(spec, behind=flow.step)
         history = history_of(spec)
         return dataclasses.replace(flow, origin=name, reads=(name,), history_ms=history)
-
-    def _join(
-        self,
-        other: KTable[Any, Any],
-        joiner: Callable[[Any, Any], V3],
-        kind: JoinKind,
-        options: _JoinOptions,
-    ) -> KTable[K, V3]:
-        value = chosen_serde(
-            options.value, returned_type(joiner), f"join (of step {self.flow.step})", "value"
-        )
-        if options.foreign_key is not None:
-            join = ForeignKeyJoin(
-                joiner=joiner,
-                extractor=options.foreign_key,
-                left=kind.left,
-                value=value,
-                store=options.store,
-                caching=options.caching,
-                logging=options.logging,
-                name=options.name,
-            )
-            return KTable(join_foreign_key(self.flow, other.flow, join))
-        return KTable(
-            join_tables(
-                self.flow,
-                other.flow,
-                joiner=joiner,
-                kind=kind,
-                value=value,
-                store=options.store,
-                caching=options.caching,
-                logging=options.logging,
-                name=options.name,
-            )
-        )
-
-
-@dataclass(frozen=True)
-class _JoinOptions:
-    foreign_key: Callable[[Any], Any] | None
-    value: Any
-    store: Store | None
-    caching: bool
-    logging: Logging
-    name: str | None
 
 
 def latest_values(

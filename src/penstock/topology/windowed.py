@@ -6,6 +6,7 @@ from collections.abc import Callable
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Generic, TypeVar, Unpack
 
+from penstock.errors import TopologyError
 from penstock.serdes import MeanSerde, Serde, Windowed, serde_of
 from penstock.topology.aggregation import (
     Aggregation,
@@ -31,7 +32,7 @@ from penstock.topology.changelogs import Logging, RecoverFrom
 from penstock.topology.draft import needed
 from penstock.topology.flow import Flow
 from penstock.topology.nodes import Emit, WindowAggregateNode
-from penstock.topology.windows import SessionWindows, Windows
+from penstock.topology.windows import SessionWindows, TimeWindows, Windows
 
 if TYPE_CHECKING:
     from penstock.topology.tables import KTable
@@ -50,7 +51,15 @@ class WindowedKStream(Generic[K, V]):
         self._emit: Emit = emit
 
     def emit_on_window_close(self) -> WindowedKStream[K, V]:
-        """Emit one result per window, when it can no longer change, instead of every update."""
+        """Emit one result per window, when it can no longer change, instead of every update.
+
+        Raises `TopologyError` for an unlimited window, which always can.
+        """
+        if isinstance(self._windows, TimeWindows) and not self._windows.has_end:
+            raise TopologyError(
+                "An unlimited window never closes, so nothing could be emitted at its close",
+                hint="Leave emit_on_window_close() out, or use windows that end",
+            )
         return WindowedKStream(self._grouping, self._windows, "close")
 
     def count(

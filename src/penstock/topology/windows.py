@@ -3,21 +3,26 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 
 from penstock.errors import TopologyError
 
 _MILLISECOND = timedelta(milliseconds=1)
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 LONG_MAX = 2**63 - 1
 
 
 @dataclass(frozen=True, kw_only=True)
 class TimeWindows:
-    """Windows of one size that begin every `advance_ms`; the end does not belong to a window."""
+    """Windows of one size that begin every `advance_ms`; the end does not belong to a window.
+
+    The first one begins at `start_ms`; what is earlier is in none.
+    """
 
     size_ms: int
     advance_ms: int
     grace_ms: int
+    start_ms: int = 0
 
     def starts(self, timestamp: int) -> range:
         """The starts of the windows that a time lies in, ascending.
@@ -26,8 +31,14 @@ class TimeWindows:
         ...              grace=timedelta(0)).starts(12_000))
         [5000, 10000]
         """
-        first = max(0, timestamp - self.size_ms + self.advance_ms) // self.advance_ms
-        return range(first * self.advance_ms, timestamp + 1, self.advance_ms)
+        since = timestamp - self.start_ms - self.size_ms + self.advance_ms
+        first = max(0, since) // self.advance_ms
+        return range(self.start_ms + first * self.advance_ms, timestamp + 1, self.advance_ms)
+
+    @property
+    def has_end(self) -> bool:
+        """Whether they ever close: an unlimited window does not."""
+        return self.size_ms < LONG_MAX
 
     @property
     def retention_ms(self) -> int:
@@ -111,14 +122,36 @@ def session(gap: timedelta, *, grace: timedelta) -> SessionWindows:
     return SessionWindows(gap_ms=_milliseconds(gap, "gap"), grace_ms=_grace(grace))
 
 
-def unlimited(*, start_ms: int = 0) -> TimeWindows:
-    """One window without an end, from `start_ms` on."""
-    if start_ms:
+def unlimited(*, start: datetime | int = 0) -> TimeWindows:
+    """One window without an end, from `start` on; records before that are in none.
+
+    `start` is a time with a time zone, or milliseconds since the epoch.
+
+    >>> from datetime import UTC, datetime
+    >>> list(unlimited(start=datetime(1970, 1, 1, 0, 1, tzinfo=UTC)).starts(75_000))
+    [60000]
+    >>> list(unlimited(start=60_000).starts(59_999))
+    []
+    """
+    return TimeWindows(
+        size_ms=LONG_MAX, advance_ms=LONG_MAX, grace_ms=0, start_ms=_checked_start(start)
+    )
+
+
+def _checked_start(start: datetime | int) -> int:
+    if isinstance(start, datetime):
+        if start.tzinfo is None:
+            raise TopologyError(
+                f"The unlimited window begins at {start}, of no time zone",
+                hint="Say which: datetime(..., tzinfo=UTC)",
+            )
+        start = (start - _EPOCH) // _MILLISECOND
+    if not 0 <= start < LONG_MAX:
         raise TopologyError(
-            "An unlimited window that begins later than 0 is not supported",
-            hint="Filter by time before the grouping",
+            f"The unlimited window begins at {start} ms",
+            hint="Times are counted from 1970; let start be 0 or more",
         )
-    return TimeWindows(size_ms=LONG_MAX, advance_ms=LONG_MAX, grace_ms=0)
+    return start
 
 
 def join_window(

@@ -50,6 +50,11 @@ final class Functions {
     };
   }
 
+  /** What a function that is given the key, too, makes of the result of one that is not. */
+  static Object keyed(Object key, Object made) {
+    return made == null ? null : shorten(text(made) + "%" + text(key));
+  }
+
   static List<Object> flatMapValues(String word, Object value) {
     List<Object> values = new ArrayList<>();
     switch (word) {
@@ -124,6 +129,10 @@ final class Functions {
       case "behind_hash" -> text(value).substring(text(value).indexOf('#') + 1);
       default -> throw new IllegalArgumentException(word);
     };
+  }
+
+  static String keyedForeignKey(String word, Object key, Object value) {
+    return text(key).equals("b") ? text(key) : foreignKey(word, value);
   }
 
   private static boolean has(Object value, String part) {

@@ -37,7 +37,7 @@ import org.apache.kafka.streams.test.TestRecord;
  * [[key, value, timestamp], ...]}, ...], one object per record, "stores": {name: [[key, value, timestamp], ...]}}; a
  * windowed key is [key, start, end], a session has no timestamp; every value is a text or null. An exception gives
  * "error" and "at", the number of the record, or -1 where the topology could not be built. "full_stores" asks for the
- * default stores instead of the quick ones.
+ * default stores instead of the quick ones. Lines with "commands" are for {@link StoreCommands}.
  */
 public final class Oracle {
   private static final ObjectMapper JSON = new ObjectMapper();
@@ -51,7 +51,11 @@ public final class Oracle {
     BufferedReader lines = new BufferedReader(new InputStreamReader(System.in, StandardCharsets.UTF_8));
     for (String line; (line = lines.readLine()) != null; ) {
       Path state = Files.createTempDirectory(Path.of(arguments[0]), "state");
-      answers.println(JSON.writeValueAsString(run(JSON.readTree(line), state.toString())));
+      JsonNode test = JSON.readTree(line);
+      ObjectNode answer = test.has("commands")
+          ? StoreCommands.run(test, state.toString())
+          : run(test, state.toString());
+      answers.println(JSON.writeValueAsString(answer));
       remove(state);
     }
   }

@@ -1,5 +1,6 @@
 import com.fasterxml.jackson.databind.JsonNode;
 import java.time.Duration;
+import java.time.Instant;
 import java.util.LinkedHashMap;
 import java.util.Map;
 import org.apache.kafka.common.serialization.Serde;
@@ -83,7 +84,9 @@ final class Program {
   private Flow filterOrMap(JsonNode step, Flow flow) {
     String f = step.get("f").asText();
     Predicate<Object, Object> wanted = (k, v) -> Functions.test(f, k, v);
-    ValueMapper<Object, Object> mapper = v -> Functions.mapValue(f, v);
+    ValueMapperWithKey<Object, Object, Object> mapper = keyed(step)
+        ? (k, v) -> Functions.keyed(k, Functions.mapValue(f, v))
+        : (k, v) -> Functions.mapValue(f, v);
     if (step.has("store")) {
       return switch (step.get("op").asText()) {
         case "filter" -> flow.with(flow.table().filter(wanted, kept(step, flow.key, flow.value)));
@@ -108,7 +111,11 @@ final class Program {
           flow.stream().flatMap((k, v) -> (Iterable) Functions.flatMap(f, k, v).stream().map(Program::texts).toList()),
           TEXT, TEXT);
       case "flat_map_values" -> new Flow(
-          flow.stream().flatMapValues(v -> (Iterable) Functions.flatMapValues(f, v)), flow.key, TEXT);
+          keyed(step)
+              ? flow.stream().flatMapValues((k, v) -> (Iterable) Functions.flatMapValues(f, v).stream()
+                  .map(each -> Functions.keyed(k, each)).collect(java.util.stream.Collectors.toList()))
+              : flow.stream().flatMapValues(v -> (Iterable) Functions.flatMapValues(f, v)),
+          flow.key, TEXT);
       default -> new Flow(
           flow.stream().selectKey((k, v) -> (Object) Functions.selectKey(f, k, v)), TEXT, flow.value);
     };
@@ -197,7 +204,9 @@ final class Program {
     JsonNode window = step.get("window");
     TimeWindowedKStream<Object, Object> windowed = window.get("kind").asText().equals("sliding")
         ? grouped.windowedBy(sliding(window))
-        : grouped.windowedBy(timeWindows(window));
+        : window.get("kind").asText().equals("unlimited")
+            ? grouped.windowedBy(UnlimitedWindows.of().startOn(Instant.ofEpochMilli(window.get("start").asLong())))
+            : grouped.windowedBy(timeWindows(window));
     if (closes(window)) windowed = windowed.emitStrategy(EmitStrategy.onWindowClose());
     Serde<Object> key = windowKey(window);
     Reducer<Object> reducer = (a, v) -> Functions.fold(step.get("f").asText(), a, v);
@@ -244,6 +253,8 @@ final class Program {
       case "session" -> grouped.windowedBy(sessions(window)).aggregate(
           () -> INITIAL, (k, a, b) -> Functions.merge(a, b), kept(step, "session", key, TEXT, TEXT));
       case "sliding" -> grouped.windowedBy(sliding(window)).aggregate(() -> INITIAL, kept(step, "window", key, TEXT, TEXT));
+      case "unlimited" -> grouped.windowedBy(UnlimitedWindows.of().startOn(Instant.ofEpochMilli(window.get("start").asLong())))
+          .aggregate(() -> INITIAL, kept(step, "window", key, TEXT, TEXT));
       default -> grouped.windowedBy(timeWindows(window)).aggregate(() -> INITIAL, kept(step, "window", key, TEXT, TEXT));
     };
     return new Flow(table, key, TEXT);
@@ -253,22 +264,25 @@ final class Program {
     String f = step.get("f").asText();
     String kind = step.get("kind").asText();
     ValueJoiner<Object, Object, Object> joiner = (l, r) -> Functions.join(f, l, r);
+    ValueJoinerWithKey<Object, Object, Object, Object> ofStreams = keyed(step)
+        ? (k, l, r) -> Functions.keyed(k, Functions.join(f, l, r))
+        : (k, l, r) -> Functions.join(f, l, r);
     Object node;
-    if (right.node instanceof GlobalKTable) node = joinGlobal(step, kind, left, right, joiner);
+    if (right.node instanceof GlobalKTable) node = joinGlobal(step, kind, left, right, ofStreams);
     else if (left.isTable() && step.has("foreign_key")) node = joinForeign(step, kind, left, right, joiner);
     else if (left.isTable()) node = joinTables(step, kind, left, right, joiner);
     else if (right.isTable()) {
       Joined<Object, Object, Object> joined = Joined.with(left.key, left.value, right.value, step.get("name").asText());
       if (step.has("grace")) joined = joined.withGracePeriod(millis(step, "grace"));
       node = kind.equals("inner")
-          ? left.stream().join(right.table(), joiner, joined)
-          : left.stream().leftJoin(right.table(), joiner, joined);
-    } else node = joinStreams(step, kind, left, right, joiner);
+          ? left.stream().join(right.table(), ofStreams, joined)
+          : left.stream().leftJoin(right.table(), ofStreams, joined);
+    } else node = joinStreams(step, kind, left, right, ofStreams);
     return new Flow(node, left.key, TEXT);
   }
 
   private Object joinStreams(
-      JsonNode step, String kind, Flow left, Flow right, ValueJoiner<Object, Object, Object> joiner) {
+      JsonNode step, String kind, Flow left, Flow right, ValueJoinerWithKey<Object, Object, Object, Object> joiner) {
     JsonNode window = step.get("window");
     JoinWindows windows = JoinWindows.ofTimeDifferenceAndGrace(Duration.ZERO, millis(window, "grace"))
         .before(millis(window, "before")).after(millis(window, "after"));
@@ -283,7 +297,7 @@ final class Program {
   }
 
   private Object joinGlobal(
-      JsonNode step, String kind, Flow left, Flow right, ValueJoiner<Object, Object, Object> joiner) {
+      JsonNode step, String kind, Flow left, Flow right, ValueJoinerWithKey<Object, Object, Object, Object> joiner) {
     GlobalKTable<Object, Object> table = (GlobalKTable<Object, Object>) right.node;
     String select = step.get("select").asText();
     KeyValueMapper<Object, Object, Object> selector = (k, v) -> Functions.selectKey(select, k, v);
@@ -295,7 +309,9 @@ final class Program {
   private Object joinForeign(
       JsonNode step, String kind, Flow left, Flow right, ValueJoiner<Object, Object, Object> joiner) {
     String word = step.get("foreign_key").asText();
-    java.util.function.Function<Object, Object> extractor = v -> Functions.foreignKey(word, v);
+    java.util.function.BiFunction<Object, Object, Object> extractor = keyed(step)
+        ? (k, v) -> Functions.keyedForeignKey(word, k, v)
+        : (k, v) -> Functions.foreignKey(word, v);
     TableJoined<Object, Object> joined = TableJoined.as(step.get("name").asText());
     Materialized<Object, Object, KeyValueStore<Bytes, byte[]>> held = kept(step, left.key, TEXT);
     return kind.equals("inner")
@@ -396,6 +412,8 @@ final class Program {
     if (step.has("retention")) held = held.withRetention(millis(step, "retention"));
     return held;
   }
+
+  private static boolean keyed(JsonNode step) { return step.has("with_key"); }
 
   private Flow from(JsonNode step) { return flows.get(step.get("from").asText()); }
 

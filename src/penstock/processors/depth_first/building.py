@@ -31,10 +31,6 @@ from penstock.processors.depth_first.process import (
     Process,
     Punctuator,
     Timers,
-    UserGlobalStore,
-    UserKeyValueStore,
-    UserSessionStore,
-    UserWindowStore,
 )
 from penstock.processors.depth_first.record import Record, Shared
 from penstock.processors.depth_first.shaped import Shapes
@@ -71,6 +67,12 @@ from penstock.processors.depth_first.tables import (
     TableTransform,
     TableTransformValues,
     Unstored,
+)
+from penstock.processors.depth_first.user_stores import (
+    UserGlobalStore,
+    UserKeyValueStore,
+    UserSessionStore,
+    UserWindowStore,
 )
 from penstock.processors.depth_first.versioned import (
     UserVersionedStore,
@@ -175,6 +177,8 @@ class Builder:
         self._application_id = application_id
         # What fills a global store runs on every instance, and in no task.
         self._partition = -1 if sub_topology.is_global else partition
+        number = -1 if sub_topology.is_global else sub_topology.number
+        self._task_id = f"{number}_{self._partition}"
         self.processes: list[Process] = []
         self.timers = Timers()
         self._sub = sub_topology
@@ -239,9 +243,9 @@ class Builder:
             case PeekNode() | ForeachNode():
                 return Peek(name, shared, node.action)
             case MapValuesNode():
-                return MapValues(name, shared, node.mapper)
+                return MapValues(name, shared, node.mapper, with_key=node.with_key)
             case FlatMapValuesNode():
-                return FlatMapValues(name, shared, node.mapper)
+                return FlatMapValues(name, shared, node.mapper, with_key=node.with_key)
             case MapNode():
                 return _map(shared, node)
             case FlatMapNode():
@@ -273,7 +277,7 @@ class Builder:
                 )
             case TableMapValuesNode():
                 mapper = node.mapper
-                if isinstance(mapper, ColumnFunction):
+                if node.with_key or isinstance(mapper, ColumnFunction):
                     return self._transform(node, node.parent, mapper)
                 return self._transform(node, node.parent, lambda _, value: mapper(value))
             case LatestNode():
@@ -343,6 +347,7 @@ class Builder:
             self._shared,
             node,
             application_id=self._application_id,
+            task_id=self._task_id,
             partition=self._partition,
             stores=stores,
             timers=self.timers,

@@ -43,8 +43,8 @@ class Subscribe(Step):
         if self._node.versioned and not change.latest:
             self.shared.drop("out_of_order")
             return
-        old = self._foreign(change.old)
-        new = self._foreign(change.new)
+        old = self._foreign(record.key, change.old)
+        new = self._foreign(record.key, change.new)
         if self._node.left:
             self._left_join(record, change, old, new)
         else:
@@ -70,8 +70,11 @@ class Subscribe(Step):
             self._send(record, old, Instruction.DELETE)
             self._send(record, new, Instruction.TELL_ALWAYS)
 
-    def _foreign(self, value: Any) -> Any:
-        return None if value is None else self.call(self._node.extractor, value)
+    def _foreign(self, key: Any, value: Any) -> Any:
+        if value is None:
+            return None
+        node = self._node
+        return self.call(node.extractor, *((key, value) if node.with_key else (value,)))
 
     def _send(self, record: Record, foreign: Any, instruction: Instruction) -> None:
         change: Change = record.value
@@ -188,7 +191,8 @@ class Resolve(Step):
         result = None
         if response.value is not None or (self._node.left and row is not None):
             left = None if row is None else row.value
-            result = self.call(self._node.joiner, left, response.value)
+            given = (record.key, left) if self._node.with_key else (left,)
+            result = self.call(self._node.joiner, *given, response.value)
         self.forward(record.with_value(result))
 
 

@@ -26,7 +26,8 @@ class GlobalJoin(Step):
             return
         right = None if key is None else self._row(key)
         if right is not None or node.left:
-            self.forward(record.with_value(self.call(node.joiner, record.value, right)))
+            given = (record.key, record.value) if node.with_key else (record.value,)
+            self.forward(record.with_value(self.call(node.joiner, *given, right)))
 
     def _row(self, key: Any) -> Any:
         data = self.shared.encode(self.name, self._node.table.key_serde, key, "key")

@@ -44,8 +44,8 @@ class TableJoin(Step):
         elif not self._node.here_outer or (change.new is None and change.old is None):
             return
         right = None if other is None else other.value
-        new = self._joined(change.new, right)
-        old = self._joined(change.old, right) if self._sends_old else None
+        new = self._joined(record.key, change.new, right)
+        old = self._joined(record.key, change.old, right) if self._sends_old else None
         self.forward(Record(record.key, Change(new, old), timestamp, record.headers))
 
     def get(self, key: Any) -> Value | None:
@@ -56,17 +56,20 @@ class TableJoin(Step):
         if other is None and not self._node.here_outer:
             return None
         value = self._joined(
-            None if here is None else here.value, None if other is None else other.value
+            key, None if here is None else here.value, None if other is None else other.value
         )
         if value is None:
             return None
         return Value(value, max(row.timestamp for row in (here, other) if row is not None))
 
-    def _joined(self, here: Any, there: Any) -> Any:
-        if here is None and (there is None or not self._node.there_outer):
+    def _joined(self, key: Any, here: Any, there: Any) -> Any:
+        node = self._node
+        if here is None and (there is None or not node.there_outer):
             return None
-        pair = (here, there) if self._node.side == "left" else (there, here)
-        return self.call(self._node.joiner, *pair)
+        pair = (here, there) if node.side == "left" else (there, here)
+        return (
+            self.call(node.joiner, key, *pair) if node.with_key else self.call(node.joiner, *pair)
+        )
 
 
 class TableMerge(Step):
@@ -219,6 +222,7 @@ class StreamJoin(Step):
         self._node = node
         self._left = node.side == "left"
         self._joiner = node.joiner
+        self._with_key = node.with_key
         windows: JoinWindows = node.windows
         self._before, self._after = windows.before_ms, windows.after_ms
         if not self._left:
@@ -236,7 +240,7 @@ class StreamJoin(Step):
             self.shared.drop("null_key" if record.key is None else "null_value")
             return
         if record.key is None:
-            self.forward(record.with_value(self._joined(record.value, None)))
+            self.forward(record.with_value(self._joined(record.key, record.value, None)))
             return
         if self._unmatched is not None and record.timestamp == times.stream_time:
             self._emit_unmatched(self._unmatched, record)
@@ -247,7 +251,8 @@ class StreamJoin(Step):
         for (timestamp, _), stored in partners:
             if self._unmatched is not None:
                 self._unmatched.found(key, timestamp, left=not self._left, now=record.timestamp)
-            value = self._joined(record.value, self._spec.value_serde.deserialize(stored.value))
+            there = self._spec.value_serde.deserialize(stored.value)
+            value = self._joined(record.key, record.value, there)
             at = max(record.timestamp, timestamp)
             self.forward(Record(record.key, value, at, record.headers))
         if self._node.outer and not partners:
@@ -255,7 +260,7 @@ class StreamJoin(Step):
 
     def _wait(self, record: Record, key: bytes, until: int) -> None:
         if self._unmatched is None or until < self._times.stream_time:
-            self.forward(record.with_value(self._joined(record.value, None)))
+            self.forward(record.with_value(self._joined(record.key, record.value, None)))
             return
         self._times.oldest = min(self._times.oldest, record.timestamp)
         self._unmatched.add(key, record.timestamp, SideValue(self._left, record.value))
@@ -279,7 +284,7 @@ class StreamJoin(Step):
                 open_sides.add(side.left)
                 continue
             pair = (side.value, None) if side.left else (None, side.value)
-            value = self.call(self._joiner, *pair)
+            value = self._call(key, *pair)
             self.forward(Record(key, value, times.oldest, record.headers))
             told[name] = None
         for name in told:
@@ -288,9 +293,13 @@ class StreamJoin(Step):
     def _lookback(self, left: bool) -> int:
         return self._node.windows.after_ms if left else self._node.windows.before_ms
 
-    def _joined(self, here: Any, there: Any) -> Any:
-        pair = (here, there) if self._left else (there, here)
-        return self.call(self._joiner, *pair)
+    def _joined(self, key: Any, here: Any, there: Any) -> Any:
+        return self._call(key, here, there) if self._left else self._call(key, there, here)
+
+    def _call(self, key: Any, left: Any, right: Any) -> Any:
+        if self._with_key:
+            return self.call(self._joiner, key, left, right)
+        return self.call(self._joiner, left, right)
 
 
 def _is_past(time: int, span: int, stream_time: int) -> bool:

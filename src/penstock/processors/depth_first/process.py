@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from datetime import timedelta
-from functools import partial
 from typing import Any, get_args
 
 from penstock.errors import TopologyError
 from penstock.processors.depth_first.handed_out import HandedOut
 from penstock.processors.depth_first.record import Context, Record, Shared
-from penstock.processors.depth_first.state import KeyValueState, Stored, TimedState, after_prefix
 from penstock.processors.depth_first.steps import Step
+from penstock.processors.depth_first.user_stores import UserKeyValueStore
 from penstock.processors.depth_first.versioned import UserVersionedStore
-from penstock.serdes import Serde
-from penstock.topology import ProcessNode, StoreSpec
+from penstock.topology import ProcessNode
 from penstock.topology.callables import check_awaits_nothing, check_processor
 from penstock.topology.processor import (
     Processor,
@@ -97,6 +95,7 @@ class Process(Step):
         node: ProcessNode,
         *,
         application_id: str,
+        task_id: str,
         partition: int,
         stores: dict[str, Any],
         timers: Timers,
@@ -108,6 +107,7 @@ class Process(Step):
         self._timers = timers
         self._handed = handed
         self.application_id = application_id
+        self.task_id = task_id
         self.partition = partition
         self.named_children: dict[str, Callable[[Record], None]] = {}
         self.punctuators: list[Punctuator] = []
@@ -276,6 +276,7 @@ class UserContext:
         self.store = step.store
         self.commit = step.commit
         self.application_id = step.application_id
+        self.task_id = step.task_id
         self.partition = step.partition
 
     @property
@@ -296,211 +297,3 @@ class UserContext:
     def forward(self, record: UserRecord[Any, Any], to: str | None = None) -> None:
         """Pass a record on."""
         self._step.forward_user(record, to)
-
-
-class UserKeyValueStore:
-    """A key-value store in a processor's hands."""
-
-    def __init__(
-        self,
-        shared: Shared,
-        spec: StoreSpec,
-        state: KeyValueState,
-        handed: HandedOut | None = None,
-    ) -> None:
-        self._shared = shared
-        self._spec = spec
-        self._state = state
-        self._handed = handed
-        self._keys: Serde[Any] = spec.key_serde
-        self._values: Serde[Any] = spec.value_serde
-
-    def get(self, key: Any) -> Any:
-        """The value of a key."""
-        name = self.key_bytes(key)
-        stored = self._state.get(name)
-        return None if stored is None else self._value(name, stored)
-
-    def put(self, key: Any, value: Any) -> None:
-        """Set a key, or delete it with None."""
-        name = self.key_bytes(key)
-        data = self._shared.encode(self._spec.name, self._values, value, "value")
-        timestamp = self._shared.context.timestamp
-        self._state.put(name, data, timestamp)
-        self._state.log(name, data, timestamp)
-
-    def put_if_absent(self, key: Any, value: Any) -> Any:
-        """Set a key that has no value; returns the one that it has."""
-        found = self.get(key)
-        if found is None:
-            self.put(key, value)
-        return found
-
-    def delete(self, key: Any) -> Any:
-        """Delete a key; returns the value that it had."""
-        found = self.get(key)
-        self.put(key, None)
-        return found
-
-    def range(self, lower: Any, upper: Any) -> Iterator[tuple[Any, Any]]:
-        """The entries from lower to upper, both included."""
-        first = None if lower is None else self.key_bytes(lower)
-        last = None if upper is None else self.key_bytes(upper) + b"\x00"
-        return self._entries(first, last)
-
-    def all(self) -> Iterator[tuple[Any, Any]]:
-        """Every entry."""
-        return self._entries(None, None)
-
-    def prefix_scan(self, prefix: bytes) -> Iterator[tuple[Any, Any]]:
-        """The entries whose key's bytes begin so."""
-        return self._entries(prefix, after_prefix(prefix))
-
-    def approximate_num_entries(self) -> int:
-        """How many entries there are; all of them are read for it."""
-        return sum(1 for _ in self._state.range(None, None))
-
-    def _entries(self, first: bytes | None, last: bytes | None) -> Iterator[tuple[Any, Any]]:
-        for key, stored in list(self._state.range(first, last)):
-            yield self._keys.deserialize(key), self._value(key, stored)
-
-    def _value(self, name: bytes, stored: Stored) -> Any:
-        if self._handed is None:
-            return self._values.deserialize(stored.value)
-        current = partial(self._state.peek, name)
-        key = self._keys.deserialize(name)
-        return self._handed.give(self._spec.name, key, stored, self._values, current)
-
-    def key_bytes(self, key: Any) -> bytes:
-        """A key's bytes."""
-        data = self._shared.encode(self._spec.name, self._keys, key, "key")
-        if data is None:
-            raise TypeError(f"the store {self._spec.name!r} has no entry without a key")
-        return data
-
-
-class UserGlobalStore:
-    """A global table's store in a processor's hands: to be looked into, and written by nobody."""
-
-    def __init__(self, name: str, step: str, store: UserKeyValueStore) -> None:
-        self._name = name
-        self._step = step
-        self.get = store.get
-        self.range = store.range
-        self.all = store.all
-        self.prefix_scan = store.prefix_scan
-        self.approximate_num_entries = store.approximate_num_entries
-
-    def put(self, key: Any, value: Any) -> None:
-        """Refuse it: each instance would hold something else."""
-        del key, value
-        raise TopologyError(
-            f"The processor of step {self._step} writes to the global store {self._name!r}",
-            hint="Only its topic fills it: forward the record, and write it there with to(...); or "
-            "keep it in a store of add_state_store(...)",
-        )
-
-    def put_if_absent(self, key: Any, value: Any) -> Any:
-        """Refuse it, as `put`."""
-        self.put(key, value)
-
-    def delete(self, key: Any) -> Any:
-        """Refuse it, as `put`."""
-        self.put(key, None)
-
-
-class UserTimedStore:
-    """A window or session store in a processor's hands."""
-
-    def __init__(
-        self,
-        shared: Shared,
-        spec: StoreSpec,
-        state: TimedState,
-        handed: HandedOut | None = None,
-    ) -> None:
-        self._shared = shared
-        self._spec = spec
-        self._state = state
-        self._handed = handed
-        state.stream_time = shared.recall(f"{spec.name}:time", -1)
-
-    def finish(self) -> None:
-        """Leave what the next slice needs."""
-        self._shared.keep(f"{self._spec.name}:time", self._state.stream_time)
-
-    def _key(self, key: Any) -> bytes:
-        data = self._shared.encode(self._spec.name, self._spec.key_serde, key, "key")
-        if data is None:
-            raise TypeError(f"the store {self._spec.name!r} has no entry without a key")
-        return data
-
-    def _value(self, name: bytes, first: int, second: int, stored: Stored) -> Any:
-        spec = self._spec
-        if self._handed is None:
-            return spec.value_serde.deserialize(stored.value)
-        current = partial(self._state.get, name, first, second)
-        key = spec.key_serde.deserialize(name)
-        return self._handed.give(spec.name, key, stored, spec.value_serde, current)
-
-    def _put(self, key: Any, first: int, second: int, value: Any) -> None:
-        name = self._key(key)
-        data = self._shared.encode(self._spec.name, self._spec.value_serde, value, "value")
-        timestamp = self._shared.context.timestamp
-        if self._state.put(name, first, second, data, timestamp):
-            self._state.log(self._state.store_key(name, first, second), data, timestamp)
-        else:
-            self._shared.drop("expired")
-
-
-class UserWindowStore(UserTimedStore):
-    """A window store in a processor's hands."""
-
-    def put(self, key: Any, value: Any, start_ms: int) -> None:
-        """Set the value of a key's window, or delete it with None."""
-        self._put(key, start_ms, 0, value)
-
-    def fetch(self, key: Any, start_ms: int) -> Any:
-        """The value of a key's window."""
-        name = self._key(key)
-        stored = self._state.get(name, start_ms, 0)
-        return None if stored is None else self._value(name, start_ms, 0, stored)
-
-    def fetch_range(self, key: Any, first_ms: int, last_ms: int) -> Iterator[tuple[int, Any]]:
-        """A key's windows that start in first..last."""
-        name = self._key(key)
-        for (start, second), stored in self._state.entries(name, first_ms, last_ms):
-            yield start, self._value(name, start, second, stored)
-
-    def fetch_all(self, first_ms: int, last_ms: int) -> Iterator[tuple[Any, int, Any]]:
-        """All keys' windows that start in first..last: key, start, value."""
-        for name, start, second, stored in self._state.scan(first_ms, last_ms):
-            key = self._spec.key_serde.deserialize(name)
-            yield key, start, self._value(name, start, second, stored)
-
-
-class UserSessionStore(UserTimedStore):
-    """A session store in a processor's hands."""
-
-    def put(self, key: Any, start_ms: int, end_ms: int, value: Any) -> None:
-        """Set the value of a session, or delete it with None."""
-        self._put(key, end_ms, start_ms, value)
-
-    def find_sessions(
-        self, key: Any, earliest_end_ms: int, latest_start_ms: int
-    ) -> Iterator[tuple[int, int, Any]]:
-        """A key's sessions that end not before and start not after."""
-        name = self._key(key)
-        for (end, start), stored in self._state.entries(name, earliest_end_ms, 2**62):
-            if start <= latest_start_ms:
-                yield start, end, self._value(name, end, start, stored)
-
-    def fetch(self, key: Any) -> Iterator[tuple[int, int, Any]]:
-        """All sessions of a key."""
-        return self.find_sessions(key, 0, 2**62)
-
-    def fetch_session(self, key: Any, start_ms: int, end_ms: int) -> Any:
-        """The value of exactly that session."""
-        name = self._key(key)
-        stored = self._state.get(name, end_ms, start_ms)
-        return None if stored is None else self._value(name, end_ms, start_ms, stored)

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import heapq
+import time
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping
+from numbers import Integral
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
-from penstock.errors import UserFunctionError
+from penstock.errors import PartitionChoiceError, UserFunctionError
 from penstock.processors.batch import Batch
 from penstock.processors.depth_first.building import Builder
 from penstock.processors.depth_first.bulk import answers_ahead
@@ -28,6 +30,7 @@ from penstock.processors.depth_first.record import (
 from penstock.processors.depth_first.state import Row
 from penstock.processors.depth_first.steps import Step
 from penstock.processors.inputs import before, joined, unprocessed
+from penstock.processors.meter import SliceMeter, sinks_by_topic
 from penstock.processors.partitioner import partitions_of
 from penstock.processors.records import (
     CHANGES_SCHEMA,
@@ -56,10 +59,15 @@ class Sink(Step):
     """Collects what goes to a topic, in order."""
 
     def __init__(
-        self, shared: Shared, node: SinkNode, topic: str, count: int, outputs: list[_Output]
+        self,
+        shared: Shared,
+        node: SinkNode,
+        topic: str,
+        counts: Mapping[str, int],
+        outputs: list[_Output],
     ) -> None:
         super().__init__(node.name, shared)
-        self._count = count
+        self._counts = counts
         self._node = node
         self._topic = topic
         self._outputs = outputs
@@ -74,10 +82,67 @@ class Sink(Step):
         inner = key[: -self._tail] if key is not None and self._tail else key
         chosen, topic = BY_KEY, self._topic
         if node.topic_of is not None:
-            topic, chosen = self._named(node.topic_of, record), BY_PRODUCER
-        elif node.partitioner is not None:
-            chosen = self.call(node.partitioner, record.key, record.value, self._count)
-        self._outputs.append((topic, key, value, record.timestamp, record.headers, inner, chosen))
+            topic = self._named(node.topic_of, record)
+            # The producer goes by the whole key, which is right but for windows.
+            chosen = BY_KEY if self._tail and self._count(topic) else BY_PRODUCER
+        if node.partitioner is None:
+            self._write(topic, key, value, record, inner, chosen)
+            return
+        count = self._count(topic)
+        choice = self.call(node.partitioner, record.key, record.value, count)
+        if choice is None:
+            # As in Kafka Streams: then the producer chooses, and knows nothing of windows.
+            self._write(topic, key, value, record, key, BY_KEY)
+            return
+        several = self._checked(choice, topic, count)
+        if not several:
+            shared.drop("no_partition")
+        for partition in several:
+            self._write(topic, key, value, record, inner, partition)
+
+    def _write(
+        self,
+        topic: str,
+        key: bytes | None,
+        value: bytes | None,
+        record: Record,
+        inner: bytes | None,
+        partition: int,
+    ) -> None:
+        self._outputs.append(
+            (topic, key, value, record.timestamp, record.headers, inner, partition)
+        )
+
+    def _count(self, topic: str) -> int:
+        """How many partitions a topic has; `PartitionChoiceError` if it does not exist."""
+        try:
+            return self._counts[topic]
+        except KeyError:
+            raise PartitionChoiceError(
+                f"The topic {topic!r} does not exist, so no partition can be chosen in it",
+                where={**self.shared.context.where(self.name), "output topic": topic},
+                hint="Create the topic before the function of to(...) names it",
+            ) from None
+
+    def _checked(self, choice: Any, topic: str, count: int) -> list[int]:
+        """The partitions that were chosen, each once; `PartitionChoiceError` if there is none."""
+        given = choice if isinstance(choice, Collection) else (choice,)
+        for each in given:
+            whole = isinstance(each, Integral) and not isinstance(each, bool)
+            if not whole or not 0 <= int(each) < count:
+                raise PartitionChoiceError(
+                    f"The partitioner of step {self.name} chose partition {each!r} of topic "
+                    f"{topic!r}, which has {count}: 0 to {count - 1}",
+                    where={
+                        **self.shared.context.where(self.name),
+                        "output topic": topic,
+                        "chosen": each,
+                        "partitions": count,
+                    },
+                    hint="Return a number below the partitions that it is given, several in a set, "
+                    "or None for the partition of the key",
+                )
+        return sorted({int(each) for each in given})
 
     def _named(self, topic_of: Callable[[Any, Any], str], record: Record) -> str:
         """The topic that the user's function names; `UserFunctionError` if that is no name."""
@@ -112,7 +177,9 @@ class RecordRun:
     ) -> None:
         self._sub = sub_topology
         self._limits = limits
-        self._shared = Shared(metadata or {}, now_ms=now_ms)
+        self._meter = SliceMeter(limits.metrics)
+        self._shared = Shared(metadata or {}, now_ms=now_ms, meter=self._meter)
+        self._sinks = sinks_by_topic(sub_topology, application_id)
         self._shared.stream_time = self._shared.recall(STREAM_TIME, -1)
         self._rows: list[Row] = []
         self._outputs: list[_Output] = []
@@ -167,13 +234,19 @@ class RecordRun:
             finish()
         # Last: a processor may still write as it is closed.
         self._builder.shapes.flush()
-        return SliceResult(
+        result = SliceResult(
             changes=_changes(self._rows, [store.name for store in self._sub.stores]),
             outputs=_outputs(self._outputs, self._limits.partition_counts),
             dropped=dict(self._shared.dropped),
             metadata=self._shared.metadata,
             ends=ends,
+            meter=self._meter,
         )
+        self._meter.dropped(result.dropped)
+        self._meter.written(result.outputs, self._sinks)
+        self._meter.sent(result.outputs, self._sinks)
+        self._meter.stored(result.changes, self._sub.stores)
+        return result
 
     def _keep_partition_times(self, batches: Mapping[Input, Batch]) -> None:
         for name, batch in batches.items():
@@ -208,14 +281,15 @@ class RecordRun:
     def _punctuate(self, punctuators: list[Punctuator], now: int) -> None:
         """Call what is due, the longest due first; one may schedule another that is due too."""
         while (punctuator := next_due(punctuators, now)) is not None:
+            began = time.perf_counter()
             self._builder.punctuate(punctuator, now)
+            self._meter.punctuated(time.perf_counter() - began)
 
     def _sink(self, node: Node, application_id: str) -> Step | None:
         if not isinstance(node, SinkNode):
             return None
         topic = full_topic(node, node.topic, application_id)
-        count = self._limits.partition_counts[topic] if node.topic_of is None else 0
-        return Sink(self._shared, node, topic, count, self._outputs)
+        return Sink(self._shared, node, topic, self._limits.partition_counts, self._outputs)
 
     def _read(self, name: Input, chunks: list[Records], *, counts: bool = True) -> Batch:
         def on_bad(offset: int, error: ValueError) -> None:
@@ -224,7 +298,7 @@ class RecordRun:
                 letter = DeadLetter(type(error).__qualname__, str(error), "")
                 letters.send(_context(name, chunks, offset), letter)
 
-        return read_source(
+        batch = read_source(
             self._sources[name[0]],
             joined(chunks),
             first=0,
@@ -234,6 +308,9 @@ class RecordRun:
             now_ms=self._shared.now_ms,
             partition_time=self._shared.recall(_partition_time(name), -1),
         )
+        if counts:
+            self._meter.read(self._sources[name[0]].name, chunks, batch.timestamps)
+        return batch
 
     def _write_dead_letter(
         self, topic: str, key: bytes | None, value: bytes | None, time: int, headers: Headers

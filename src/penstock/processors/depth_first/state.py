@@ -19,6 +19,8 @@ from penstock.topology import StoreSpec
 
 TIME_BYTES = 8
 FAR = 2**62
+# Longer than what follows the key in the bytes of a window or a session.
+_TAIL_MAX = 17
 
 
 class Stored(NamedTuple):
@@ -108,6 +110,8 @@ class KeyValueState:
 
     def range(self, lower: bytes | None, upper: bytes | None) -> Iterator[tuple[bytes, Stored]]:
         """The entries with lower <= key < upper, by key."""
+        if lower is not None and upper is not None and lower >= upper:
+            return
         self.prefetch_ranges([(lower, upper)])
         entries = dict(self._ranges[lower, upper])
         entries.update((key, self._known[key]) for key in self._written_between(lower, upper))
@@ -156,6 +160,9 @@ class _KeyRows:
 
 _TimedRow = tuple[bytes, int, int, Stored | None]
 """A key, two numbers, and what is stored there."""
+TimedEntry = tuple[bytes, int, int, Stored]
+"""A key, two numbers, and what is stored there: something."""
+_Scanned = dict[tuple[bytes, int, int], Stored | None]
 
 
 class _Timeline:
@@ -196,7 +203,8 @@ class TimedState:
         self._segment = spec.segment_ms
         self._keys: dict[bytes, _KeyRows] = {}
         self._timeline: _Timeline | None = None
-        self._whole: dict[tuple[bytes, int, int], Stored | None] | None = None
+        self._scanned: dict[tuple[bytes | None, bytes | None], _Scanned] = {}
+        self.in_memory = not spec.persistent
         self.stream_time = -1
 
     def store_key(self, key: bytes, first: int, second: int) -> bytes:
@@ -278,24 +286,49 @@ class TimedState:
             self._timeline = self._read_timeline(first, max(last, until))
         return self._timeline.between(first, last)
 
-    def scan(self, first: int, last: int) -> list[tuple[bytes, int, int, Stored]]:
-        """All keys' entries of first..last, by segment and then by key; reads the whole store."""
-        if self._whole is None:
-            [entries] = self._reader.range_many(self.store, [(None, None)])
-            self._whole = {self.split(data): as_stored(stored) for data, stored in entries}
-        rows = dict(self._whole)
+    def scan(
+        self, first: int, last: int, lower: bytes | None = None, upper: bytes | None = None
+    ) -> list[TimedEntry]:
+        """The entries of first..last of keys from lower to upper, in the order of the store.
+
+        A store on disk has them by segment and then by their bytes, one in memory by time.
+        """
+        if lower is not None and upper is not None and lower > upper:
+            return []
+        rows = dict(self._read_keys(lower, upper))
         for key, known in self._keys.items():
             rows.update(((key, *numbers), stored) for numbers, stored in known.rows.items())
         first = max(first, self.stream_time - self._alive)
         found = [
             (*place, stored)
             for place, stored in rows.items()
-            if stored is not None and first <= place[1] <= last
+            if stored is not None
+            and first <= place[1] <= last
+            and (lower is None or lower <= place[0])
+            and (upper is None or place[0] <= upper)
         ]
+        if self.in_memory:
+            return sorted(found, key=lambda row: self.memory_place(*row[:3]))
         return sorted(found, key=lambda row: (row[1] // self._segment, self.store_key(*row[:3])))
+
+    def _read_keys(self, lower: bytes | None, upper: bytes | None) -> _Scanned:
+        """What is stored of these keys, and perhaps of some more; read once."""
+        if (None, None) in self._scanned:
+            return self._scanned[None, None]
+        if (lower, upper) not in self._scanned:
+            # Behind the key come its times: all entries of the last key end before this.
+            end = None if upper is None else upper + b"\xff" * _TAIL_MAX
+            [entries] = self._reader.range_many(self.store, [(lower, end)])
+            read = {self.split(data): as_stored(stored) for data, stored in entries}
+            self._scanned[lower, upper] = read
+        return self._scanned[lower, upper]
 
     def place(self, key: bytes, first: int, second: int) -> tuple[Any, ...]:
         """Where an entry stands among those of all keys, in order of time."""
+        raise NotImplementedError
+
+    def memory_place(self, key: bytes, first: int, second: int) -> tuple[Any, ...]:
+        """Where an entry stands among those of all keys in a store that is kept in memory."""
         raise NotImplementedError
 
     def _oldest_time(self) -> int:
@@ -339,6 +372,9 @@ class WindowState(TimedState):
     def place(self, key: bytes, first: int, second: int) -> tuple[Any, ...]:
         return first, key + second.to_bytes(4, "big")
 
+    def memory_place(self, key: bytes, first: int, second: int) -> tuple[Any, ...]:
+        return first, key, second
+
     def split(self, data: bytes) -> tuple[bytes, int, int]:
         return split_window_key(data)
 
@@ -354,6 +390,10 @@ class SessionState(TimedState):
 
     def place(self, key: bytes, first: int, second: int) -> tuple[Any, ...]:
         return first, second, key
+
+    def memory_place(self, key: bytes, first: int, second: int) -> tuple[Any, ...]:
+        # As in Kafka Streams: of sessions that end together the one that began last comes first.
+        return first, key, -second
 
     def split(self, data: bytes) -> tuple[bytes, int, int]:
         key, start, end = split_session_key(data)

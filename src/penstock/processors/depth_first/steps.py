@@ -119,28 +119,37 @@ class Peek(Step):
 class MapValues(Step):
     """Replaces the value."""
 
-    def __init__(self, name: str, shared: Shared, mapper: Callable[..., Any]) -> None:
+    def __init__(
+        self, name: str, shared: Shared, mapper: Callable[..., Any], *, with_key: bool
+    ) -> None:
         super().__init__(name, shared)
         self._mapper = mapper
+        self._asks_pair = with_key or isinstance(mapper, ColumnFunction)
 
     def process(self, record: Record) -> None:
-        mapper = self._mapper
-        if isinstance(mapper, ColumnFunction):
-            self.forward(record.with_value(self.ask(mapper, record)))
+        if self._asks_pair:
+            self.forward(record.with_value(self.ask(self._mapper, record)))
         else:
-            self.forward(record.with_value(self.call(mapper, record.value)))
+            self.forward(record.with_value(self.call(self._mapper, record.value)))
 
 
 class FlatMapValues(Step):
     """Replaces a record by one for each value."""
 
-    def __init__(self, name: str, shared: Shared, mapper: Callable[[Any], Iterable[Any]]) -> None:
+    def __init__(
+        self, name: str, shared: Shared, mapper: Callable[..., Iterable[Any]], *, with_key: bool
+    ) -> None:
         super().__init__(name, shared)
         self._mapper = mapper
+        self._with_key = with_key
 
     def process(self, record: Record) -> None:
-        for value in self.call(lambda given: list(self._mapper(given)), record.value):
+        given = (record.key, record.value) if self._with_key else (record.value,)
+        for value in self.call(self._values, *given):
             self.forward(record.with_value(value))
+
+    def _values(self, *given: Any) -> list[Any]:
+        return list(self._mapper(*given))
 
 
 class Map(Step):

@@ -45,7 +45,8 @@ class StreamTableJoin(Step):
         if row is None and not self._left:
             return
         right = None if row is None else row.value
-        self.forward(record.with_value(self.call(self._joiner, record.value, right)))
+        given = (record.key, record.value) if self._node.with_key else (record.value,)
+        self.forward(record.with_value(self.call(self._joiner, *given, right)))
 
 
 class WaitingJoin(StreamTableJoin):

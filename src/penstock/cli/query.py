@@ -1,0 +1,198 @@
+"""`penstock query`: what a running application's stores hold."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from pathlib import Path
+from typing import Annotated, Any, cast
+
+import typer
+
+from penstock.cli.answers import print_answer
+from penstock.cli.entries import shown, shown_time
+from penstock.config import Config
+from penstock.errors import ConfigError
+from penstock.queries.client import Client
+from penstock.queries.contract import LIMIT_MAX, Answer, Bound, Question, QuestionKind, Row, Source
+
+_MILLISECOND = timedelta(milliseconds=1)
+
+
+def query(
+    store: Annotated[str, typer.Argument(help="The store's name; without it, list all.")] = "",
+    key: Annotated[list[str] | None, typer.Argument(help="Keys; bytes as 0x6162.")] = None,
+    application: Annotated[
+        str, typer.Option("--application", help="The id of an application on this machine.")
+    ] = "",
+    state_dir: Annotated[
+        Path | None, typer.Option(help="Its state directory, if not where usual.")
+    ] = None,
+    url: Annotated[str, typer.Option(help="Where it answers, if elsewhere.")] = "",
+    token_file: Annotated[
+        Path | None, typer.Option(help="With --url: a file with the token.")
+    ] = None,
+    ca_file: Annotated[Path | None, typer.Option(help="A CA to trust instead of usual.")] = None,
+    all_rows: Annotated[bool, typer.Option("--all", help="Everything.")] = False,
+    lower: Annotated[str | None, typer.Option("--from", help="From this key on.")] = None,
+    upper: Annotated[str | None, typer.Option("--to", help="Up to and with this key.")] = None,
+    prefix: Annotated[str | None, typer.Option(help="Keys that begin with this.")] = None,
+    start: Annotated[int | None, typer.Option(min=0, help="Windows from then on (ms).")] = None,
+    end: Annotated[int | None, typer.Option(min=0, help="Windows up to then (ms).")] = None,
+    as_of: Annotated[int | None, typer.Option(min=0, help="As it was then (ms).")] = None,
+    partition: Annotated[int | None, typer.Option(min=0, help="Of one partition only.")] = None,
+    reverse: Annotated[bool, typer.Option("--reverse", help="From the last.")] = False,
+    limit: Annotated[int, typer.Option(min=1, max=LIMIT_MAX, help="At most so many.")] = 100,
+    page: Annotated[str | None, typer.Option(help="Go on where the last answer says.")] = None,
+    stale: Annotated[bool, typer.Option("--stale", help="Let a standby answer.")] = False,
+    max_lag: Annotated[int | None, typer.Option(min=0, help="What it may lack.")] = None,
+    timeout_ms: Annotated[int, typer.Option(min=1, help="How long to wait.")] = 5_000,
+    json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
+) -> None:
+    timeout = timeout_ms * _MILLISECOND
+    with _client(application, state_dir, url, token_file, ca_file, timeout) as client:
+        if not store:
+            _print_stores(client, as_json=json)
+            return
+        keys = tuple(key or ())
+        windowed = _kind(client, store) in ("window", "session")
+        question = Question(
+            kind=_question_kind(
+                keys=keys,
+                windowed=windowed,
+                versions=as_of is not None,
+                prefix=prefix is not None,
+                ranged=lower is not None or upper is not None,
+                timed=start is not None or end is not None,
+                everything=all_rows,
+            ),
+            keys=keys,
+            lower=lower,
+            upper=upper,
+            prefix=prefix,
+            start=start,
+            end=end,
+            as_of=as_of,
+            reverse=reverse,
+            partition=partition,
+            limit=limit,
+            page=page,
+        )
+        bound = Bound(stale=stale, max_lag=max_lag)
+        answer = client.ask(store, question, bound=bound, timeout=timeout, as_text=True)
+    _print(store, answer, as_json=json)
+
+
+def _client(
+    application: str,
+    state_dir: Path | None,
+    url: str,
+    token_file: Path | None,
+    ca_file: Path | None,
+    timeout: timedelta,
+) -> Client:
+    if bool(application) is bool(url):
+        raise typer.BadParameter("Say either --application ID or --url URL")
+    if application:
+        from os import environ
+
+        place = state_dir or Config.build({}, environ).state_dir
+        return Client.of_application(application, state_dir=place, timeout=timeout)
+    if token_file is None:
+        raise typer.BadParameter("--url takes --token-file: arguments can be seen by all")
+    try:
+        token = token_file.read_text(encoding="utf-8").strip()
+    except (OSError, UnicodeDecodeError):
+        raise ConfigError(f"The file {token_file} cannot be read") from None
+    return Client(url, token=token, ca_file=ca_file, timeout=timeout)
+
+
+def _kind(client: Client, store: str) -> str:
+    """The store's kind; one that is not there is left for the question to tell."""
+    return next((each.kind for each in client.stores() if each.name == store), "key_value")
+
+
+def _question_kind(
+    *,
+    keys: tuple[str, ...],
+    windowed: bool,
+    versions: bool,
+    prefix: bool,
+    ranged: bool,
+    timed: bool,
+    everything: bool,
+) -> QuestionKind:
+    if sum([bool(keys), prefix, ranged, everything]) > 1:
+        raise typer.BadParameter("Say one of: keys, --prefix, --from and --to, --all")
+    if windowed:
+        if keys:
+            return "fetch"
+        return "fetch_range" if ranged or timed else "all"
+    if versions and keys:
+        return "as_of"
+    if keys:
+        return "get"
+    kinds = {"prefix": prefix, "range": ranged, "all": everything}
+    found = [kind for kind, is_meant in kinds.items() if is_meant]
+    if not found:
+        raise typer.BadParameter("Say what is wanted: keys, --prefix, --from and --to, or --all")
+    return cast("QuestionKind", found[0])
+
+
+def _print_stores(client: Client, *, as_json: bool) -> None:
+    stores = client.stores()
+    lines = [
+        f"{each.name}  {each.kind}, {each.partitions} partitions, {each.key} to {each.value}"
+        for each in stores
+    ]
+    data = [
+        {"name": each.name, "kind": each.kind, "partitions": each.partitions} for each in stores
+    ]
+    print_answer("\n".join(lines) or "There are no stores", {"stores": data}, as_json=as_json)
+
+
+def _print(store: str, answer: Answer, *, as_json: bool) -> None:
+    lines = [_line(row) for row in answer.rows] or ["Nothing"]
+    if answer.next_page is not None:
+        lines.append(f"There is more: --page {answer.next_page}")
+    lines += [_source_line(each) for each in answer.sources]
+    data: dict[str, Any] = {
+        "store": store,
+        "rows": [
+            {
+                "key": row.key,
+                "value": row.value,
+                "timestamp": row.timestamp,
+                "start": row.start,
+                "end": row.end,
+            }
+            for row in answer.rows
+        ],
+        "sources": [
+            {
+                "partition": each.partition,
+                "instance": each.instance,
+                "role": each.role,
+                "position": each.position,
+                "age_ms": each.age // _MILLISECOND,
+            }
+            for each in answer.sources
+        ],
+        "next_page": answer.next_page,
+    }
+    print_answer("\n".join(lines), data, as_json=as_json)
+
+
+def _line(row: Row) -> str:
+    key = shown(row.key)
+    if row.start is not None:
+        until = "" if row.end is None else f" to {shown_time(row.end)}"
+        key = f"{key} [{shown_time(row.start)}{until}]"
+    return f"{key} = {'nothing' if row.value is None else shown(row.value)}"
+
+
+def _source_line(source: Source) -> str:
+    age = "" if source.role == "active" else f", {source.age.total_seconds():.1f} s old"
+    return (
+        f"(partition {source.partition}: {source.role} on {source.instance}, "
+        f"position {source.position}{age})"
+    )

@@ -1,0 +1,92 @@
+"""The HTTP service in the life of an application: opened before its driver, closed after it."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+from penstock.config import Config
+from penstock.errors import StateDirectoryError
+from penstock.queries.driver_file import DriverFile, remove_driver_file, write_driver_file
+from penstock.queries.gate import AsgiApp
+from penstock.queries.limits import Limits
+from penstock.queries.listening import Listening
+from penstock.queries.present import PresentQueries
+from penstock.queries.probes import Controls, Probes
+from penstock.queries.server import HttpServer
+
+_log = logging.getLogger("penstock.queries")
+
+
+@dataclass(frozen=True, kw_only=True)
+class HttpOrder:
+    """What is served: who answers, whether it is healthy, and what may be done to it."""
+
+    application_id: str
+    config: Config
+    queries: PresentQueries
+    probes: Probes
+    controls: Controls | None = None
+    metrics: Callable[[], bytes] | None = None
+    """Prometheus' text."""
+    extend: Callable[..., object] | None = None
+    """Adds routes, as `penstock.queries.service.service` says; those of a console."""
+    open_below: tuple[str, ...] = ()
+    limits: Limits = Limits()  # noqa: RUF009 - frozen
+
+
+@contextlib.contextmanager
+def http_service(order: HttpOrder) -> Iterator[str]:
+    """Answer while the block runs; gives the address, or nothing if `http_listen` is empty.
+
+    Raises `ConfigError` where it must not, or cannot, listen.
+    """
+    if not order.config.http_listen:
+        yield ""
+        return
+    listening = Listening.of(order.config)
+    server = HttpServer(lambda: _service(order, listening), listening, order.limits)
+    facts = DriverFile(
+        application_id=order.application_id,
+        process=os.getpid(),
+        url=server.url,
+        token=listening.token,
+        certificate=listening.certificate,
+    )
+    with contextlib.ExitStack() as stack:
+        stack.callback(server.stop)
+        server.start()
+        # Not before: a second driver of the same id, which is refused, must leave the file alone.
+        order.queries.tell_when_first_handed_in(lambda: _write_down(order, facts, stack))
+        yield server.url
+
+
+def _service(order: HttpOrder, listening: Listening) -> AsgiApp:
+    # It loads FastAPI, which takes a second: only when somebody asks.
+    from penstock.queries.service import service
+
+    return service(
+        order.queries,
+        access=listening.access,
+        probes=order.probes,
+        limits=order.limits,
+        metrics=order.metrics,
+        controls=order.controls,
+        extend=order.extend,
+        open_below=order.open_below,
+    )
+
+
+def _write_down(order: HttpOrder, facts: DriverFile, stack: contextlib.ExitStack) -> None:
+    """Say where it is; a driver on a machine without a state directory is asked by its address."""
+    state_dir = order.config.state_dir
+    try:
+        write_driver_file(state_dir, facts)
+    except StateDirectoryError as error:
+        _log.warning("The application cannot be found by its id on this machine: %s", error)
+    else:
+        stack.callback(remove_driver_file, state_dir, facts)
+    _log.info("Queries are answered at %s", facts.url)

@@ -1,0 +1,57 @@
+"""Where the state is, for those who ask for it; they are other threads than the driver's loop."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+from penstock.coordination.ids import TaskId
+from penstock.driver.coordinator import Coordinator
+from penstock.driver.owners import TaskOwners
+from penstock.instance.tls import Trust
+from penstock.queries.freshness import EndsSeen, Log
+from penstock.queries.routing import Holders
+
+_NOBODY = Holders()
+
+
+class Whereabouts:
+    """What the driver knows of who holds what, as `queries.asking.Places`."""
+
+    def __init__(
+        self,
+        coordinator: Coordinator,
+        owners: TaskOwners,
+        ends_seen: EndsSeen,
+        ends_of: Callable[[], Mapping[Log, int]],
+    ) -> None:
+        self._coordinator = coordinator
+        self._owners = owners
+        self._ends_of = ends_of
+        self.ends_seen = ends_seen
+
+    @property
+    def token(self) -> str:
+        """What calls to instances bear."""
+        return self._coordinator.token
+
+    @property
+    def trust(self) -> Trust | None:
+        """By what instances on other hosts are known."""
+        return self._coordinator.trust
+
+    def holders(self, task: TaskId) -> Holders:
+        """Who holds a task."""
+        return self._owners.holders.get(task, _NOBODY)
+
+    def present(self) -> list[str]:
+        """The instances that are there, by name."""
+        return sorted(set(self._coordinator.names()) - self._coordinator.away())
+
+    def location(self, instance: str) -> str | None:
+        """Where an instance listens."""
+        member = self._coordinator.member(instance)
+        return None if member is None else member.tcp_location or member.unix_location
+
+    def ends(self) -> Mapping[Log, int]:
+        """Where all changelogs end now."""
+        return self._ends_of()

@@ -1,0 +1,374 @@
+"""Asks the instances that hold the state, until one of those who may has answered."""
+
+from __future__ import annotations
+
+import random
+import threading
+import time
+from collections.abc import Mapping
+from datetime import timedelta
+from typing import Any, Protocol
+
+from msgspec import structs
+
+from penstock.coordination.ids import TaskId
+from penstock.errors import InstanceError, InstanceUnreachableError, StoreUnavailableError
+from penstock.instance.client import Client
+from penstock.instance.protocol import M, Message
+from penstock.instance.query_messages import (
+    ANSWER_BYTES,
+    HeldReply,
+    HeldStore,
+    StoreAnswer,
+    StoreQuestion,
+)
+from penstock.instance.tls import Trust
+from penstock.queries.catalogue import AskedStore, Catalogue
+from penstock.queries.contract import (
+    TIMEOUT,
+    Answer,
+    Bound,
+    KeyMetadata,
+    PartitionLag,
+    Question,
+    Row,
+    Source,
+    StoreDescription,
+)
+from penstock.queries.freshness import EndsSeen, Log
+from penstock.queries.pages import Page, page_text
+from penstock.queries.planning import Plan, plan
+from penstock.queries.routing import Holders, age_of, candidates, refusal, role_of, share
+from penstock.queries.rows import found_row, looked_up_row
+
+_PAUSE_SECONDS = 0.02
+_TRY_SECONDS_MAX = 2.0
+"""How long one instance is waited for before it is looked whether another holds the task now."""
+_SILENT_SECONDS = 1.0
+"""How long one that did not answer in time is asked after all others."""
+_ANYTHING = Bound()
+
+
+class Places(Protocol):
+    """Where the state is. Any thread may ask, and nothing here waits, but for `ends`."""
+
+    @property
+    def token(self) -> str:
+        """What calls to instances bear."""
+        ...
+
+    @property
+    def trust(self) -> Trust | None:
+        """By what instances on other hosts are known; None without TLS."""
+        ...
+
+    @property
+    def ends_seen(self) -> EndsSeen:
+        """Where changelogs were seen to end."""
+        ...
+
+    def holders(self, task: TaskId) -> Holders:
+        """Who holds a task."""
+        ...
+
+    def present(self) -> list[str]:
+        """The instances that are there."""
+        ...
+
+    def location(self, instance: str) -> str | None:
+        """Where an instance listens."""
+        ...
+
+    def ends(self) -> Mapping[Log, int]:
+        """Where all changelogs end now; asks Kafka. Raises `KafkaError`."""
+        ...
+
+
+class StoreQueries:
+    """An application's state, asked where it is: `contract.Queries`, for who knows the places."""
+
+    def __init__(self, catalogue: Catalogue, places: Places) -> None:
+        self.catalogue = catalogue
+        self._places = places
+        self._connections = _Connections(places)
+
+    def stores(self) -> list[StoreDescription]:
+        """All stores, by name."""
+        return [store.description for store in self.catalogue.all()]
+
+    def ask(
+        self,
+        store: str,
+        question: Question,
+        *,
+        bound: Bound = _ANYTHING,
+        timeout: timedelta = TIMEOUT,
+    ) -> Answer:
+        """The answer of whoever holds the state."""
+        deadline = _deadline(timeout)
+        planned = plan(self.catalogue.find(store), question)
+        if planned.looks_up:
+            return self._look_up(planned, bound, deadline)
+        return self._scan(planned, bound, deadline)
+
+    def approximate_count(self, store: str, *, bound: Bound = _ANYTHING) -> int:
+        """About how many entries a store holds in all its partitions."""
+        asked, deadline = self.catalogue.find(store), _deadline(TIMEOUT)
+        message = StoreQuestion(store=store, kind="count", layout=asked.spec.kind)
+        return sum(
+            self._ask_partition(asked, partition, message, bound, deadline)[0].count
+            for partition in range(asked.partitions)
+        )
+
+    def key_metadata(self, store: str, key: Any) -> KeyMetadata:
+        """Where a key lives."""
+        asked = self.catalogue.find(store)
+        [partition] = asked.partitions_of([key], [asked.key_bytes(key)])
+        present = self._places.present()
+        if asked.spec.is_global:
+            holders = Holders(owner=next(iter(present), ""), followers=tuple(present[1:]))
+        else:
+            holders = self._places.holders(asked.task(partition))
+        return KeyMetadata(
+            store=store,
+            partition=partition,
+            active=holders.owner if holders.owner in present else "",
+            standbys=tuple(name for name in holders.followers if name in present),
+        )
+
+    def present(self) -> list[str]:
+        """The instances that are there."""
+        return self._places.present()
+
+    def lags(self) -> list[PartitionLag]:
+        """How far every copy of every store is behind; of instances that do not answer, nothing."""
+        deadline = _deadline(TIMEOUT)
+        held: list[tuple[str, HeldStore]] = []
+        for name in self._places.present():
+            try:
+                reply = self._connections.call(
+                    name, "held", HeldReply(), HeldReply, max(deadline - time.monotonic(), 0.1)
+                )
+            except InstanceError:
+                continue
+            held += [(name, each) for each in reply.stores]
+        # Asked last: what was committed until then, nobody holds too much of.
+        ends = self._places.ends()
+        logs = {each.spec.name: each.changelog for each in self.catalogue.all()}
+        found = [
+            self._lag(name, each, ends.get((logs[each.store], TaskId.parse(each.task).partition)))
+            for name, each in held
+            if logs.get(each.store)
+        ]
+        known = [each for each in found if each is not None]
+        return sorted(known, key=lambda each: (each.store, each.partition, each.role))
+
+    def _lag(self, name: str, held: HeldStore, end: int | None) -> PartitionLag | None:
+        if end is None:
+            return None
+        task = TaskId.parse(held.task)
+        is_owner = held.role == "active" and self._places.holders(task).owner == name
+        return PartitionLag(
+            store=held.store,
+            partition=task.partition,
+            instance=name,
+            role="active" if is_owner else "standby",
+            # Behind the last record that an owner wrote is only the mark of its transaction.
+            position=end if is_owner else min(held.next_offset, end),
+            end=end,
+        )
+
+    # Keys that are looked up.
+
+    def _look_up(self, planned: Plan, bound: Bound, deadline: float) -> Answer:
+        spec, question = planned.store.spec, planned.question
+        rows: dict[int, Row] = {}
+        answered: dict[int, Source] = {}
+        size = 0
+        for part in planned.parts:
+            message = structs.replace(
+                planned.message,
+                keys=[planned.keys[number] for number in part.numbers],
+                bytes_max=max(ANSWER_BYTES - size, 1),
+            )
+            answer, source = self._ask_partition(
+                planned.store, part.partition, message, bound, deadline
+            )
+            for found in answer.found:
+                number = part.numbers[found[0]]
+                rows[number] = looked_up_row(spec, question.keys[number], found)
+                answered[number] = source
+                size += len(found[2] or b"")
+        first, count = planned.page.key, len(question.keys)
+        # A partition with too large values leaves gaps; what is behind the first is not told.
+        end = next((number for number in range(first, count) if number not in rows), count)
+        sources = dict.fromkeys(answered[number].partition for number in range(first, end))
+        by_partition = {source.partition: source for source in answered.values()}
+        page = Page(key=end)
+        return Answer(
+            rows=[rows[number] for number in range(first, end)],
+            sources=[by_partition[partition] for partition in sources],
+            next_page=page_text(page, planned.fingerprint) if end < count else None,
+        )
+
+    # Rows that are looked for.
+
+    def _scan(self, planned: Plan, bound: Bound, deadline: float) -> Answer:
+        rows: list[Row] = []
+        sources: list[Source] = []
+        size, after = 0, planned.page.after
+        next_page: Page | None = None
+        for part in planned.parts:
+            wanted = planned.question.limit - len(rows)
+            if wanted == 0 or size >= ANSWER_BYTES:
+                next_page = Page(partition=part.partition)
+                break
+            message = structs.replace(
+                planned.message,
+                keys=[planned.keys[number] for number in part.numbers],
+                limit=wanted,
+                bytes_max=ANSWER_BYTES - size,
+                after=after,
+            )
+            answer, source = self._ask_partition(
+                planned.store, part.partition, message, bound, deadline
+            )
+            rows += [found_row(planned.store.spec, found) for found in answer.found]
+            size += sum(len(key) + len(value or b"") for _, key, value, _ in answer.found)
+            sources.append(source)
+            after = None
+            if answer.after is not None:
+                next_page = Page(partition=part.partition, after=answer.after)
+                break
+        page = None if next_page is None else page_text(next_page, planned.fingerprint)
+        return Answer(rows=rows, sources=sources, next_page=page)
+
+    # One partition.
+
+    def _ask_partition(
+        self,
+        store: AskedStore,
+        partition: int,
+        message: StoreQuestion,
+        bound: Bound,
+        deadline: float,
+    ) -> tuple[StoreAnswer, Source]:
+        """The first answer that will do; those who may give one are asked again and again."""
+        task = store.task(partition)
+        if not store.spec.is_global:
+            message = structs.replace(message, task=str(task))
+        reasons: dict[str, str] = {}
+        while True:
+            names = self._candidates(store, task, bound)
+            for tried, name in enumerate(names, start=1):
+                remaining = deadline - time.monotonic()
+                if remaining <= 0:
+                    break
+                seconds = share(remaining, has_others=tried < len(names))
+                try:
+                    answer = self._connections.ask(name, message, min(seconds, _TRY_SECONDS_MAX))
+                except InstanceError as error:
+                    # In the last moments nobody has the time: what was said before tells more.
+                    reasons.setdefault(name, error.message)
+                    continue
+                source, reasons[name] = self._judge(store, partition, name, answer, bound)
+                if source is not None:
+                    return answer, source
+            if deadline - time.monotonic() <= _PAUSE_SECONDS:
+                raise _unavailable(store, partition, bound, reasons)
+            time.sleep(_PAUSE_SECONDS)
+
+    def _candidates(self, store: AskedStore, task: TaskId, bound: Bound) -> list[str]:
+        present = self._places.present()
+        silent = self._connections.silent()
+        if store.spec.is_global:
+            # All hold it: let none of them have all the work.
+            shuffled = random.sample(present, len(present))
+            return sorted(shuffled, key=lambda name: name in silent)
+        return candidates(self._places.holders(task), bound, present, silent)
+
+    def _judge(
+        self, store: AskedStore, partition: int, name: str, answer: StoreAnswer, bound: Bound
+    ) -> tuple[Source | None, str]:
+        """What is to be said of an answer, or why it will not do."""
+        # Read after the answer came: whoever was the owner then still is.
+        role = role_of(answer, name, self._places.holders(store.task(partition)))
+        log = (store.changelog, partition)
+        end = self._places.ends_seen.end(log)
+        why = refusal(answer, role, bound, partition=partition, end=end)
+        if why:
+            return None, why
+        held_all_at = self._places.ends_seen.held_all_at(log, answer.next_offset)
+        known = None if held_all_at is None else time.monotonic() - held_all_at
+        age = age_of(answer, role, known)
+        if age is None:
+            return None, "it was given up, and it is not known how old it is"
+        source = Source(
+            partition=partition, instance=name, role=role, position=answer.position, age=age
+        )
+        return source, ""
+
+
+class _Connections:
+    """One connection to each instance, and who was silent of late. Any thread may call."""
+
+    def __init__(self, places: Places) -> None:
+        self._places = places
+        self._lock = threading.Lock()
+        self._clients: dict[str, Client] = {}
+        self._silent_until: dict[str, float] = {}
+
+    def ask(self, name: str, message: StoreQuestion, seconds: float) -> StoreAnswer:
+        return self.call(name, "ask", message, StoreAnswer, seconds)
+
+    def call(self, name: str, action: str, message: Message, reply: type[M], seconds: float) -> M:
+        location = self._places.location(name)
+        if location is None:
+            raise InstanceUnreachableError("It is gone", where={"instance": name})
+        client = self._client(location, seconds)
+        started = time.monotonic()
+        try:
+            answer = client.call(action, message, reply, within_seconds=seconds)
+        except InstanceUnreachableError:
+            with self._lock:
+                # Others may be using it: it is closed when the last of them lets it go.
+                self._clients.pop(location, None)
+                if time.monotonic() - started >= seconds / 2:
+                    self._silent_until[name] = time.monotonic() + _SILENT_SECONDS
+            raise
+        return answer
+
+    def silent(self) -> set[str]:
+        """Those who did not answer in time a moment ago."""
+        if not self._silent_until:
+            return set()
+        now = time.monotonic()
+        with self._lock:
+            self._silent_until = {n: at for n, at in self._silent_until.items() if at > now}
+            return set(self._silent_until)
+
+    def _client(self, location: str, seconds: float) -> Client:
+        with self._lock:
+            client = self._clients.get(location)
+            if client is None:
+                token = self._places.token
+                trust = self._places.trust
+                client = Client(location, token=token, timeout_seconds=seconds, trust=trust)
+                self._clients[location] = client
+            return client
+
+
+def _deadline(timeout: timedelta) -> float:
+    return time.monotonic() + timeout.total_seconds()
+
+
+def _unavailable(
+    store: AskedStore, partition: int, bound: Bound, reasons: Mapping[str, str]
+) -> StoreUnavailableError:
+    said = "; ".join(f"{name}: {why}" for name, why in reasons.items() if why)
+    standbys = "" if bound.lets_standbys else ", or let a standby answer: stale=True"
+    return StoreUnavailableError(
+        f"Nobody who may answer did so in time ({said or 'no instance has it'})",
+        where={"store": store.spec.name, "partition": partition},
+        hint=f"Ask again once the task is served{standbys}",
+    )

@@ -1,0 +1,197 @@
+"""The stores of an application that can be asked, and which partition a key is in."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+
+from penstock.coordination.ids import TaskId
+from penstock.errors import QuestionRefusedError, UnknownStoreError
+from penstock.processors.partitioner import partitions_of
+from penstock.queries.contract import StoreDescription
+from penstock.serdes import Serde, SessionWindowedSerde, WindowedSerde
+from penstock.serdes.subscription import CombinedKeySerde, ResponseSerde
+from penstock.serdes.windowed import SESSION_TAIL_BYTES, TIME_BYTES
+from penstock.topology import StoreSpec, SubTopology, Topology, naming
+
+Partitioner = Callable[[Any, Any, int], int | Collection[int] | None]
+
+
+@dataclass(frozen=True, kw_only=True)
+class AskedStore:
+    """A store, where its partitions are, and how keys find theirs."""
+
+    spec: StoreSpec
+    sub_topology: int
+    partitions: int
+    changelog: str = ""
+    partitioner: Partitioner | None = None
+
+    @property
+    def description(self) -> StoreDescription:
+        """What is told of it."""
+        spec = self.spec
+        return StoreDescription(
+            name=spec.name,
+            kind=spec.kind,
+            partitions=self.partitions,
+            is_global=spec.is_global,
+            logged=bool(self.changelog),
+            key=spec.key_serde.name,
+            value=spec.value_serde.name,
+        )
+
+    def task(self, partition: int) -> TaskId:
+        """The task that has a partition of it."""
+        return TaskId(self.sub_topology, partition)
+
+    def key_bytes(self, key: Any) -> bytes:
+        """A key as the store holds it. Raises `QuestionRefusedError` if it cannot be one."""
+        if key is None:
+            raise _not_a_key(self.spec, key, "no store has it")
+        try:
+            data: bytes = self.spec.key_serde.serialize(key)
+        except Exception as error:  # a serde may be the user's own
+            raise _not_a_key(self.spec, key, f"{type(error).__name__}: {error}") from error
+        return data
+
+    def partitions_of(self, keys: Sequence[Any], data: Sequence[bytes]) -> list[int]:
+        """The partition in which each key is, as those choose it who write the store's input."""
+        if self.spec.is_global or self.partitions == 1 or not keys:
+            return [0] * len(keys)
+        tail = _tail(self.spec.key_serde)
+        inner = [each[:-tail] for each in data] if tail else data
+        found: list[int] = partitions_of(pa.array(inner, pa.binary()), self.partitions).tolist()
+        if self.partitioner is None:
+            return found
+        return [
+            self._chosen(self.partitioner, key, usual)
+            for key, usual in zip(keys, found, strict=True)
+        ]
+
+    def _chosen(self, partitioner: Partitioner, key: Any, usual: int) -> int:
+        try:
+            said = partitioner(key, None, self.partitions)
+            # None is the usual one; of several, each has the key.
+            partition = usual if said is None else said if isinstance(said, int) else min(said)
+        except Exception as error:
+            raise QuestionRefusedError(
+                f"The partitioner of the input of {self.spec.name!r} does not say where the key "
+                f"{key!r} is: {type(error).__name__}: {error}",
+                where={"store": self.spec.name},
+                hint="It is called with None for the value; say partition= if it needs one",
+            ) from error
+        if not 0 <= partition < self.partitions:
+            raise QuestionRefusedError(
+                f"The partitioner says {partition}, of {self.partitions} partitions",
+                where={"store": self.spec.name},
+                hint="Mend the partitioner, or say partition=",
+            )
+        return partition
+
+
+class Catalogue:
+    """All stores that can be asked, by name."""
+
+    def __init__(self, stores: Iterable[AskedStore]) -> None:
+        self._stores = {store.spec.name: store for store in stores}
+
+    @classmethod
+    def of(cls, topology: Topology, application_id: str, widths: Mapping[str, int]) -> Catalogue:
+        """The stores of a topology; `widths` are its sub-topologies' numbers of partitions."""
+        found = [
+            AskedStore(
+                spec=spec,
+                sub_topology=sub.number,
+                partitions=widths.get(sub.name, 1),
+                changelog=_changelog(spec, application_id),
+                partitioner=_partitioner(spec.name, sub, topology),
+            )
+            for sub in topology.sub_topologies
+            for spec in _for_users(sub)
+        ]
+        tables = [
+            AskedStore(spec=spec, sub_topology=sub.number, partitions=1)
+            for sub in topology.global_tables
+            for spec in sub.stores
+        ]
+        return cls([*found, *tables])
+
+    def all(self) -> list[AskedStore]:
+        """The stores by name."""
+        return [self._stores[name] for name in sorted(self._stores)]
+
+    def find(self, name: str) -> AskedStore:
+        """The store of that name. Raises `UnknownStoreError`."""
+        found = self._stores.get(name)
+        if found is not None:
+            return found
+        known = ", ".join(sorted(self._stores)) or "none"
+        near = difflib.get_close_matches(str(name), self._stores, n=1)
+        raise UnknownStoreError(
+            f"There is no store {name!r}",
+            where={"store": name},
+            hint=f"Did you mean {near[0]!r}? There is: {known}" if near else f"There is: {known}",
+        )
+
+
+def _for_users(sub: SubTopology) -> list[StoreSpec]:
+    """The stores that hold what users know of: not what joins and buffers keep for themselves."""
+    own = {spec.recency.name for spec in sub.stores if spec.recency is not None}
+    return [
+        spec
+        for spec in sub.stores
+        if spec.name not in own
+        and spec.time_index != "value_tail"
+        and not isinstance(spec.key_serde, CombinedKeySerde)
+    ]
+
+
+def _changelog(spec: StoreSpec, application_id: str) -> str:
+    is_logged = spec.logging and spec.kept_in is None
+    return naming.changelog_topic(application_id, spec.name) if is_logged else ""
+
+
+def _partitioner(store: str, sub: SubTopology, topology: Topology) -> Partitioner | None:
+    """What chooses the partitions of a store's input, if the application itself writes that."""
+    topics = _input_topics(store, sub)
+    chosen = [
+        sink.partitioner
+        for each in topology.sub_topologies
+        for sink in each.sinks
+        if sink.topic in topics
+        and sink.partitioner is not None
+        # Answers of a foreign-key join go where their key is by default.
+        and not isinstance(sink.value_serde, ResponseSerde)
+    ]
+    return chosen[0] if chosen else None
+
+
+def _input_topics(store: str, sub: SubTopology) -> set[str]:
+    """The topics whose records come to the step that fills a store."""
+    filler = next((node.name for node in sub.nodes if store in node.stores), None)
+    wanted = {filler}
+    # Each step comes after those that feed it.
+    for node in reversed(sub.nodes):
+        if wanted & set(node.children):
+            wanted.add(node.name)
+    return {topic for source in sub.sources if source.name in wanted for topic in source.topics}
+
+
+def _tail(serde: Serde[Any]) -> int:
+    """How many bytes of a key are a window's times: only the key inside chooses the partition."""
+    if isinstance(serde, WindowedSerde):
+        return TIME_BYTES
+    return SESSION_TAIL_BYTES if isinstance(serde, SessionWindowedSerde) else 0
+
+
+def _not_a_key(spec: StoreSpec, key: Any, why: str) -> QuestionRefusedError:
+    return QuestionRefusedError(
+        f"{key!r} is no key of {spec.name!r}: {why}",
+        where={"store": spec.name},
+        hint=f"Its keys are written by the serde {spec.key_serde.name!r}",
+    )

@@ -1,0 +1,396 @@
+"""Asking an application over HTTP: `Client`, and `AsyncClient` for programs of coroutines.
+
+Both ask what `Queries` can be asked. Keys and values are what JSON has, by the rule in
+`penstock.queries.json_values`; `table` gives the bytes instead.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict, dataclass, replace
+from datetime import timedelta
+from functools import partial
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self, TypeVar
+from urllib.parse import quote, urlsplit
+
+import msgspec
+import pyarrow as pa
+import urllib3
+
+from penstock.config import default_state_dir
+from penstock.errors import ConfigError, QueryError, ServiceUnreachableError
+from penstock.queries.access import is_loopback
+from penstock.queries.arrow_rows import ARROW_STREAM, decode_rows
+from penstock.queries.contract import (
+    Answer,
+    Bound,
+    KeyMetadata,
+    PartitionLag,
+    Question,
+    Row,
+    Source,
+    StoreDescription,
+)
+from penstock.queries.driver_file import read_driver_file
+from penstock.queries.failures import error_of
+from penstock.queries.json_values import encode_json, plain
+
+T = TypeVar("T")
+_MILLISECOND = timedelta(milliseconds=1)
+_GRACE = timedelta(seconds=2)
+"""The service keeps to the deadline itself, and says more when it is missed."""
+_ATTEMPTS = 2
+_OK = 200
+
+
+@dataclass(frozen=True, kw_only=True)
+class ArrowAnswer:
+    """Rows as the bytes that a store holds, who gave them, and how to go on."""
+
+    table: pa.Table
+    sources: list[Source]
+    next_page: str | None
+
+
+class Client:
+    """Asks one application; any thread may use it, and it is itself `Queries`.
+
+    `ca_file` is trusted instead of the system's certificates. Raises `ConfigError` for an address
+    to which a token would go in the clear, and `QueryError` and its kinds when asked.
+    """
+
+    def __init__(
+        self,
+        url: str,
+        *,
+        token: str,
+        ca_file: str | Path | None = None,
+        timeout: timedelta = timedelta(seconds=5),
+        connections: int = 8,
+    ) -> None:
+        self._url = _checked(url)
+        self._timeout = timeout
+        self._headers = {"authorization": f"Bearer {token}", "content-type": "application/json"}
+        tls: Any = {"ssl_context": _tls(ca_file)} if self._url.startswith("https:") else {}
+        self._pool = urllib3.PoolManager(maxsize=connections, block=True, retries=False, **tls)
+
+    @classmethod
+    def of_application(
+        cls, application_id: str, *, state_dir: Path | None = None, **options: Any
+    ) -> Self:
+        """Ask the application with this id that runs on this machine."""
+        found = read_driver_file(state_dir or default_state_dir(), application_id)
+        return cls(found.url, token=found.token, ca_file=found.certificate or None, **options)
+
+    def __repr__(self) -> str:
+        return f"Client({self._url!r})"
+
+    def stores(self) -> list[StoreDescription]:
+        """All stores, by name."""
+        return [StoreDescription(**each) for each in self._get("/v1/stores")["stores"]]
+
+    def get(self, store: str, key: Any, *, bound: Bound = Bound()) -> Any:  # noqa: B008 - frozen
+        """A key's value; None if there is none."""
+        return self.get_many(store, [key], bound=bound)[0]
+
+    def get_many(
+        self,
+        store: str,
+        keys: Sequence[Any],
+        *,
+        bound: Bound = Bound(),  # noqa: B008 - frozen
+    ) -> list[Any]:
+        """The values of these keys, in their order, in one request unless they are very large."""
+        question = Question(kind="get", keys=tuple(keys))
+        return [row.value for row in self.rows(store, question, bound=bound)]
+
+    def ask(
+        self,
+        store: str,
+        question: Question,
+        *,
+        bound: Bound = Bound(),  # noqa: B008 - frozen
+        timeout: timedelta | None = None,
+        as_text: bool = False,
+    ) -> Answer:
+        """The answer of whoever holds the state; with `as_text` keys are texts, as in addresses."""
+        body = _body(question, bound, timeout or self._timeout, as_text)
+        data = self._post(f"{_path(store)}/query", body, timeout)
+        return Answer(
+            rows=[Row(**each) for each in data["rows"]],
+            sources=_sources(data),
+            next_page=data["next_page"],
+        )
+
+    def rows(
+        self,
+        store: str,
+        question: Question,
+        *,
+        bound: Bound = Bound(),  # noqa: B008 - frozen
+    ) -> Iterator[Row]:
+        """The rows of all pages, one after the other."""
+        while True:
+            answer = self.ask(store, question, bound=bound)
+            yield from answer.rows
+            if answer.next_page is None:
+                return
+            question = replace(question, page=answer.next_page)
+
+    def table(
+        self,
+        store: str,
+        question: Question,
+        *,
+        bound: Bound = Bound(),  # noqa: B008 - frozen
+        timeout: timedelta | None = None,
+    ) -> ArrowAnswer:
+        """A page of rows as Arrow columns of bytes: see `penstock.queries.arrow_rows`."""
+        body = _body(question, bound, timeout or self._timeout, as_text=False)
+        data = self._request("POST", f"{_path(store)}/query", body, timeout, accept=ARROW_STREAM)
+        table, facts = decode_rows(data)
+        return ArrowAnswer(table=table, sources=_sources(facts), next_page=facts["next_page"])
+
+    def approximate_count(self, store: str, *, bound: Bound = Bound()) -> int:  # noqa: B008 - frozen
+        """About how many entries a store holds in all its partitions."""
+        lag = "" if bound.max_lag is None else f"&max_lag={bound.max_lag}"
+        stale = "true" if bound.stale else "false"
+        data = self._get(f"{_path(store)}/count?stale={stale}{lag}")
+        return int(data["approximate_count"])
+
+    def key_metadata(self, store: str, key: Any) -> KeyMetadata:
+        """Where a key lives."""
+        shown = plain(key)
+        text = shown if isinstance(shown, str) else encode_json(shown).decode()
+        data = self._get(f"{_path(store)}/metadata/{_quoted(text)}")
+        return KeyMetadata(**{**data, "standbys": tuple(data["standbys"])})
+
+    def lags(self) -> list[PartitionLag]:
+        """How far every copy of every store is behind."""
+        known = [dict(each) for each in self._get("/v1/lags")["lags"]]
+        return [
+            PartitionLag(**{name: value for name, value in each.items() if name != "lag"})
+            for each in known
+        ]
+
+    def close(self) -> None:
+        """Close the connections."""
+        self._pool.clear()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def _get(self, path: str) -> Any:
+        return _data(self._request("GET", path, None, None))
+
+    def _post(self, path: str, body: bytes, timeout: timedelta | None) -> Any:
+        return _data(self._request("POST", path, body, timeout))
+
+    def _request(
+        self,
+        method: str,
+        path: str,
+        body: bytes | None,
+        timeout: timedelta | None,
+        *,
+        accept: str = "application/json",
+    ) -> bytes:
+        """The body of an answer that is one; a connection that was closed meanwhile is made anew.
+
+        All requests here only read, so that asking twice does no harm.
+        """
+        end = time.monotonic() + ((timeout or self._timeout) + _GRACE).total_seconds()
+        for attempt in range(_ATTEMPTS):
+            try:
+                response = self._pool.request(
+                    method,
+                    self._url + path,
+                    body=body,
+                    headers={**self._headers, "accept": accept},
+                    timeout=urllib3.Timeout(total=max(end - time.monotonic(), 0.001)),
+                    redirect=False,
+                )
+            except urllib3.exceptions.ProtocolError as error:
+                if attempt + 1 == _ATTEMPTS:
+                    raise self._unreachable(error) from error
+            except urllib3.exceptions.HTTPError as error:
+                raise self._unreachable(error) from error
+            else:
+                if response.status != _OK:
+                    raise error_of(_decoded(response.data))
+                return bytes(response.data)
+        raise AssertionError  # The last attempt returns or raises.
+
+    def _unreachable(self, error: Exception) -> ServiceUnreachableError:
+        reason = getattr(error, "reason", None) or error
+        return ServiceUnreachableError(
+            f"No answer: {type(reason).__name__}: {_first_line(reason)}",
+            where={"url": self._url},
+            hint="Does the application run, and is the address right?",
+        )
+
+
+class AsyncClient:
+    """The same for programs of coroutines: each method of `Client`, to be awaited.
+
+    As many questions are under way at once as there are connections.
+    """
+
+    def __init__(self, url: str, *, token: str, connections: int = 8, **options: Any) -> None:
+        self._client = Client(url, token=token, connections=connections, **options)
+        self._threads = ThreadPoolExecutor(connections, "penstock-client")
+
+    @classmethod
+    def of_application(
+        cls, application_id: str, *, state_dir: Path | None = None, **options: Any
+    ) -> Self:
+        """Ask the application with this id that runs on this machine."""
+        found = read_driver_file(state_dir or default_state_dir(), application_id)
+        return cls(found.url, token=found.token, ca_file=found.certificate or None, **options)
+
+    async def stores(self) -> list[StoreDescription]:
+        """All stores, by name."""
+        return await self._run(self._client.stores)
+
+    async def get(self, store: str, key: Any, **options: Any) -> Any:
+        """A key's value; None if there is none."""
+        return await self._run(partial(self._client.get, store, key, **options))
+
+    async def get_many(self, store: str, keys: Sequence[Any], **options: Any) -> list[Any]:
+        """The values of these keys, in their order, in one request."""
+        return await self._run(partial(self._client.get_many, store, keys, **options))
+
+    async def ask(self, store: str, question: Question, **options: Any) -> Answer:
+        """The answer of whoever holds the state."""
+        return await self._run(partial(self._client.ask, store, question, **options))
+
+    async def table(self, store: str, question: Question, **options: Any) -> ArrowAnswer:
+        """A page of rows as Arrow columns of bytes."""
+        return await self._run(partial(self._client.table, store, question, **options))
+
+    async def approximate_count(self, store: str, **options: Any) -> int:
+        """About how many entries a store holds in all its partitions."""
+        return await self._run(partial(self._client.approximate_count, store, **options))
+
+    async def key_metadata(self, store: str, key: Any) -> KeyMetadata:
+        """Where a key lives."""
+        return await self._run(partial(self._client.key_metadata, store, key))
+
+    async def lags(self) -> list[PartitionLag]:
+        """How far every copy of every store is behind."""
+        return await self._run(self._client.lags)
+
+    async def close(self) -> None:
+        """Close the connections."""
+        self._threads.shutdown(wait=False)
+        self._client.close()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        await self.close()
+
+    async def _run(self, call: Callable[[], T]) -> T:
+        return await asyncio.get_running_loop().run_in_executor(self._threads, call)
+
+
+def _body(question: Question, bound: Bound, timeout: timedelta, as_text: bool) -> bytes:
+    fields = asdict(replace(question, keys=(), lower=None, upper=None, prefix=None))
+    fields |= {
+        "keys": [plain(key) for key in question.keys],
+        "lower": plain(question.lower),
+        "upper": plain(question.upper),
+        "prefix": plain(question.prefix),
+        "stale": bound.stale,
+        "max_lag": bound.max_lag,
+        "position": {str(partition): offset for partition, offset in bound.position.items()},
+        "timeout_ms": max(timeout // _MILLISECOND, 1),
+        "as_text": as_text,
+    }
+    return encode_json({name: value for name, value in fields.items() if value is not None})
+
+
+def _sources(data: Mapping[str, Any]) -> list[Source]:
+    return [
+        Source(
+            partition=each["partition"],
+            instance=each["instance"],
+            role=each["role"],
+            position=each["position"],
+            age=each["age_ms"] * _MILLISECOND,
+        )
+        for each in data["sources"]
+    ]
+
+
+def _decoded(data: bytes) -> Any:
+    try:
+        return msgspec.json.decode(data)
+    except msgspec.DecodeError:
+        return None
+
+
+def _data(body: bytes) -> Any:
+    answer = _decoded(body)
+    if not isinstance(answer, dict) or "data" not in answer:
+        raise QueryError("The answer is none of ours", hint="Is that address one of Penstock's?")
+    return answer["data"]
+
+
+def _path(store: str) -> str:
+    return f"/v1/stores/{_quoted(store)}"
+
+
+def _quoted(text: str) -> str:
+    # Dots too: a path of dots would be taken for directories.
+    return quote(text, safe="", errors="surrogatepass").replace(".", "%2E")
+
+
+def _checked(url: str) -> str:
+    try:
+        parts = urlsplit(url)
+        host = parts.hostname or ""
+    except ValueError:
+        parts, host = urlsplit(""), ""
+    if parts.scheme not in ("http", "https") or not host:
+        raise ConfigError(f"{url!r} is no address", hint="Write http://HOST:PORT, or https")
+    if parts.scheme == "http" and not is_loopback(host):
+        raise ConfigError(
+            f"To {url!r} the token would go in the clear", hint="Use https beyond this machine"
+        )
+    return f"{parts.scheme}://{parts.netloc}"
+
+
+def _tls(ca_file: str | Path | None) -> ssl.SSLContext:
+    try:
+        context = ssl.create_default_context(cafile=None if ca_file is None else str(ca_file))
+    except (OSError, ssl.SSLError) as error:
+        raise ConfigError(f"{str(ca_file)!r} cannot be used: {error}") from error
+    if ca_file is not None:
+        # The certificate itself may be given, and not only that of its CA.
+        context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
+    return context
+
+
+def _first_line(error: object) -> str:
+    return next(iter(str(error).splitlines()), "")

@@ -1,0 +1,108 @@
+"""The service on a socket, in a thread of the driver's process.
+
+The address is there at once. What answers is imported when the first request comes: FastAPI takes
+a second to load, and an application that nobody asks should not wait for it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import selectors
+import socket
+import threading
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from penstock.queries.gate import AsgiApp
+from penstock.queries.limits import Limits
+from penstock.queries.listening import Listening
+
+if TYPE_CHECKING:
+    import uvicorn
+
+_log = logging.getLogger("penstock.queries")
+_STOP_SECONDS = 2.0
+
+
+class HttpServer:
+    """Serves until `stop`; `make_service` is called once, before the first answer."""
+
+    def __init__(
+        self, make_service: Callable[[], AsgiApp], listening: Listening, limits: Limits
+    ) -> None:
+        self._make_service = make_service
+        self._listening = listening
+        self._limits = limits
+        self._socket = listening.bind()
+        self._awake, self._wake = socket.socketpair()
+        self._server: uvicorn.Server | None = None
+        self._stopping = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="penstock-http", daemon=True)
+
+    @property
+    def url(self) -> str:
+        """Where it can be asked."""
+        return self._listening.url(self._socket.getsockname()[1])
+
+    def start(self) -> None:
+        """Answer from now on."""
+        self._thread.start()
+
+    def stop(self) -> None:
+        """End, after answers that are under way have had a moment."""
+        self._stopping.set()
+        self._wake.send(b"x")
+        if self._server is not None:
+            self._server.should_exit = True
+        if self._thread.ident is not None:
+            self._thread.join(_STOP_SECONDS * 2)
+        for each in (self._awake, self._wake, self._socket):
+            with contextlib.suppress(OSError):
+                each.close()
+
+    def _run(self) -> None:
+        try:
+            self._wait_for_the_first()
+            if not self._stopping.is_set():
+                self._serve()
+        except Exception:  # noqa: BLE001 - the application goes on
+            _log.exception("The HTTP service ended; the application goes on without it")
+
+    def _wait_for_the_first(self) -> None:
+        """Until someone connects, who waits in the socket's queue until uvicorn takes them out."""
+        with selectors.DefaultSelector() as selector:
+            for each in (self._socket, self._awake):
+                selector.register(each, selectors.EVENT_READ)
+            selector.select()
+
+    def _serve(self) -> None:
+        import uvicorn
+
+        from penstock.queries.slow_requests import limited_protocol
+
+        limits, tls = self._limits, self._listening.tls
+        config = uvicorn.Config(
+            self._make_service(),
+            http=limited_protocol(limits),
+            ws="none",
+            lifespan="off",
+            loop="asyncio",
+            log_config=None,
+            access_log=False,
+            server_header=False,
+            proxy_headers=False,
+            timeout_keep_alive=int(limits.idle.total_seconds()),
+            timeout_graceful_shutdown=int(_STOP_SECONDS),
+            h11_max_incomplete_event_size=limits.header_bytes,
+            ssl_context_factory=None if tls is None else _given(tls),
+        )
+        self._server = uvicorn.Server(config)
+        # In a thread uvicorn leaves signals alone: they are the application's.
+        if not self._stopping.is_set():
+            asyncio.run(self._server.serve(sockets=[self._socket]))
+
+
+def _given(context: Any) -> Callable[..., Any]:
+    return lambda config, default: context

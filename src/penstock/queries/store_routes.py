@@ -1,0 +1,267 @@
+"""The routes that ask about stores: from text and JSON to a `Question`, and its answer back."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Coroutine, Mapping
+from dataclasses import asdict
+from datetime import timedelta
+from typing import Annotated, Any
+
+from fastapi import Query, Request, Response
+
+from penstock.errors import QueryLimitError, QuestionRefusedError
+from penstock.queries.arrow_rows import ARROW_STREAM, encode_rows
+from penstock.queries.contract import Answer, Bound, Question
+from penstock.queries.json_values import encode_json, key_of_json, key_of_text
+from penstock.queries.limits import Limits
+from penstock.queries.present import PresentQueries
+from penstock.queries.question_threads import QuestionThreads
+from penstock.queries.shapes import (
+    Choice,
+    CountShape,
+    KeyChoice,
+    KeyShape,
+    KeyText,
+    LagsShape,
+    QueryBody,
+    RangeChoice,
+    RowsShape,
+    Scan,
+    StoreName,
+    StoreShape,
+    StoresShape,
+    WindowChoice,
+    WindowsChoice,
+    freshness,
+    rows_data,
+)
+from penstock.serdes import Serde
+
+Endpoint = Callable[..., Coroutine[Any, Any, Response]]
+
+ROWS: dict[int | str, dict[str, Any]] = {
+    200: {
+        "content": {ARROW_STREAM: {"schema": {"type": "string", "format": "binary"}}},
+        "description": "Rows: JSON, or an Arrow stream of their bytes if `Accept` says so.",
+    }
+}
+
+
+class StoreRoutes:
+    """What can be asked about stores; each public method but `table` is a route."""
+
+    rows_shape = RowsShape
+
+    def __init__(self, queries: PresentQueries, threads: QuestionThreads, limits: Limits) -> None:
+        self._queries = queries
+        self._threads = threads
+        self._limits = limits
+
+    def table(self) -> list[tuple[str, Endpoint, Any]]:
+        """Path, function and shape of the answer of each."""
+        store = "/v1/stores/{store}"
+        return [
+            ("/v1/stores", self.list_stores, StoresShape),
+            (store, self.describe_store, StoreShape),
+            (f"{store}/count", self.count, CountShape),
+            (f"{store}/keys/{{key:path}}", self.get, RowsShape),
+            (f"{store}/metadata/{{key:path}}", self.key_metadata, KeyShape),
+            (f"{store}/windows/{{key:path}}", self.fetch, RowsShape),
+            (f"{store}/windows", self.fetch_range, RowsShape),
+            (f"{store}/range", self.range, RowsShape),
+            (f"{store}/all", self.all, RowsShape),
+            (f"{store}/query", self.query, RowsShape),
+            ("/v1/lags", self.lags, LagsShape),
+        ]
+
+    async def list_stores(self) -> Response:
+        """All stores of the application."""
+        found = await self._threads.answer(self._queries.stores)
+        return json_answer({"stores": [asdict(each) for each in found]})
+
+    async def describe_store(self, store: StoreName) -> Response:
+        """One store."""
+        self._queries.serdes_of(store)
+        found = await self._threads.answer(self._queries.stores)
+        return json_answer(next(asdict(each) for each in found if each.name == store))
+
+    async def count(self, store: StoreName, choice: Annotated[Choice, Query()]) -> Response:
+        """About how many entries a store has."""
+        self._queries.serdes_of(store)
+        bound = _bound(choice)
+        number = await self._threads.answer(
+            lambda: self._queries.approximate_count(store, bound=bound),
+            self._timeout(choice),
+        )
+        return json_answer({"approximate_count": number})
+
+    async def key_metadata(self, store: StoreName, key: KeyText) -> Response:
+        """Where a key lives: its partition, and the instances that hold it."""
+        wanted = key_of_text(self._queries.serdes_of(store).key, key)
+        found = await self._threads.answer(lambda: self._queries.key_metadata(store, wanted))
+        return json_answer(asdict(found))
+
+    async def lags(self) -> Response:
+        """How far every copy of every store is behind its changelog."""
+        found = await self._threads.answer(self._queries.lags)
+        return json_answer({"lags": [{**asdict(each), "lag": each.lag} for each in found]})
+
+    async def get(
+        self,
+        request: Request,
+        store: StoreName,
+        key: KeyText,
+        choice: Annotated[KeyChoice, Query()],
+    ) -> Response:
+        """The value of a key, now or as of a time; null if there is none."""
+        wanted = key_of_text(self._queries.serdes_of(store).key, key)
+        kind = "get" if choice.as_of is None else "as_of"
+        question = Question(kind=kind, keys=(wanted,), as_of=choice.as_of)  # type: ignore[arg-type]
+        return await self._rows(request, store, question, choice)
+
+    async def fetch(
+        self,
+        request: Request,
+        store: StoreName,
+        key: KeyText,
+        choice: Annotated[WindowChoice, Query()],
+    ) -> Response:
+        """The windows or sessions of a key that begin within a time."""
+        wanted = key_of_text(self._queries.serdes_of(store).key, key)
+        question = Question(
+            kind="fetch", keys=(wanted,), start=choice.start, end=choice.end, **_scan(choice)
+        )
+        return await self._rows(request, store, question, choice)
+
+    async def fetch_range(
+        self, request: Request, store: StoreName, choice: Annotated[WindowsChoice, Query()]
+    ) -> Response:
+        """The windows or sessions of all keys, or of a range, that begin within a time."""
+        serde = self._queries.serdes_of(store).key
+        question = Question(
+            kind="fetch_range",
+            lower=_end(serde, choice.lower),
+            upper=_end(serde, choice.upper),
+            start=choice.start,
+            end=choice.end,
+            **_scan(choice),
+        )
+        return await self._rows(request, store, question, choice)
+
+    async def range(
+        self, request: Request, store: StoreName, choice: Annotated[RangeChoice, Query()]
+    ) -> Response:
+        """The keys of a range, or with a prefix, and their values."""
+        serde = self._queries.serdes_of(store).key
+        lower, upper, prefix = choice.lower, choice.upper, choice.prefix
+        if prefix is not None and (lower is not None or upper is not None):
+            raise QuestionRefusedError(
+                "A prefix is asked for alone", hint="Leave lower and upper out"
+            )
+        question = Question(
+            kind="range" if prefix is None else "prefix",
+            lower=_end(serde, lower),
+            upper=_end(serde, upper),
+            prefix=_end(serde, prefix),
+            **_scan(choice),
+        )
+        return await self._rows(request, store, question, choice)
+
+    async def all(
+        self, request: Request, store: StoreName, choice: Annotated[Scan, Query()]
+    ) -> Response:
+        """Everything that a store holds."""
+        self._queries.serdes_of(store)
+        return await self._rows(request, store, Question(kind="all", **_scan(choice)), choice)
+
+    async def query(self, request: Request, store: StoreName, body: QueryBody) -> Response:
+        """Any question, also about many keys at once; it changes nothing."""
+        serde = self._queries.serdes_of(store).key
+        if len(body.keys) > self._limits.keys:
+            raise QueryLimitError(f"There are more than {self._limits.keys} keys")
+        question = Question(
+            kind=body.kind,
+            keys=tuple(_given(serde, each, body) for each in body.keys),
+            lower=None if body.lower is None else _given(serde, body.lower, body),
+            upper=None if body.upper is None else _given(serde, body.upper, body),
+            prefix=None if body.prefix is None else _given(serde, body.prefix, body),
+            start=body.start,
+            end=body.end,
+            as_of=body.as_of,
+            **_scan(body),
+        )
+        position = {int(partition): offset for partition, offset in body.position.items()}
+        return await self._rows(request, store, question, body, position)
+
+    async def _rows(
+        self,
+        request: Request,
+        store: str,
+        question: Question,
+        choice: Choice,
+        position: Mapping[int, int] | None = None,
+    ) -> Response:
+        timeout = self._timeout(choice)
+        bound = _bound(choice, position)
+        as_arrow = ARROW_STREAM in request.headers.get("accept", "")
+        render = self._arrow if as_arrow else _json_rows
+
+        def asked() -> bytes:
+            # In the thread that asks: ten thousand rows are not made text between two requests.
+            return render(store, self._queries.ask(store, question, bound=bound, timeout=timeout))
+
+        content = await self._threads.answer(asked, timeout)
+        if len(content) > self._limits.response_bytes:
+            raise QueryLimitError(
+                f"The answer has more than {self._limits.response_bytes} bytes",
+                hint="Ask for fewer rows: limit, and next_page to go on",
+            )
+        return Response(content, media_type=ARROW_STREAM if as_arrow else "application/json")
+
+    def _timeout(self, choice: Choice) -> timedelta:
+        return min(timedelta(milliseconds=choice.timeout_ms), self._limits.timeout)
+
+    def _arrow(self, store: str, answer: Answer) -> bytes:
+        serdes = self._queries.serdes_of(store)
+        facts = {
+            "store": store,
+            "key": serdes.key.name,
+            "value": serdes.value.name,
+            **freshness(answer),
+        }
+        return encode_rows(answer, key_serde=serdes.key, value_serde=serdes.value, facts=facts)
+
+
+def json_answer(data: Mapping[str, Any]) -> Response:
+    """What was asked for, as JSON."""
+    return Response(encode_json({"ok": True, "data": data}), media_type="application/json")
+
+
+def _json_rows(store: str, answer: Answer) -> bytes:
+    del store
+    return encode_json({"ok": True, "data": rows_data(answer)})
+
+
+def _bound(choice: Choice, position: Mapping[int, int] | None = None) -> Bound:
+    return Bound(stale=choice.stale, max_lag=choice.max_lag, position=dict(position or {}))
+
+
+def _scan(choice: Scan) -> dict[str, Any]:
+    return {
+        "reverse": choice.reverse,
+        "partition": choice.partition,
+        "limit": choice.limit,
+        "page": choice.page,
+    }
+
+
+def _end(serde: Serde[Any], text: str | None) -> Any:
+    return None if text is None else key_of_text(serde, text)
+
+
+def _given(serde: Serde[Any], value: Any, body: QueryBody) -> Any:
+    if not body.as_text:
+        return key_of_json(serde, value)
+    if not isinstance(value, str):
+        raise QuestionRefusedError("With as_text, keys are texts")
+    return key_of_text(serde, value)

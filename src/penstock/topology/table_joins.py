@@ -1,0 +1,230 @@
+"""Joins of a table, as methods that `KTable` has."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar, overload
+
+from penstock.serdes import Serde
+from penstock.topology.changelogs import Logging
+from penstock.topology.flow import Flow, chosen_serde, returned_type
+from penstock.topology.foreign_keys import ForeignKeyJoin, join_foreign_key
+from penstock.topology.holding import Store
+from penstock.topology.joins import INNER, LEFT, OUTER, JoinKind, join_tables
+
+if TYPE_CHECKING:
+    from penstock.topology.tables import KTable
+
+K = TypeVar("K")
+V = TypeVar("V")
+K2 = TypeVar("K2")
+V2 = TypeVar("V2")
+V3 = TypeVar("V3")
+
+
+class JoinableTable(Generic[K, V]):
+    """The joins of a table.
+
+    A joiner is given both values and `foreign_key` this table's; with `with_key=True` this table's
+    key comes first, for both.
+    """
+
+    def __init__(self, flow: Flow) -> None:
+        self.flow = flow
+
+    @overload
+    def join(
+        self,
+        other: KTable[K2, V2],
+        joiner: Callable[[V, V2], V3],
+        store: Store | None = None,
+        *,
+        with_key: Literal[False] = False,
+        foreign_key: Callable[[V], K2 | None] | None = None,
+        value: type[V3] | Serde[V3] | None = None,
+        caching: bool = True,
+        logging: Logging = True,
+        name: str | None = None,
+    ) -> KTable[K, V3]: ...
+
+    @overload
+    def join(
+        self,
+        other: KTable[K2, V2],
+        joiner: Callable[[K, V, V2], V3],
+        store: Store | None = None,
+        *,
+        with_key: Literal[True],
+        foreign_key: Callable[[K, V], K2 | None] | None = None,
+        value: type[V3] | Serde[V3] | None = None,
+        caching: bool = True,
+        logging: Logging = True,
+        name: str | None = None,
+    ) -> KTable[K, V3]: ...
+
+    def join(
+        self,
+        other: KTable[K2, V2],
+        joiner: Callable[..., V3],
+        store: Store | None = None,
+        *,
+        with_key: bool = False,
+        foreign_key: Callable[..., K2 | None] | None = None,
+        value: type[V3] | Serde[V3] | None = None,
+        caching: bool = True,
+        logging: Logging = True,
+        name: str | None = None,
+    ) -> KTable[K, V3]:
+        """The rows that have the same key in both tables, kept up to date.
+
+        With `foreign_key(value)` each row meets the one that its own value refers to. With
+        `with_key=True` the functions are given this table's key, too: `joiner(key, left, right)`
+        and `foreign_key(key, value)`.
+        """
+        options = _JoinOptions(foreign_key, value, store, caching, logging, name, with_key)
+        return _joined(self.flow, other, joiner, INNER, options)
+
+    @overload
+    def left_join(
+        self,
+        other: KTable[K2, V2],
+        joiner: Callable[[V, V2 | None], V3],
+        store: Store | None = None,
+        *,
+        with_key: Literal[False] = False,
+        foreign_key: Callable[[V], K2 | None] | None = None,
+        value: type[V3] | Serde[V3] | None = None,
+        caching: bool = True,
+        logging: Logging = True,
+        name: str | None = None,
+    ) -> KTable[K, V3]: ...
+
+    @overload
+    def left_join(
+        self,
+        other: KTable[K2, V2],
+        joiner: Callable[[K, V, V2 | None], V3],
+        store: Store | None = None,
+        *,
+        with_key: Literal[True],
+        foreign_key: Callable[[K, V], K2 | None] | None = None,
+        value: type[V3] | Serde[V3] | None = None,
+        caching: bool = True,
+        logging: Logging = True,
+        name: str | None = None,
+    ) -> KTable[K, V3]: ...
+
+    def left_join(
+        self,
+        other: KTable[K2, V2],
+        joiner: Callable[..., V3],
+        store: Store | None = None,
+        *,
+        with_key: bool = False,
+        foreign_key: Callable[..., K2 | None] | None = None,
+        value: type[V3] | Serde[V3] | None = None,
+        caching: bool = True,
+        logging: Logging = True,
+        name: str | None = None,
+    ) -> KTable[K, V3]:
+        """As `join`, and a row of this table that the other lacks is joined with None."""
+        options = _JoinOptions(foreign_key, value, store, caching, logging, name, with_key)
+        return _joined(self.flow, other, joiner, LEFT, options)
+
+    @overload
+    def outer_join(
+        self,
+        other: KTable[K, V2],
+        joiner: Callable[[V | None, V2 | None], V3],
+        store: Store | None = None,
+        *,
+        with_key: Literal[False] = False,
+        value: type[V3] | Serde[V3] | None = None,
+        caching: bool = True,
+        logging: Logging = True,
+        name: str | None = None,
+    ) -> KTable[K, V3]: ...
+
+    @overload
+    def outer_join(
+        self,
+        other: KTable[K, V2],
+        joiner: Callable[[K, V | None, V2 | None], V3],
+        store: Store | None = None,
+        *,
+        with_key: Literal[True],
+        value: type[V3] | Serde[V3] | None = None,
+        caching: bool = True,
+        logging: Logging = True,
+        name: str | None = None,
+    ) -> KTable[K, V3]: ...
+
+    def outer_join(
+        self,
+        other: KTable[K, V2],
+        joiner: Callable[..., V3],
+        store: Store | None = None,
+        *,
+        with_key: bool = False,
+        value: type[V3] | Serde[V3] | None = None,
+        caching: bool = True,
+        logging: Logging = True,
+        name: str | None = None,
+    ) -> KTable[K, V3]:
+        """As `join`, and a row of either table that the other lacks is joined with None."""
+        options = _JoinOptions(None, value, store, caching, logging, name, with_key)
+        return _joined(self.flow, other, joiner, OUTER, options)
+
+
+@dataclass(frozen=True)
+class _JoinOptions:
+    foreign_key: Callable[..., Any] | None
+    value: Any
+    store: Store | None
+    caching: bool
+    logging: Logging
+    name: str | None
+    with_key: bool
+
+
+def _joined(
+    flow: Flow,
+    other: KTable[Any, Any],
+    joiner: Callable[..., Any],
+    kind: JoinKind,
+    options: _JoinOptions,
+) -> KTable[Any, Any]:
+    # tables.py imports this module for its KTable.
+    from penstock.topology.tables import KTable
+
+    value = chosen_serde(
+        options.value, returned_type(joiner), f"join (of step {flow.step})", "value"
+    )
+    if options.foreign_key is not None:
+        join = ForeignKeyJoin(
+            joiner=joiner,
+            extractor=options.foreign_key,
+            with_key=options.with_key,
+            left=kind.left,
+            value=value,
+            store=options.store,
+            caching=options.caching,
+            logging=options.logging,
+            name=options.name,
+        )
+        return KTable(join_foreign_key(flow, other.flow, join))
+    return KTable(
+        join_tables(
+            flow,
+            other.flow,
+            joiner=joiner,
+            with_key=options.with_key,
+            kind=kind,
+            value=value,
+            store=options.store,
+            caching=options.caching,
+            logging=options.logging,
+            name=options.name,
+        )
+    )

@@ -1,0 +1,178 @@
+"""`penstock query`: what it asks of a service on a real socket, and what it prints."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from penstock.cli import main
+from penstock.config import Config
+from penstock.driver.http_service import HttpOrder, http_service
+from penstock.errors import StoreUnavailableError
+from penstock.queries import Client, Question
+from penstock.queries.driver_file import driver_path, read_driver_file
+from penstock.queries.present import PresentQueries
+from penstock.queries.probes import Probes
+from penstock.serdes import serde_of
+from penstock.topology import StoreSpec
+from tests.unit.queries_in_memory import InMemoryQueries, unavailable
+
+QUERIES = InMemoryQueries()
+PROBES = Probes(live=lambda: True, ready=lambda: True)
+
+
+def hand_in(present: PresentQueries) -> None:
+    """As a driver does when it is the one."""
+    present.hand_in(
+        QUERIES,
+        [
+            StoreSpec(name=name, key_serde=serde_of(each.key), value_serde=serde_of(each.value))
+            for name, each in QUERIES.shelves.items()
+        ],
+    )
+
+
+def order(state_dir: Path, present: PresentQueries, **options: Any) -> HttpOrder:
+    config = Config(state_dir=state_dir, **options)
+    return HttpOrder(application_id="app", config=config, queries=present, probes=PROBES)
+
+
+@pytest.fixture(scope="module")
+def state_dir(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    directory, present = tmp_path_factory.mktemp("state"), PresentQueries()
+    with http_service(order(directory, present)):
+        hand_in(present)
+        yield directory
+    assert not driver_path(directory, "app").exists()
+
+
+def ran(capsys: pytest.CaptureFixture[str], *words: str) -> tuple[int, str, str]:
+    with pytest.raises(SystemExit) as ended:
+        main(["query", *words])
+    told = capsys.readouterr()
+    return int(ended.value.code or 0), told.out, told.err
+
+
+def asked(capsys: pytest.CaptureFixture[str], state_dir: Path, *words: str) -> Any:
+    place = ("--application", "app", "--state-dir", str(state_dir), "--json")
+    status, out, _ = ran(capsys, *words, *place)
+    assert status == 0, out
+    return json.loads(out)["data"]
+
+
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [
+        (["counts", "b"], [("b", 1)]),
+        (["counts", "b", "zz"], [("b", 1), ("zz", None)]),
+        (["numbers", "7"], [(7, "0x0001")]),
+        (
+            ["patients", '{"ward":"A","bed":1}'],
+            [({"ward": "A", "bed": 1}, {"ward": "B", "bed": 2})],
+        ),
+        (["counts", "--from", "e"], [("e", 4), ("f", 5)]),
+        (["counts", "--prefix", "c"], [("c", 2)]),
+        (["counts", "--all", "--reverse", "--limit", "1"], [("f", 5)]),
+        (["rates", "a", "--start", "1"], [("a", 61)]),
+        (["rates", "--end", "0"], [("a", 60), ("b", 70)]),
+        (["visits", "--all"], [("a", 1), ("a", 2)]),
+        (["prices", "tea", "--as-of", "150"], [("tea", 3)]),
+    ],
+)
+def test_what_is_asked_is_found(
+    capsys: pytest.CaptureFixture[str], state_dir: Path, words: list[str], expected: list[Any]
+) -> None:
+    data = asked(capsys, state_dir, *words)
+    assert [(row["key"], row["value"]) for row in data["rows"]] == expected
+    assert data["sources"][0]["role"] == "active"
+
+
+def test_people_are_told_in_lines(capsys: pytest.CaptureFixture[str], state_dir: Path) -> None:
+    place = ("--application", "app", "--state-dir", str(state_dir))
+    assert ran(capsys, "counts", "b", "zz", *place)[1].splitlines() == [
+        "b = 1",
+        "zz = nothing",
+        "(partition 0: active on instance-0, position 41)",
+    ]
+    assert "rates  window, 1 partitions, string to long" in ran(capsys, *place)[1]
+    assert (
+        "There is more: --page page-2" in ran(capsys, "counts", "--all", "--limit", "2", *place)[1]
+    )
+
+
+def test_exit_codes_say_what_kind_of_failure_it_was(
+    capsys: pytest.CaptureFixture[str], state_dir: Path, tmp_path: Path
+) -> None:
+    place = ("--application", "app", "--state-dir", str(state_dir))
+    assert ran(capsys, "none", "a", *place)[0] == 1
+    assert ran(capsys, "numbers", "a", *place)[0] == 1
+    assert ran(capsys, "counts", *place)[0] == 2
+    assert ran(capsys, "counts", "a", "--all", *place)[0] == 2
+    assert ran(capsys, "counts", "a")[0] == 2
+    assert ran(capsys, "counts", "a", "--url", "http://localhost:1")[0] == 2
+    nowhere = ("--application", "other", "--state-dir", str(tmp_path), "--json")
+    status, out, _ = ran(capsys, "counts", "a", *nowhere)
+    assert (status, json.loads(out)["error"]["code"]) == (3, "service_unreachable")
+    QUERIES.raises = unavailable()
+    try:
+        assert ran(capsys, "counts", "a", *place)[0] == 3
+    finally:
+        QUERIES.raises = None
+
+
+def test_by_an_address_and_a_token_from_a_file(
+    capsys: pytest.CaptureFixture[str], state_dir: Path, tmp_path: Path
+) -> None:
+    facts = read_driver_file(state_dir, "app")
+    token = tmp_path / "token"
+    token.write_text(f"{facts.token}\n")
+    place = ("--url", facts.url, "--token-file", str(token))
+    status, out, _ = ran(capsys, "counts", "b", *place)
+    assert (status, out.splitlines()[0]) == (0, "b = 1")
+    token.write_text("x" * 40)
+    status, out, err = ran(capsys, "counts", "b", *place)
+    assert status == 1
+    assert facts.token not in out + err
+
+
+def test_a_driver_that_never_was_the_one_leaves_the_file_of_the_other(state_dir: Path) -> None:
+    before = read_driver_file(state_dir, "app")
+    with http_service(order(state_dir, PresentQueries())):
+        assert read_driver_file(state_dir, "app") == before
+    assert read_driver_file(state_dir, "app") == before
+
+
+def test_between_two_drivers_nobody_answers_and_then_the_next(tmp_path: Path) -> None:
+    present = PresentQueries()
+    with http_service(order(tmp_path, present)):
+        hand_in(present)
+        with Client.of_application("app", state_dir=tmp_path) as client:
+            assert client.get("counts", "b") == 1
+            present.take_back()
+            with pytest.raises(StoreUnavailableError):
+                client.ask("counts", Question(kind="all"))
+            hand_in(present)
+            assert client.get("counts", "b") == 1
+
+
+def test_nothing_listens_if_it_is_turned_off(tmp_path: Path) -> None:
+    present = PresentQueries()
+    with http_service(order(tmp_path, present, http_listen="")) as url:
+        hand_in(present)
+        assert url == ""
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_state_directory_that_cannot_be_written_does_not_stop_the_application(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    (tmp_path / "file").write_text("")
+    present = PresentQueries()
+    with http_service(order(tmp_path / "file", present)) as url:
+        hand_in(present)
+        assert url.startswith("http://127.0.0.1:")
+    assert "cannot be found by its id" in caplog.text

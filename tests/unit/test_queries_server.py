@@ -1,0 +1,442 @@
+"""The service on a real socket, and its client: addresses, TLS, tokens, slow and many clients."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import signal
+import socket
+import stat
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+from uuid import UUID
+
+import pytest
+import trustme
+
+from penstock.config import Config
+from penstock.errors import (
+    ConfigError,
+    PageRefusedError,
+    QueryAccessError,
+    QueryError,
+    QuestionRefusedError,
+    ServiceBusyError,
+    ServiceUnreachableError,
+    StateDirectoryError,
+    StoreUnavailableError,
+    TopologyError,
+    UnknownStoreError,
+)
+from penstock.queries import AsyncClient, Bound, Client, Queries, Question
+from penstock.queries.driver_file import (
+    DriverFile,
+    read_driver_file,
+    remove_driver_file,
+    write_driver_file,
+)
+from penstock.queries.limits import Limits
+from penstock.queries.listening import Listening
+from penstock.queries.probes import Probes
+from penstock.queries.server import HttpServer
+from penstock.queries.service import service
+from tests.unit.queries_in_memory import InMemoryQueries, Patient, unavailable
+
+TOKEN = "file-canary-0b7e6a51c2d94f83a6e0d1f2"
+
+
+@contextmanager
+def served(
+    queries: InMemoryQueries, listening: Listening, limits: Limits | None = None
+) -> Iterator[HttpServer]:
+    limits = limits or Limits()
+
+    def make() -> Any:
+        return service(
+            queries.present(),
+            access=listening.access,
+            probes=Probes(live=lambda: True, ready=lambda: True),
+            limits=limits,
+        )
+
+    server = HttpServer(make, listening, limits)
+    server.start()
+    try:
+        yield server
+    finally:
+        server.stop()
+
+
+@pytest.fixture(scope="module")
+def queries() -> InMemoryQueries:
+    return InMemoryQueries()
+
+
+@pytest.fixture(scope="module")
+def listening() -> Listening:
+    return Listening.of(Config(http_listen="127.0.0.1:0"))
+
+
+@pytest.fixture(scope="module")
+def server(queries: InMemoryQueries, listening: Listening) -> Iterator[HttpServer]:
+    with served(queries, listening) as made:
+        yield made
+
+
+@pytest.fixture
+def client(server: HttpServer, listening: Listening) -> Iterator[Client]:
+    with Client(server.url, token=listening.token) as made:
+        yield made
+
+
+def test_the_client_asks_what_queries_can_be_asked(
+    client: Client, queries: InMemoryQueries
+) -> None:
+    same: Queries = client
+    assert same.stores() == queries.stores()
+    assert same.lags() == queries.lags()
+    assert same.approximate_count("counts", bound=Bound(stale=True, max_lag=2)) == 6
+    assert same.key_metadata("counts", "a/../b?") == queries.key_metadata("counts", "a/../b?")
+    question = Question(kind="range", lower="b", upper="c")
+    assert same.ask("counts", question) == queries.ask("counts", question)
+
+
+@pytest.mark.parametrize("key", ["a", "..", "a/b", "", "%2F", "é\n", "0x61", "?", "7"])
+def test_every_text_arrives_as_it_is(client: Client, queries: InMemoryQueries, key: str) -> None:
+    assert client.get("counts", key) == (0 if key == "a" else None)
+    assert queries.asked[-1][1].keys == (key,)
+
+
+@pytest.mark.parametrize(
+    ("store", "key", "value"),
+    [
+        ("numbers", 7, "0x0001"),
+        ("odd", b"\xff/", "Infinity"),
+        ("odd", b"a", "NaN"),
+        ("patients", Patient("A", 1), {"ward": "B", "bed": 2}),
+        ("ids", UUID(int=1), "2026-01-01T00:00:00Z"),
+    ],
+)
+def test_keys_of_every_type_arrive_as_what_they_are(
+    client: Client, queries: InMemoryQueries, store: str, key: Any, value: Any
+) -> None:
+    assert client.get(store, key) == value
+    assert queries.asked[-1][1].keys == (key,)
+
+
+def test_many_keys_are_one_request(client: Client, queries: InMemoryQueries) -> None:
+    before = len(queries.asked)
+    assert client.get_many("counts", ["c", "zz", "a"]) == [2, None, 0]
+    assert len(queries.asked) == before + 1
+
+
+def test_pages_are_followed(client: Client) -> None:
+    found = client.rows("counts", Question(kind="all", limit=4))
+    assert [row.key for row in found] == list("abcdef")
+
+
+def test_rows_come_as_arrow_too(client: Client) -> None:
+    answer = client.table("counts", Question(kind="all", limit=2, partition=0))
+    assert answer.table["key"].to_pylist() == [b"a", b"b"]
+    assert (answer.next_page, answer.sources[0].position) == ("page-2", 41)
+
+
+def test_errors_have_the_classes_that_they_had(client: Client, queries: InMemoryQueries) -> None:
+    with pytest.raises(UnknownStoreError, match="no store 'none'"):
+        client.get("none", "a")
+    with pytest.raises(QuestionRefusedError):
+        client.get("numbers", "a")
+    with pytest.raises(QuestionRefusedError):
+        client.ask("counts", Question(kind="all", page="x"))
+    queries.raises = unavailable()
+    try:
+        with pytest.raises(StoreUnavailableError) as caught:
+            client.get("counts", "a")
+        queries.raises = PageRefusedError("no page")
+        with pytest.raises(PageRefusedError):
+            client.get("counts", "a")
+    finally:
+        queries.raises = None
+    assert (caught.value.where, caught.value.hint) == ({"store": "counts"}, "Wait")
+
+
+def test_a_wrong_token_is_refused(server: HttpServer) -> None:
+    with Client(server.url, token="x" * 40) as other, pytest.raises(QueryAccessError):
+        other.stores()
+
+
+def test_coroutines_ask_many_at_once(server: HttpServer, listening: Listening) -> None:
+    async def asked() -> list[Any]:
+        async with AsyncClient(server.url, token=listening.token, connections=4) as client:
+            assert (await client.stores())[0].name == "counts"
+            return await asyncio.gather(*(client.get("counts", key) for key in "abcdef" * 4))
+
+    assert asyncio.run(asked()) == [0, 1, 2, 3, 4, 5] * 4
+
+
+def test_nothing_there_is_unreachable() -> None:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        url = f"http://127.0.0.1:{free.getsockname()[1]}"
+        with Client(url, token="x" * 40) as client, pytest.raises(ServiceUnreachableError):
+            client.stores()
+
+
+@pytest.mark.parametrize(
+    "url", ["http://10.0.0.7:80", "ftp://localhost", "localhost:80", "http://["]
+)
+def test_a_token_does_not_go_in_the_clear(url: str) -> None:
+    with pytest.raises(ConfigError):
+        Client(url, token="x" * 40)
+
+
+def talk(server: HttpServer, sent: bytes) -> bytes:
+    """What comes back until the service closes the connection."""
+    port = int(server.url.rpartition(":")[2])
+    with socket.create_connection(("127.0.0.1", port), timeout=30) as connection:
+        connection.sendall(sent)
+        received = b""
+        while part := connection.recv(65_536):
+            received += part
+    return received
+
+
+@pytest.mark.parametrize("sent", [b"GET / HTTP/1.1\r\nHost:", b"\x16\x03\x01", b"nonsense\r\n\r\n"])
+def test_half_a_request_or_none_ends_the_connection(
+    queries: InMemoryQueries, listening: Listening, sent: bytes
+) -> None:
+    with served(queries, listening, Limits(receive=timedelta(milliseconds=200))) as server:
+        assert b" 200 " not in talk(server, sent)
+
+
+def test_a_body_that_does_not_come_is_not_waited_for(
+    queries: InMemoryQueries, listening: Listening
+) -> None:
+    head = (
+        "POST /v1/stores/counts/query HTTP/1.1\r\nHost: localhost\r\nContent-Length: 50\r\n"
+        f"Authorization: Bearer {listening.token}\r\n\r\n{{"
+    )
+    with served(queries, listening, Limits(receive=timedelta(milliseconds=200))) as server:
+        assert talk(server, head.encode()).startswith(b"HTTP/1.1 408 ")
+
+
+def test_headers_that_are_too_long_are_refused(server: HttpServer) -> None:
+    head = b"GET /health/live HTTP/1.1\r\nHost: localhost\r\nX: " + b"x" * 40_000
+    assert talk(server, head).startswith(b"HTTP/1.1 400 ")
+
+
+def test_one_connection_too_many_is_told_so(queries: InMemoryQueries, listening: Listening) -> None:
+    with served(queries, listening, Limits(connections=1)) as server:
+        first = Client(server.url, token=listening.token)
+        second = Client(server.url, token=listening.token)
+        with first, second:
+            first.stores()  # Its connection stays open.
+            with pytest.raises(ServiceBusyError):
+                second.stores()
+
+
+def test_it_answers_after_a_start_that_loaded_nothing_and_leaves_signals_alone(
+    queries: InMemoryQueries, listening: Listening
+) -> None:
+    made = threading.Event()
+
+    def make() -> Any:
+        made.set()
+        return service(
+            queries.present(),
+            access=listening.access,
+            probes=Probes(live=lambda: True, ready=lambda: True),
+        )
+
+    before = signal.getsignal(signal.SIGINT), signal.getsignal(signal.SIGTERM)
+    server = HttpServer(make, listening, Limits())
+    server.start()
+    assert not made.is_set()
+    with Client(server.url, token=listening.token) as client:
+        assert client.get("counts", "a") == 0
+    assert made.is_set()
+    assert before == (signal.getsignal(signal.SIGINT), signal.getsignal(signal.SIGTERM))
+    server.stop()
+    names = {thread.name for thread in threading.enumerate()}
+    assert sum(name == "penstock-http" for name in names) <= 1  # That of the module's server.
+
+
+def test_one_that_nobody_asked_stops_too(listening: Listening) -> None:
+    server = HttpServer(lambda: pytest.fail("made"), listening, Limits())
+    server.start()
+    server.stop()
+    unstarted = HttpServer(lambda: pytest.fail("made"), listening, Limits())
+    unstarted.stop()
+
+
+def test_nothing_of_http_is_imported_with_penstock() -> None:
+    import subprocess
+
+    program = (
+        "import sys, penstock, penstock.queries.server, penstock.queries.listening;"
+        "print([m for m in ('fastapi', 'uvicorn', 'urllib3') if m in sys.modules])"
+    )
+    ran = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    assert ran.stdout.strip() == "[]", ran.stderr
+
+
+@pytest.fixture(scope="module")
+def certificates(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    """Files of a service's certificate, its key, its CA, and of a client's."""
+    directory = tmp_path_factory.mktemp("certificates")
+    ca = trustme.CA()
+    ca.cert_pem.write_to_path(str(directory / "ca.pem"))
+    trustme.CA().cert_pem.write_to_path(str(directory / "other.pem"))
+    issued = ca.issue_cert("localhost", "127.0.0.1")
+    issued.cert_chain_pems[0].write_to_path(str(directory / "certificate.pem"))
+    issued.private_key_pem.write_to_path(str(directory / "key.pem"))
+    (directory / "token").write_text(f"{TOKEN}\n")
+    return {path.stem: str(path) for path in directory.iterdir()}
+
+
+def wide(certificates: dict[str, str], **more: Any) -> dict[str, Any]:
+    return {
+        "http_listen": "0.0.0.0:0",
+        "http_tls_certificate_file": certificates["certificate"],
+        "http_tls_key_file": certificates["key"],
+        "http_token_file": certificates["token"],
+        "http_hosts": ("localhost",),
+        **more,
+    }
+
+
+def test_over_tls_by_a_token_from_a_file(
+    queries: InMemoryQueries, certificates: dict[str, str]
+) -> None:
+    listening = Listening.of(Config(**wide(certificates)))
+    with served(queries, listening) as server:
+        assert server.url.startswith("https://localhost:")
+        for trusted in ("ca", "certificate"):
+            ca_file = certificates[trusted]
+            with Client(server.url, token=TOKEN, ca_file=ca_file) as client:
+                assert client.get("counts", "b") == 1
+        for ca_file in (certificates["other"], None):
+            stranger = Client(server.url, token=TOKEN, ca_file=ca_file)
+            with stranger, pytest.raises(ServiceUnreachableError, match="certificate"):
+                stranger.stores()
+
+
+@pytest.mark.parametrize(
+    "missing", ["http_tls_certificate_file", "http_tls_key_file", "http_token_file"]
+)
+@pytest.mark.parametrize("listen", ["0.0.0.0:0", "[::]:0", "10.0.0.7:80", "example.org:80"])
+def test_beyond_this_machine_nothing_listens_without_tls_and_a_token(
+    certificates: dict[str, str], listen: str, missing: str
+) -> None:
+    with pytest.raises(ConfigError):
+        Listening.of(Config(**wide(certificates, http_listen=listen, **{missing: ""})))
+
+
+def test_without_options_it_is_the_loopback() -> None:
+    listening = Listening.of(Config())
+    with listening.bind() as bound:
+        assert bound.getsockname()[0] == "127.0.0.1"
+
+
+def test_files_that_cannot_be_used_are_named(certificates: dict[str, str], tmp_path: Path) -> None:
+    short = tmp_path / "short"
+    short.write_text("short-canary")
+    for option, value in {
+        "http_token_file": str(short),
+        "http_admin_token_file": str(tmp_path / "none"),
+        "http_tls_key_file": certificates["ca"],
+        "http_tls_certificate_file": certificates["token"],
+    }.items():
+        with pytest.raises(ConfigError) as caught:
+            Listening.of(Config(**wide(certificates, **{option: value})))
+        assert "short-canary" not in str(caught.value)
+
+
+def test_an_address_that_is_taken_is_told(listening: Listening) -> None:
+    with listening.bind() as bound:
+        taken = Config(http_listen=f"127.0.0.1:{bound.getsockname()[1]}")
+        with pytest.raises(ConfigError, match="http_listen"):
+            Listening.of(taken).bind()
+
+
+FACTS = DriverFile(application_id="app", process=7, url="http://127.0.0.1:1", token=TOKEN)
+
+
+def test_the_drivers_file_is_for_its_owner_alone(tmp_path: Path) -> None:
+    path = write_driver_file(tmp_path, FACTS)
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    assert stat.S_IMODE(path.parent.stat().st_mode) == 0o700
+    assert read_driver_file(tmp_path, "app") == FACTS
+    assert TOKEN not in repr(FACTS)
+    newer = DriverFile(application_id="app", process=8, url="http://127.0.0.1:2", token=TOKEN)
+    write_driver_file(tmp_path, newer)
+    remove_driver_file(tmp_path, FACTS)
+    assert read_driver_file(tmp_path, "app") == newer
+    remove_driver_file(tmp_path, newer)
+    with pytest.raises(ServiceUnreachableError):
+        read_driver_file(tmp_path, "app")
+    assert list(path.parent.iterdir()) == []
+
+
+def test_the_drivers_file_is_not_looked_for_elsewhere(tmp_path: Path) -> None:
+    for name in ("..", "../x", "a/b", "", "/etc"):
+        with pytest.raises(TopologyError):
+            read_driver_file(tmp_path, name)
+    path = write_driver_file(tmp_path, FACTS)
+    path.write_bytes(b"{}")
+    with pytest.raises(ConfigError):
+        read_driver_file(tmp_path, "app")
+    path.unlink()
+    path.symlink_to("/etc/hostname")
+    with pytest.raises(StateDirectoryError):
+        read_driver_file(tmp_path, "app")
+
+
+def test_the_client_finds_an_application_by_its_id(
+    server: HttpServer, listening: Listening, tmp_path: Path
+) -> None:
+    facts = DriverFile(application_id="app", process=1, url=server.url, token=listening.token)
+    write_driver_file(tmp_path, facts)
+    with Client.of_application("app", state_dir=tmp_path) as client:
+        assert client.get("counts", "b") == 1
+
+
+def test_tokens_are_in_no_log_error_or_repr(
+    client: Client,
+    server: HttpServer,
+    listening: Listening,
+    certificates: dict[str, str],
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    caplog.set_level(logging.DEBUG)
+    told = [
+        repr(client),
+        str(client),
+        repr(listening),
+        repr(server),
+        repr(Config(**wide(certificates))),
+    ]
+    client.stores()
+    with Client(server.url, token=TOKEN) as other, pytest.raises(QueryError) as refused:
+        other.stores()
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        url = f"http://127.0.0.1:{free.getsockname()[1]}"
+        with Client(url, token=TOKEN) as nobody, pytest.raises(QueryError) as unreachable:
+            nobody.stores()
+    for error in (refused.value, unreachable.value):
+        told += [str(error), repr(error), repr(error.where)]
+    for text in (*told, caplog.text):
+        assert TOKEN not in text
+        assert listening.token not in text
+
+
+def test_a_moment_is_written_with_its_zone(client: Client) -> None:
+    assert client.get("ids", UUID(int=2)) is None
+    with pytest.raises(QuestionRefusedError):
+        client.get("ids", datetime(2026, 1, 1, tzinfo=UTC))

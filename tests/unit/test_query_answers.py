@@ -1,0 +1,253 @@
+"""What a copy of a store finds: every kind of question, cut into pages, forwards and backwards."""
+
+from __future__ import annotations
+
+import threading
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from msgspec import structs
+
+from penstock.errors import QuestionRefusedError, TaskNotHereError
+from penstock.instance import query_answers as module
+from penstock.instance.query_answers import findings
+from penstock.instance.query_messages import StoreQuestion
+from penstock.serdes.windowed import session_key, split_session_key, split_window_key, window_key
+from penstock.stores.backward import BackwardStore, entries_back
+from penstock.stores.contract import KeyValueStore, stored_value, version_key
+from penstock.stores.memory import MemoryStore
+from penstock.stores.rocksdb import RocksDBStore
+from penstock.stores.segments import SegmentedStore
+from penstock.stores.steady import Steady
+from penstock.stores.versioned import VersionsStore
+
+
+def pairs(store: KeyValueStore, question: StoreQuestion, *, limit: int = 1000) -> list[Any]:
+    """All that is found, page by page, as numbers and keys."""
+    rows: list[Any] = []
+    question = structs.replace(question, limit=limit)
+    while True:
+        found = findings(store, question)
+        assert len(found.found) <= limit
+        rows += [(number, key) for number, key, _, _ in found.found]
+        if found.after is None:
+            return rows
+        question = structs.replace(question, after=found.after)
+
+
+def key_value() -> MemoryStore:
+    store = MemoryStore("counts")
+    store.apply([(b"%02d" % i, stored_value(i, b"v")) for i in range(20)], offset=3)
+    return store
+
+
+def timed(kind: Literal["window", "session"], keys: list[tuple[bytes, int]]) -> SegmentedStore:
+    store = SegmentedStore(
+        MemoryStore("timed"), kind=kind, retention_ms=1_000_000, segment_ms=60, indexed=False
+    )
+    made = window_key if kind == "window" else _session
+    store.apply([(made(key, start), stored_value(start, b"v")) for key, start in keys], offset=0)
+    return store
+
+
+def _session(key: bytes, start: int) -> bytes:
+    return session_key(key, start, start + 500)
+
+
+@pytest.mark.parametrize("reverse", [False, True])
+@pytest.mark.parametrize("limit", [1, 3, 19, 20, 1000])
+def test_pages_of_a_scan_leave_nothing_out(reverse: bool, limit: int) -> None:
+    question = StoreQuestion(store="counts", kind="scan", lower=b"03", upper=b"17", reverse=reverse)
+    expected = [(0, b"%02d" % i) for i in range(3, 17)]
+    found = pairs(key_value(), question, limit=limit)
+    assert found == (expected[::-1] if reverse else expected)
+
+
+def test_a_scan_ends_in_time_though_it_finds_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "SCAN_ENTRIES", 4)
+    store = timed("window", [(b"a", i) for i in range(10)])
+    question = StoreQuestion(store="timed", kind="scan", layout="window", first=9)
+    first = findings(store, question)
+    assert first.found == []
+    assert first.after is not None
+    assert pairs(store, question) == [(0, window_key(b"a", 9))]
+
+
+def test_values_that_are_too_large_for_one_answer_come_in_several() -> None:
+    store = key_value()
+    question = StoreQuestion(store="counts", keys=[b"00", b"xx", b"02", b"03"], bytes_max=20)
+    first = findings(store, question)
+    assert [number for number, *_ in first.found] == [0, 1, 2]
+    assert [value is None for *_, value, _ in first.found] == [False, True, False]
+    rest = findings(store, structs.replace(question, after=first.after))
+    assert ([number for number, *_ in rest.found], rest.after) == ([3], None)
+
+
+KEYS = st.binary(min_size=0, max_size=3)
+
+
+@given(
+    entries=st.lists(st.tuples(KEYS, st.integers(0, 400)), max_size=30, unique=True),
+    lower=st.none() | KEYS,
+    upper=st.none() | KEYS,
+    first=st.integers(0, 400),
+    last=st.integers(0, 400),
+    limit=st.integers(1, 10),
+    reverse=st.booleans(),
+    kind=st.sampled_from(["window", "session"]),
+)
+def test_windows_of_a_range_of_keys_are_those_and_no_others(
+    entries: list[tuple[bytes, int]],
+    lower: bytes | None,
+    upper: bytes | None,
+    first: int,
+    last: int,
+    limit: int,
+    reverse: bool,
+    kind: Literal["window", "session"],
+) -> None:
+    store = timed(kind, entries)
+    question = StoreQuestion(
+        store="timed",
+        kind="scan",
+        layout=kind,
+        lower=lower,
+        upper=upper,
+        first=first,
+        last=last,
+        reverse=reverse,
+    )
+    split = split_window_key if kind == "window" else split_session_key
+    found = [split(key)[:2] for _, key in pairs(store, question, limit=limit)]
+    wanted = [
+        (key, start)
+        for key, start in entries
+        if (lower is None or lower <= key) and (upper is None or key < upper)
+        if first <= start <= last
+    ]
+    made = window_key if kind == "window" else _session
+    wanted.sort(key=lambda each: made(*each), reverse=reverse)
+    assert found == wanted
+
+
+@pytest.mark.parametrize("kind", ["window", "session"])
+@pytest.mark.parametrize("reverse", [False, True])
+@pytest.mark.parametrize("limit", [1, 2, 100])
+def test_keys_are_fetched_one_after_the_other(
+    kind: Literal["window", "session"], reverse: bool, limit: int
+) -> None:
+    keys = [(key, start) for key in (b"a", b"b", b"c") for start in (0, 70, 300)]
+    question = StoreQuestion(
+        store="timed", kind="fetch", layout=kind, keys=[b"c", b"a"], last=100, reverse=reverse
+    )
+    split = split_window_key if kind == "window" else split_session_key
+    found = [split(key)[:2] for _, key in pairs(timed(kind, keys), question, limit=limit)]
+    expected = [(b"c", 0), (b"c", 70), (b"a", 0), (b"a", 70)]
+    assert found == (expected[::-1] if reverse else expected)
+
+
+def test_versions_are_found_as_of_a_time_within_their_history() -> None:
+    store = VersionsStore(MemoryStore("prices"), retention_ms=100, segment_ms=1000)
+    changes = [(10, b"1"), (30, b"2"), (60, None), (90, b"3")]
+    store.apply(
+        [
+            (version_key(b"tea", at), None if value is None else stored_value(at, value))
+            for at, value in changes
+        ],
+        offset=0,
+    )
+
+    def at(time: int) -> tuple[bytes | None, int | None]:
+        question = StoreQuestion(
+            store="prices", kind="as_of", keys=[b"tea"], as_of=time, retention_ms=100
+        )
+        [(_, _, stored, until)] = findings(store, question).found
+        return None if stored is None else stored[8:], until
+
+    assert [at(time) for time in (5, 10, 59, 60, 90, 500)] == [
+        (None, None),
+        (b"1", 30),
+        (b"2", 60),
+        (None, None),
+        (b"3", None),
+        (b"3", None),
+    ]
+    store.apply([(version_key(b"cup", 131), stored_value(131, b"9"))], offset=1)
+    assert at(30) == (None, None)
+    assert at(31) == (b"2", 60)
+
+
+def test_a_store_that_cannot_answer_refuses() -> None:
+    for kind in ("fetch", "as_of"):
+        question = StoreQuestion(store="counts", kind=kind, keys=[b"a"])
+        with pytest.raises(QuestionRefusedError):
+            findings(key_value(), question)
+
+
+@dataclass
+class _Plain:
+    """A store that only goes forwards, as a user may bring one."""
+
+    store: MemoryStore
+    name: str = "plain"
+
+    def range(self, *arguments: Any, **options: Any) -> list[tuple[bytes, bytes]]:
+        return self.store.range(*arguments, **options)
+
+
+@pytest.mark.parametrize("page_size", [1, 7, 100])
+def test_all_stores_can_be_read_backwards(tmp_path: Path, page_size: int) -> None:
+    entries = [(b"%02d" % i, b"v") for i in range(20)]
+    memory, disk = MemoryStore("m"), RocksDBStore("d", tmp_path / "d")
+    for each in (memory, disk):
+        each.apply(entries, offset=1)
+    plain: Any = _Plain(memory)
+    assert not isinstance(plain, BackwardStore)
+    for store in (memory, disk, plain):
+        for lower, upper in ((None, None), (b"05", b"15"), (b"05", None), (None, b"00")):
+            expected = [
+                entry
+                for entry in reversed(entries)
+                if (lower is None or lower <= entry[0]) and (upper is None or entry[0] < upper)
+            ]
+            assert list(entries_back(store, lower, upper, page_size=page_size)) == expected
+    disk.close()
+
+
+def test_a_look_beside_a_writer_never_sees_half_of_a_write() -> None:
+    steady = Steady()
+    values = [0, 0]
+    stop = threading.Event()
+
+    def write() -> None:
+        while not stop.is_set():
+            with steady.changing():
+                values[0] += 1
+                values[1] += 1
+
+    thread = threading.Thread(target=write)
+    thread.start()
+    try:
+        for _ in range(2_000):
+            first, second = steady.look(lambda: (values[0], values[1]))
+            assert first == second
+    finally:
+        stop.set()
+        thread.join()
+
+
+def test_after_a_write_that_failed_nothing_is_seen() -> None:
+    steady = Steady()
+    with pytest.raises(ZeroDivisionError), steady.changing():
+        raise ZeroDivisionError
+    with pytest.raises(TaskNotHereError):
+        steady.look(lambda: 1)
+
+
+def test_what_a_look_raises_is_raised() -> None:
+    with pytest.raises(ZeroDivisionError):
+        Steady().look(lambda: 1 // 0)
