@@ -6,7 +6,6 @@ comments that a reader does not see:
     <!-- before: ... -->      statements that run first: names that the page takes for granted
     <!-- not run: why -->     the next block is not run; it must still be Python
     <!-- needs: registry -->  the next block needs an optional package, and has a test of its own
-    <!-- with the command: x -->  the next block is for a Penstock that has this command
 
 A block whose first line is `# name.py` is that file, which later blocks may import; functions named
 test_... are called.
@@ -40,7 +39,6 @@ BLOCK = re.compile(
     re.DOTALL | re.MULTILINE,
 )
 FENCE = re.compile(
-    r"(?:<!-- with the command: (?P<command>\w+) -->\n)?"
     r"^```(?P<language>\w*)\n(?P<text>.*?)^```$",
     re.DOTALL | re.MULTILINE,
 )
@@ -106,7 +104,7 @@ def test_few_blocks_are_not_run() -> None:
 def commands(page: Path) -> Iterator[str]:
     """The penstock commands in the page's blocks, each on one line."""
     for block in FENCE.finditer(page.read_text()):
-        if block["language"] not in SHELLS or (block["command"] or "run") not in COMMANDS:
+        if block["language"] not in SHELLS:
             continue
         for line in block["text"].replace("\\\n", " ").splitlines():
             plain = re.split(r"  #| > ", line.strip().removeprefix("$ "))[0]

@@ -46,7 +46,12 @@ class Running:
         directory = state_dir or usual
         self.application_id = application_id or _only_one(directory)
         found = find_driver(self.application_id, directory)
-        self._client = Client(found.coordinator, token=found.token, timeout_seconds=_CALL_SECONDS)
+        self._client = Client(
+            found.coordinator,
+            token=found.token,
+            timeout_seconds=_CALL_SECONDS,
+            trust=found.trust,
+        )
 
     def overview(self) -> Overview:
         """How things stand now. Raises `ApplicationUnreachableError`."""

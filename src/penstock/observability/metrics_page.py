@@ -13,6 +13,10 @@ whose groups begin with `penstock-`. `metrics_recording_level` says which are re
 
 In Python, `app.metrics()` has the values by (group, name, tags):
 
+<!-- before:
+import penstock as ps
+app = ps.Application("measured")
+-->
 ```python
 for (group, name, tags), value in app.metrics().items():
     print(group, name, dict(tags), value)
