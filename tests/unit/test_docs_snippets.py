@@ -1,6 +1,6 @@
 """What the docs and the README show runs: Python as it stands, commands as far as their words.
 
-Python blocks of a page run one after the other, in one module. Three things can be said to them, in
+Python blocks of a page run one after the other, in one module. What is said of a block stands in
 comments that a reader does not see:
 
     <!-- before: ... -->      statements that run first: names that the page takes for granted
@@ -38,7 +38,11 @@ BLOCK = re.compile(
     r"^(?P<indent> *)```python\n(?P<code>.*?)^ *```$",
     re.DOTALL | re.MULTILINE,
 )
-PLAIN = re.compile(r"^```(?:sh|bash|console)?\n(.*?)^```$", re.DOTALL | re.MULTILINE)
+FENCE = re.compile(
+    r"^```(?P<language>\w*)\n(?P<text>.*?)^```$",
+    re.DOTALL | re.MULTILINE,
+)
+SHELLS = ("", "sh")
 INLINE = re.compile(r"`(penstock [a-z][^`]*)`")
 
 
@@ -99,8 +103,10 @@ def test_few_blocks_are_not_run() -> None:
 
 def commands(page: Path) -> Iterator[str]:
     """The penstock commands in the page's blocks, each on one line."""
-    for block in PLAIN.findall(page.read_text()):
-        for line in block.replace("\\\n", " ").splitlines():
+    for block in FENCE.finditer(page.read_text()):
+        if block["language"] not in SHELLS:
+            continue
+        for line in block["text"].replace("\\\n", " ").splitlines():
             plain = re.split(r"  #| > ", line.strip().removeprefix("$ "))[0]
             if plain.startswith("penstock "):
                 yield plain.rstrip(" &")

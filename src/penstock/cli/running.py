@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import os
+import sys
 from pathlib import Path
 from typing import Annotated
 
 import typer
+from rich.console import Console
 
 from penstock.cli.loading import load_application
 from penstock.config import Config
@@ -21,6 +23,13 @@ StateDir = Annotated[Path | None, typer.Option(help="Where its state is, if not 
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object.")]
 
 _CALL_SECONDS = 10.0
+_WIDTH_WITHOUT_TERMINAL = 250
+
+
+def console() -> Console:
+    """Where tables are printed; without a terminal they are not cut at a width that nobody has."""
+    width = None if sys.stdout.isatty() else _WIDTH_WITHOUT_TERMINAL
+    return Console(highlight=False, width=width)
 
 
 class Running:
@@ -37,7 +46,12 @@ class Running:
         directory = state_dir or usual
         self.application_id = application_id or _only_one(directory)
         found = find_driver(self.application_id, directory)
-        self._client = Client(found.coordinator, token=found.token, timeout_seconds=_CALL_SECONDS)
+        self._client = Client(
+            found.coordinator,
+            token=found.token,
+            timeout_seconds=_CALL_SECONDS,
+            trust=found.trust,
+        )
 
     def overview(self) -> Overview:
         """How things stand now. Raises `ApplicationUnreachableError`."""

@@ -8,14 +8,14 @@ from typing import Annotated
 
 import msgspec
 import typer
-from rich.console import Console, Group, RenderableType
+from rich.console import Group, RenderableType
 from rich.live import Live
 from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
 from penstock.cli.answers import print_answer
-from penstock.cli.running import AppFile, ApplicationId, Json, Running, StateDir
+from penstock.cli.running import AppFile, ApplicationId, Json, Running, StateDir, console
 from penstock.coordination.states import ApplicationState
 from penstock.driver.overview import InstanceOverview, Overview, TaskOverview
 
@@ -37,7 +37,7 @@ def status(
         if json:
             print_answer("", msgspec.to_builtins(overview), as_json=True)
         else:
-            Console(highlight=False).print(shown(overview))
+            console().print(shown(overview))
         return
     try:
         if json:
@@ -57,8 +57,7 @@ def _follow(ask: Callable[[], Overview], interval: float) -> None:
 
 def _watch(ask: Callable[[], Overview], interval: float) -> None:
     before, asked = ask(), time.monotonic()
-    console = Console(highlight=False)
-    with Live(shown(before), console=console, auto_refresh=False) as live:
+    with Live(shown(before), console=console(), auto_refresh=False) as live:
         while True:
             time.sleep(interval)
             now, at = ask(), time.monotonic()
@@ -91,9 +90,10 @@ def _headline(overview: Overview, rate: float | None) -> Text:
     line = Text.assemble((overview.application_id, "bold"), "  ", (state, style))
     speed = "" if rate is None else f" ({rate:,.0f}/s)"
     line.append(
-        f"\n{len(overview.tasks)} tasks on {len(overview.instances)} instances, "
+        f"\n{counted(len(overview.tasks), 'task')} on "
+        f"{counted(len(overview.instances), 'instance')}, "
         f"lag {lag_text(total_lag(overview))}; {overview.records:,} records in{speed}, "
-        f"{overview.outputs:,} out, {overview.rebalances} rebalances\n"
+        f"{overview.outputs:,} out, {counted(overview.rebalances, 'rebalance')}\n"
         f"driver {overview.host} process {overview.pid}, generation {overview.generation}, "
         f"{overview.processing_guarantee}, Kafka {overview.bootstrap_servers}"
     )
@@ -150,6 +150,15 @@ def total_lag(overview: Overview) -> int:
 def _sum(tasks: list[TaskOverview]) -> int:
     lags = [task.lag for task in tasks]
     return -1 if -1 in lags else sum(lags)
+
+
+def counted(count: int, what: str) -> str:
+    """A number of things.
+
+    >>> counted(1, "task"), counted(4, "task")
+    ('1 task', '4 tasks')
+    """
+    return f"{count:,} {what}{'' if count == 1 else 's'}"
 
 
 def lag_text(lag: int) -> str:

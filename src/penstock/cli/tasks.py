@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import msgspec
-from rich.console import Console
 from rich.table import Table
 
 from penstock.cli.answers import print_answer
-from penstock.cli.running import AppFile, ApplicationId, Json, Running, StateDir
+from penstock.cli.running import AppFile, ApplicationId, Json, Running, StateDir, console
 from penstock.cli.status import lag_text
 from penstock.driver.overview import CopyOverview, TaskOverview
 
@@ -22,7 +21,7 @@ def tasks(
     if json:
         print_answer("", {"tasks": msgspec.to_builtins(found)}, as_json=True)
         return
-    Console(highlight=False).print(_table(found))
+    console().print(_table(found))
 
 
 def _table(found: list[TaskOverview]) -> Table:
@@ -31,7 +30,7 @@ def _table(found: list[TaskOverview]) -> Table:
         table.add_column(name)
     for name in ("commits", "lag"):
         table.add_column(name, justify="right")
-    table.add_column("position")
+    table.add_column("position", overflow="fold")
     table.add_column("copies (lag)")
     for task in found:
         table.add_row(

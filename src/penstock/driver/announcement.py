@@ -17,6 +17,7 @@ import msgspec
 
 from penstock.driver.process_id import is_alive, process_start
 from penstock.errors import ApplicationUnreachableError
+from penstock.instance.tls import Trust
 
 FILE_NAME = "coordinator.json"
 
@@ -33,11 +34,26 @@ class DriverFile(msgspec.Struct, frozen=True, kw_only=True):
     coordinator: str
     """Where its coordinator listens, for those who have the token."""
     token: str
+    authorities: str = ""
+    """Where the coordinator speaks TLS: whom to trust, and the name that it shows."""
+    server_name: str = ""
+
+    @property
+    def trust(self) -> Trust | None:
+        """By what a caller knows the coordinator; None where it needs no TLS."""
+        if not self.authorities:
+            return None
+        return Trust(authorities=self.authorities, server_name=self.server_name)
 
 
 @contextlib.contextmanager
 def announced(
-    state_dir: Path, *, application_id: str, coordinator: str, token: str
+    state_dir: Path,
+    *,
+    application_id: str,
+    coordinator: str,
+    token: str,
+    trust: Trust | None = None,
 ) -> Iterator[None]:
     """Have the file there, for as long as this lasts.
 
@@ -52,6 +68,8 @@ def announced(
         process_start=process_start(pid),
         coordinator=coordinator,
         token=token,
+        authorities="" if trust is None else trust.authorities,
+        server_name="" if trust is None else trust.server_name,
     )
     try:
         _write(path, msgspec.json.encode(about))

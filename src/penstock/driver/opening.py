@@ -146,6 +146,7 @@ def _open_driver(order: OpeningOrder, stack: contextlib.ExitStack) -> Driver:
             application_id=application_id,
             coordinator=coordinator.location,
             token=order.token,
+            trust=coordinator.trust,
         )
     )
     session = opening.result()

@@ -1,13 +1,15 @@
 """Starting an application over: other positions, and no state. Kafka Streams' reset tool.
 
 1. Look: nobody is at work, and where the input begins, ends, and the group stands.
-2. Remove the state on this machine, under its locks.
-3. Delete the consumer group and the internal topics.
-4. Make the internal topics anew, empty, so that the next start finds state that fits its positions.
-5. Write the group's new positions.
+2. Lock the state on this machine, and delete the consumer group, which Kafka refuses while it has
+   members: until here nothing was changed.
+3. Remove the state.
+4. Delete the internal topics.
+5. Make them anew, empty, so that the next start finds state that fits its positions.
+6. Write the group's new positions.
 
-One that is cut off is run again: until step 5 the group has no positions, and an application that
-starts then reads its input from where `auto_offset_reset` says, into empty stores.
+One that is cut off is run again. An application that starts before that finds no positions in the
+group: it goes on from its commit record, or reads its input from where `auto_offset_reset` says.
 """
 
 from __future__ import annotations
@@ -16,7 +18,7 @@ import contextlib
 import dataclasses
 import shutil
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
@@ -100,9 +102,10 @@ class Reset:
         )
 
     def carry_out(self, plan: ResetPlan) -> None:
-        """Steps 2 to 5. Raises `StateLockedError` before anything else is changed."""
-        remove_state(plan.directories)
-        self._delete_group()
+        """Steps 2 to 6. Raises `StateLockedError`, `GroupInUseError` before anything is changed."""
+        with locked(plan.directories):
+            self._delete_group()
+            _remove(plan.directories)
         self._delete_topics(plan.topics)
         fresh = dataclasses.replace(self._config, allow_topology_change=True)
         prepare(self._topology, self._application_id, fresh, self._logs, self._admin)
@@ -209,11 +212,22 @@ def state_directories(state_dir: Path, application_id: str) -> list[Path]:
 def remove_state(directories: Iterable[Path]) -> None:
     """Remove an application's state, once nobody holds any of it."""
     found = list(directories)
+    with locked(found):
+        _remove(found)
+
+
+@contextlib.contextmanager
+def locked(directories: Iterable[Path]) -> Iterator[None]:
+    """Keep instances out of these directories; `StateLockedError` names who is in one."""
     with contextlib.ExitStack() as stack:
-        for each in found:
+        for each in directories:
             stack.callback(FileLock.acquire(each / LOCK_FILE).release)
-        for each in found:
-            shutil.rmtree(each)
+        yield
+
+
+def _remove(directories: Iterable[Path]) -> None:
+    for each in directories:
+        shutil.rmtree(each)
 
 
 def _refuse_databases(topology: Topology) -> None:

@@ -15,8 +15,7 @@ In Python, `app.metrics()` has the values by (group, name, tags):
 
 <!-- before:
 import penstock as ps
-
-app = ps.Application("pulse-monitor")
+app = ps.Application("measured")
 -->
 ```python
 for (group, name, tags), value in app.metrics().items():
