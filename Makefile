@@ -19,7 +19,8 @@ EXAMPLES ?= 500
 # Arguments for pytest: make test PYTEST='tests/unit -x'
 PYTEST ?=
 
-.PHONY: help demo test check docs bench conformance contract simulate record lock clean java compiler database browser
+.PHONY: help demo test check docs bench conformance contract simulate record lock clean java compiler database browser \
+	promtool
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "make %-11s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -27,7 +28,7 @@ help: ## Show this list
 demo: java $(READY) ## Run an example on a real Kafka and Spark, and show its results
 	@$(VENV)/bin/penstock demo
 
-test: compiler database browser $(READY) ## Run all tests
+test: compiler database browser promtool $(READY) ## Run all tests
 	@$(VENV)/bin/penstock prepare --kafka-streams
 	@$(PYTHON) -m pytest --numprocesses 2 --dist loadfile $(PYTEST)
 
@@ -80,6 +81,9 @@ database:
 
 browser:
 	@tools/ensure-program chromium chromium
+
+promtool:
+	@tools/ensure-promtool
 
 $(READY): requirements.lock pyproject.toml tools/make-venv tools/uv.lock tools/build.lock
 	@tools/make-venv $(VENV)

@@ -34,8 +34,10 @@ from penstock.driver.events import (
     give_notice,
 )
 from penstock.driver.http_service import HttpOrder, http_service
+from penstock.driver.monitor import Monitor
 from penstock.driver.restore_listeners import RestoreListener, RestoreListeners
 from penstock.errors import ConfigError
+from penstock.observability.readings import MetricName, by_name
 from penstock.queries.live import LiveQueries, Queryable
 from penstock.queries.present import PresentQueries
 from penstock.queries.probes import Controls, Probes
@@ -100,6 +102,7 @@ class Application(Queryable):
         self.state = _S.CREATED
         self.queries = LiveQueries(state=lambda: self.state)
         self.totals = Totals()
+        self.monitor = Monitor(self.application_id, self.config)
         self._state_lock = threading.Lock()
         self._listeners: list[Listener] = []
         self._restore_listeners = RestoreListeners()
@@ -309,6 +312,10 @@ class Application(Queryable):
             self._raise_error()
         return True
 
+    def metrics(self) -> dict[MetricName, float | str]:
+        """What all metrics show now, by Kafka Streams' group, name and tags."""
+        return by_name(self.monitor.snapshot())
+
     def bootstrap(
         self,
         store: str,
@@ -382,6 +389,7 @@ class Application(Queryable):
 
     def _run(self) -> None:
         topology = self.build()
+        self.monitor.begin(topology.describe())
         if not self._change(_S.REBALANCING, only_from=_S.CREATED):
             raise ConfigError(f"The application is {self.state}", hint="Make a new Application")
         try:
@@ -406,6 +414,7 @@ class Application(Queryable):
                 config=self.config,
                 topology=topology,
                 totals=self.totals,
+                monitor=self.monitor,
                 listener=self._tell,
                 hear_restore=self._restore_listeners.tell,
                 token=run_token(self.config, os.environ),
@@ -458,6 +467,7 @@ class Application(Queryable):
             self._change(new)
 
     def _tell(self, event: Event) -> None:
+        self.monitor.hear(event)
         for listener in self._listeners:
             try:
                 listener(event)

@@ -14,11 +14,9 @@ state).
 from __future__ import annotations
 
 import dataclasses
-import difflib
 import importlib
 import logging
 import os
-import re
 import typing
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -27,13 +25,17 @@ from pathlib import Path
 from typing import Any, Literal
 
 from penstock.errors import ConfigError
-from penstock.kafka_names import check_client_properties, sort_properties
+from penstock.hidden import shown, shown_address
+from penstock.kafka_names import check_client_properties, sort_properties, word_for
 from penstock.option_values import (
     PARSERS,
     check_group_instance_id,
+    check_listening,
     check_texts,
+    check_tls_files,
     check_topic_settings,
     parse_address,
+    tell_misspelt,
     with_new_names,
 )
 
@@ -46,6 +48,8 @@ RecoverOutputs = Literal["drop", "repeat"]
 RebalanceProtocol = Literal["cooperative", "eager"]
 DslStore = Literal["rocksdb", "memory"]
 Compression = Literal["none", "snappy", "lz4", "zstd"]
+RecordingLevel = Literal["OFF", "INFO", "DEBUG", "TRACE"]
+LogFormat = Literal["text", "json"]
 TimestampRule = Literal["fail", "skip", "partition_time", "wall_clock"]
 """What a record's time is: Kafka's, where a negative one stops the application, drops the record or
 becomes the latest of its partition; or that of the clock."""
@@ -220,6 +224,21 @@ class Config:
         "HOST:PORT where `penstock instance --coordinator` finds the application, which then "
         "starts none by itself. Whoever has the token in `PENSTOCK_TOKEN` is let in.",
     )
+    tls_certificate_file: str = _option(
+        "",
+        "tls.certificate.file",
+        "What driver and instances show to other hosts: a certificate with its chain, as PEM.",
+    )
+    tls_key_file: str = _option("", "tls.key.file", "Its private key, as PEM.")
+    tls_ca_file: str = _option("", "tls.ca.file", "The CA that signed those of all hosts.")
+    tls_server_name: str = _option(
+        "", "tls.server.name", "The name in all of them; else each bears its host's address."
+    )
+    allow_unencrypted: bool = _option(
+        False,
+        "allow.unencrypted",
+        "Let driver and instances listen to other hosts without TLS: a trusted network alone.",
+    )
     http_listen: str = _option(
         "127.0.0.1:0",
         "http.listen",
@@ -331,6 +350,14 @@ class Config:
         "repartition.purge.interval.ms",
         "How often repartition topics are emptied up to the committed positions.",
     )
+    metrics_recording_level: RecordingLevel = _option(
+        "INFO", "metrics.recording.level", "Which metrics are recorded; `OFF` is none."
+    )
+    log_format: LogFormat = _option(
+        "text",
+        "log.format",
+        "`json` writes the log to standard error, an object a line; `text` leaves it to Python.",
+    )
     master: str = _option("local[*,4]", "spark.master", "Spark's master, unless spark-submit says.")
     kafka: Mapping[str, str] = field(
         default_factory=dict,
@@ -346,6 +373,11 @@ class Config:
 
     def __post_init__(self) -> None:
         _check(self)
+
+    def __repr__(self) -> str:
+        """Every option, without secrets: what is printed ends in logs."""
+        options = ", ".join(f"{name}={_shown(getattr(self, name))!r}" for name in _FIELDS)
+        return f"Config({options})"
 
     @classmethod
     def build(
@@ -373,7 +405,7 @@ class Config:
             text = environment.get(f"PENSTOCK_{name.upper()}")
             if text is not None:
                 values[name] = _parse(name, text)
-        _tell_misspelt(environment)
+        tell_misspelt(environment, [name.upper() for name in _FIELDS])
         return cls(**values)
 
     @classmethod
@@ -411,25 +443,6 @@ class Config:
 
 _FIELDS = {f.name: f for f in dataclasses.fields(Config)}
 _GUARANTEES = {"exactly_once": "exactly_once", "exactly_once_v2": "exactly_once"}
-_HANDLERS = {
-    "LogAndFailExceptionHandler": "fail",
-    "LogAndContinueExceptionHandler": "continue",
-    "LogAndFailProcessingExceptionHandler": "fail",
-    "LogAndContinueProcessingExceptionHandler": "continue",
-    "DefaultProductionExceptionHandler": "fail",
-}
-_EXTRACTORS = {
-    "FailOnInvalidTimestamp": "fail",
-    "LogAndSkipOnInvalidTimestamp": "skip",
-    "UsePartitionTimeOnInvalidTimestamp": "partition_time",
-    "WallclockTimestampExtractor": "wall_clock",
-}
-_DSL_STORES = {
-    "RocksDBDslStoreSuppliers": "rocksdb",
-    "InMemoryDslStoreSuppliers": "memory",
-    "rocksDB": "rocksdb",
-    "in_memory": "memory",
-}
 _OLD_NAMES = {
     "cache.max.bytes.buffering": "statestore.cache.max.bytes",
     "default.dsl.store": "dsl.store.suppliers.class",
@@ -461,6 +474,12 @@ _NEVER_EMPTY = {
 }
 
 
+def _shown(value: object) -> object:
+    if isinstance(value, Mapping):
+        return shown(value)
+    return shown_address(value) if isinstance(value, str) else value
+
+
 def imported(path: str, *, option: str) -> Any:
     """What an option names as `module:name`.
 
@@ -486,33 +505,16 @@ def _parse(name: str, text: str) -> Any:
         value = PARSERS.get(kind, str)(text)
     except ValueError as error:
         # Settings of clients may be passwords, which are not for the log.
-        shown = "that" if kind == Mapping[str, str] else repr(text)
-        raise ConfigError(f"Option {name} cannot be {shown}", hint=_hint(kind, error)) from error
+        said = "that" if kind == Mapping[str, str] else repr(shown_address(text))
+        raise ConfigError(f"Option {name} cannot be {said}", hint=_hint(kind, error)) from error
     if name == "processing_guarantee":
         return _GUARANTEES.get(value, value)
-    if name.endswith("_exception_handler"):
-        return _HANDLERS.get(value.rsplit(".", 1)[-1], value)
-    if name == "dsl_store":
-        return _DSL_STORES.get(re.split(r"[.$]", value)[-1], value)
-    if name == "default_timestamp_extractor":
-        return _EXTRACTORS.get(value.rsplit(".", 1)[-1], value)
-    return value
+    return word_for(name, value) if isinstance(value, str) else value
 
 
 def _hint(kind: Any, error: ValueError) -> str:
     numbers = {timedelta: "Use a number of milliseconds", int: "Use a whole number"}
     return numbers.get(kind, str(error))
-
-
-def _tell_misspelt(environment: Mapping[str, str]) -> None:
-    """Tell of `PENSTOCK_*` variables that are nobody's and look like an option's."""
-    options = [name.upper() for name in _FIELDS]
-    for variable in environment:
-        name = variable.removeprefix("PENSTOCK_")
-        if name in (variable, *options):
-            continue
-        for near in difflib.get_close_matches(name, options, n=1, cutoff=0.8):
-            _log.warning("%s is no option; did you mean PENSTOCK_%s?", variable, near)
 
 
 def _check(config: Config) -> None:
@@ -568,7 +570,7 @@ def _check_kind(name: str, kind: Any, value: object) -> None:
     elif kind == Mapping[str, str]:
         check_texts(name, value)
     if hint:
-        raise ConfigError(f"Option {name} is {value!r}", hint=hint)
+        raise ConfigError(f"Option {name} is {shown_address(repr(value))}", hint=hint)
 
 
 def _number_hint(value: object, *, least: int) -> str:
@@ -601,3 +603,6 @@ def _check_members(config: Config) -> None:
     for address in (config.coordinator_listen, config.http_listen):
         if address:
             parse_address(address)
+    files = (config.tls_certificate_file, config.tls_key_file, config.tls_ca_file)
+    check_tls_files(files, server_name=config.tls_server_name)
+    check_listening(config.coordinator_listen, tls=any(files), allowed=config.allow_unencrypted)

@@ -16,6 +16,8 @@
       SchemaRegistryError              a schema registry does not answer, or refuses a schema
       KafkaError                       Kafka, or something in it, is not as needed
         BrokerUnreachableError         nothing answers
+        KafkaAuthenticationError       Kafka does not let this user in
+        KafkaCertificateError          a certificate, Kafka's or this client's, is not taken
         TopicMissingError              a source or sink topic does not exist
         TopicMismatchError             a topic is not the one the state was made from
           PartitionCountError          its number of partitions changed
@@ -164,6 +166,14 @@ class KafkaError(PenstockError):
 
 class BrokerUnreachableError(KafkaError):
     """Nothing answers at the bootstrap address. Worth retrying once a broker is there."""
+
+
+class KafkaAuthenticationError(KafkaError):
+    """Kafka does not take the user, the password or the mechanism of option `kafka`."""
+
+
+class KafkaCertificateError(KafkaError):
+    """The broker's certificate is not to be trusted, or it does not take this client's."""
 
 
 class TopicMissingError(KafkaError):

@@ -5,6 +5,7 @@ Everything here is a table and a decision over it; `penstock.config` asks.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
@@ -125,7 +126,6 @@ _IGNORED = {
     "built.in.metrics.version": _METRICS,
     "metric.reporters": _METRICS,
     "metrics.num.samples": _METRICS,
-    "metrics.recording.level": _METRICS,
     "metrics.sample.window.ms": _METRICS,
     "enable.metrics.push": _METRICS,
     "auto.include.jmx.reporter": _METRICS,
@@ -162,6 +162,41 @@ _REFUSED = {
 
 _CLIENTS = ("main.consumer.", "consumer.", "producer.", "admin.")
 _OTHER_CLIENTS = ("restore.consumer.", "global.consumer.")
+
+
+_HANDLERS = {
+    "LogAndFailExceptionHandler": "fail",
+    "LogAndContinueExceptionHandler": "continue",
+    "LogAndFailProcessingExceptionHandler": "fail",
+    "LogAndContinueProcessingExceptionHandler": "continue",
+    "DefaultProductionExceptionHandler": "fail",
+}
+_EXTRACTORS = {
+    "FailOnInvalidTimestamp": "fail",
+    "LogAndSkipOnInvalidTimestamp": "skip",
+    "UsePartitionTimeOnInvalidTimestamp": "partition_time",
+    "WallclockTimestampExtractor": "wall_clock",
+}
+_DSL_STORES = {
+    "RocksDBDslStoreSuppliers": "rocksdb",
+    "InMemoryDslStoreSuppliers": "memory",
+    "rocksDB": "rocksdb",
+    "in_memory": "memory",
+}
+
+
+def word_for(option: str, value: str) -> str:
+    """An option's value in our words, where Java names a class.
+
+    >>> word_for("default_timestamp_extractor", "org.apache.kafka.X.WallclockTimestampExtractor")
+    'wall_clock'
+    """
+    name = re.split(r"[.$]", value)[-1]
+    if option.endswith("_exception_handler"):
+        return _HANDLERS.get(name, value)
+    if option == "dsl_store":
+        return _DSL_STORES.get(name, value)
+    return _EXTRACTORS.get(name, value) if option == "default_timestamp_extractor" else value
 
 
 def check_client_properties(properties: Mapping[str, str]) -> None:

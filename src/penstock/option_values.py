@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import difflib
+import ipaddress
+import logging
 import re
 import typing
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
 from penstock.errors import ConfigError
+
+_log = logging.getLogger("penstock.config")
 
 
 def with_new_names(given: Mapping[str, Any], renamed: Mapping[str, str]) -> dict[str, Any]:
@@ -70,6 +75,39 @@ def parse_address(text: str) -> tuple[str, int]:
     return host.strip("[]"), int(port)
 
 
+def is_loopback(host: str) -> bool:
+    """Whether only this machine reaches what listens there.
+
+    >>> is_loopback("127.0.0.1"), is_loopback("::1"), is_loopback("0.0.0.0"), is_loopback("ward-7")
+    (True, True, False, False)
+    """
+    if host == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+def check_listening(address: str, *, tls: bool, allowed: bool) -> None:
+    """Refuse to listen to other hosts without TLS. Raises `ConfigError`."""
+    if address and not tls and not allowed and not is_loopback(parse_address(address)[0]):
+        raise ConfigError(
+            f"Driver and instances would listen at {address} without TLS, for all to read",
+            hint="Set tls_certificate_file, tls_key_file and tls_ca_file; on a network that you "
+            "trust, allow_unencrypted=True",
+        )
+
+
+def check_tls_files(files: tuple[str, str, str], *, server_name: str) -> None:
+    """Refuse half of what TLS needs. Raises `ConfigError`."""
+    if any(files) != all(files) or (server_name and not all(files)):
+        raise ConfigError(
+            "Some of the options for TLS are set, and some are not",
+            hint="Set tls_certificate_file, tls_key_file and tls_ca_file, or none",
+        )
+
+
 def check_group_instance_id(text: str) -> str:
     """The id, if Kafka would take it. Raises `ConfigError`.
 
@@ -82,6 +120,16 @@ def check_group_instance_id(text: str) -> str:
             hint="Use 1 to 249 letters, digits, dots, underscores and hyphens",
         )
     return text
+
+
+def tell_misspelt(environment: Mapping[str, str], options: Sequence[str]) -> None:
+    """Tell of `PENSTOCK_*` variables that are nobody's and look like an option's."""
+    for variable in environment:
+        name = variable.removeprefix("PENSTOCK_")
+        if name in (variable, *options):
+            continue
+        for near in difflib.get_close_matches(name, options, n=1, cutoff=0.8):
+            _log.warning("%s is no option; did you mean PENSTOCK_%s?", variable, near)
 
 
 def check_texts(option: str, settings: object) -> None:

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from penstock.config import Config
+from tests.guarded_kafka import Guarded, guarded_kafka
 
 
 @pytest.fixture(scope="package")
@@ -18,3 +19,10 @@ def spark() -> Iterator[None]:
     session = open_session("penstock-tests", Config(), ensure(SPARK_KAFKA))
     yield
     session.close()
+
+
+@pytest.fixture(scope="package")
+def guarded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Guarded]:
+    """A broker that wants to know who calls, in several ways."""
+    with guarded_kafka(tmp_path_factory.mktemp("guarded")) as found:
+        yield found

@@ -12,12 +12,14 @@ import sys
 from collections.abc import Iterator
 from datetime import timedelta
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from penstock.driver.events import Event, Rebalanced
 from penstock.errors import ConfigError
 from penstock.instance.process import TOKEN_VARIABLE
+from tests.certificates import Authority
 from tests.harness import Scene, wait_until
 from tests.in_process import Run, start_fails
 
@@ -47,13 +49,17 @@ class Operator:
 
     def __init__(self, address: str, token: str) -> None:
         self._address = address
+        self.tls: dict[str, str] = {}
         self._environment = {**os.environ, TOKEN_VARIABLE: token}
         self._processes: dict[str, subprocess.Popen[bytes]] = {}
 
     def start(self, name: str, *options: str) -> subprocess.Popen[bytes]:
         command = [sys.executable, "-m", "penstock.cli", "instance", "--slot", name]
         command += ["--coordinator", self._address, *options]
-        self._processes[name] = process = subprocess.Popen(command, env=self._environment)
+        self._processes[name] = process = subprocess.Popen(
+            command,
+            env=self._environment | {f"PENSTOCK_{k.upper()}": v for k, v in self.tls.items()},
+        )
         return process
 
     def close(self) -> None:
@@ -84,10 +90,19 @@ def test_static_instances_restarted_one_by_one_cause_no_rebalance(
     def start(name: str) -> subprocess.Popen[bytes]:
         return operator.start(name, "--group-instance-id", name)
 
+    # With TLS, as on several hosts.
+    authority = Authority(scene.directory, "ward")
+    shown = authority.issue("ward")
+    operator.tls = {
+        "tls_certificate_file": str(shown.certificate),
+        "tls_key_file": str(shown.key),
+        "tls_ca_file": str(authority.certificate),
+    }
+    options: dict[str, Any] = {**operator.tls, "coordinator_listen": address}
     # They wait for an application that is not there yet.
     running = {name: start(name) for name in ("ward-0", "ward-1")}
     total = scene.produce(records(400))
-    with Run(scene, coordinator_listen=address, session_timeout=timedelta(minutes=5)) as run:
+    with Run(scene, **options, session_timeout=timedelta(minutes=5)) as run:
         run.wait_committed(total)
         run.wait_for(lambda: run.app.totals.rebalances > 0 and settled(run), what="both have tasks")
         rebalances = run.app.totals.rebalances

@@ -13,6 +13,7 @@ from penstock.coordination.planning import Batch
 from penstock.driver.driver import Driver
 from penstock.driver.events import Totals
 from penstock.driver.lease import DriverLease
+from penstock.driver.monitor import Monitor
 from penstock.errors import FencedError, InstanceUnreachableError, KafkaError, PenstockError
 from penstock.instance import protocol
 from penstock.instance.protocol import CommitHeader, Message, Reply
@@ -227,6 +228,7 @@ class DriverProcess(Process):
             watch=SimpleNamespace(check=lambda now, book, ends: []),
             cores=2,
             warm_up=warm,
+            monitor=Monitor("app", self.application.config),
             hear_restore=lambda event: None,
             is_paused=lambda: False,
             visit_executors=lambda: None,

@@ -37,15 +37,20 @@ def state(tmp_path: Path) -> Iterator[StateDirectory]:
         yield directory
 
 
-@pytest.fixture
-def copies(state: StateDirectory) -> Iterator[PeerCopies]:
-    """An instance that was given a task once, and holds none now."""
+def fill(state: StateDirectory) -> None:
+    """Put a store there that nobody holds."""
     task = state.lock_task("0_1")
     store = RocksDBStore("counts", task.store_path("counts"))
     store.set_identity(IDENTITY)
     store.apply([(b"k%05d" % n, b"v" * 1000) for n in range(5000)], offset=4999)
     store.close()
     task.unlock()
+
+
+@pytest.fixture
+def copies(state: StateDirectory) -> Iterator[PeerCopies]:
+    """An instance that was given a task once, and holds none now."""
+    fill(state)
     made = PeerCopies(state, None, lambda _: None, listener=listener_for("127.0.0.1", state.path))
     yield made
     made.close()

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import re
 import shutil
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager
@@ -21,12 +22,16 @@ import xxhash
 from pyarrow import fs
 
 from penstock.errors import ConfigError, SnapshotError
+from penstock.hidden import shown_address
 from penstock.serdes.decoders import decoder
 from penstock.stores.contract import StoreIdentity
 from penstock.stores.failures import directory_error
+from penstock.topology.naming import check_name
 
 CHUNK_BYTES = 1024 * 1024
 _MANIFEST = "manifest.json"
+_NAME = re.compile(r"[A-Za-z0-9._-]+")
+_FILE = re.compile(r"[A-Za-z0-9._-]{1,200}")
 
 
 class SnapshotFile(msgspec.Struct, frozen=True):
@@ -115,15 +120,11 @@ def copy_snapshot(
 
     Raises `SnapshotError` if a file is missing, cut short or different, or if `stop` says so.
     """
-    store = snapshot.manifest.identity.store
+    store = check_files(snapshot.manifest).identity.store
     incoming = path.with_name(f".{path.name}.incoming")
     try:
         _empty(incoming)
         for file in snapshot.manifest.files:
-            if Path(file.name).name != file.name:
-                raise SnapshotError(
-                    f"A snapshot names the file {file.name!r}", where={"store": store}
-                )
             for _ in snapshot.pour(file, incoming / file.name):
                 if stop():
                     raise SnapshotError("The copy was given up half-way", where={"store": store})
@@ -134,6 +135,21 @@ def copy_snapshot(
     finally:
         # What did not come whole is no use, and may take much room.
         shutil.rmtree(incoming, ignore_errors=True)
+
+
+def check_files(manifest: Manifest) -> Manifest:
+    """The manifest, if its files have names of files: it comes from elsewhere.
+
+    Raises `SnapshotError`.
+    """
+    for file in manifest.files:
+        if not _FILE.fullmatch(file.name) or file.name in (".", "..", _MANIFEST):
+            raise SnapshotError(
+                f"A snapshot names the file {file.name[:80]!r}",
+                where={"store": manifest.identity.store},
+                hint="The store is restored from its changelog; see who can write to the location",
+            )
+    return manifest
 
 
 def poured(chunks: Iterable[Piece], target: Path) -> Iterator[None]:
@@ -175,10 +191,10 @@ class SnapshotLocation:
             self._files, root = fs.FileSystem.from_uri(uri)
         except (pa.ArrowException, ValueError) as error:
             raise ConfigError(
-                f"Option snapshot_location is {uri!r}: {error}",
+                f"Option snapshot_location is {shown_address(uri)!r}: {shown_address(str(error))}",
                 hint="Write file:///directory or s3://bucket/prefix",
-            ) from error
-        self._root = f"{root}/{application_id}"
+            ) from None  # Arrow's text repeats the address, with a password perhaps.
+        self._root = f"{root}/{check_name(application_id, 'application')}"
 
     @contextlib.contextmanager
     def open(self, task: str, wanted: StoreIdentity) -> Iterator[Snapshot | None]:
@@ -190,17 +206,31 @@ class SnapshotLocation:
         else:
             yield Snapshot(manifest, lambda file, target: poured(chunks(file), target))
 
+    def tasks(self, store: str) -> list[str]:
+        """The tasks, by their durable names, that have a snapshot of a store."""
+        try:
+            found = self._files.get_file_info(fs.FileSelector(self._root))
+        except (FileNotFoundError, NotADirectoryError):
+            return []
+        except OSError as error:
+            raise SnapshotError(f"The location cannot be read: {error}") from error
+        names = sorted(each.base_name for each in found if each.type == fs.FileType.Directory)
+        return [name for name in names if self.manifest(name, store) is not None]
+
     def manifest(self, task: str, store: str) -> Manifest | None:
         """What the newest snapshot of a store is; None if there is none."""
         try:
             with self._files.open_input_stream(self._path(task, store, _MANIFEST)) as stream:
-                return decoder(Manifest).decode(stream.read())
+                found = check_files(decoder(Manifest).decode(stream.read()))
         except (FileNotFoundError, NotADirectoryError):
             return None
         except (OSError, msgspec.DecodeError) as error:
             raise SnapshotError(
                 f"The snapshot's manifest cannot be read: {error}", where={"store": store}
             ) from error
+        if any(file.checksum is None for file in found.files):
+            raise SnapshotError("The snapshot's files have no checksums", where={"store": store})
+        return found
 
     def chunks(self, task: str, store: str, file: SnapshotFile) -> Iterator[bytes]:
         """A file's bytes."""
@@ -262,6 +292,9 @@ class SnapshotLocation:
         return {each.base_name for each in found if each.type == fs.FileType.File}
 
     def _path(self, task: str, store: str, name: str = "") -> str:
+        for each in (task, store):
+            if not _NAME.fullmatch(each) or each in (".", ".."):
+                raise SnapshotError(f"{each[:80]!r} is no name of a task or a store")
         return f"{self._root}/{task}/{store}/{name}".rstrip("/")
 
 

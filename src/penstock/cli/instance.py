@@ -11,9 +11,11 @@ import typer
 
 from penstock.cli.loading import load_application
 from penstock.errors import ConfigError
+from penstock.instance.client import tcp_location
 from penstock.instance.global_processing import programs_of
 from penstock.instance.process import TOKEN_VARIABLE, InstanceOptions, run_instance
-from penstock.option_values import check_group_instance_id
+from penstock.instance.tls import TlsFiles
+from penstock.option_values import check_group_instance_id, check_tls_files, parse_address
 
 
 def instance(
@@ -29,6 +31,18 @@ def instance(
         list[str] | None,
         typer.Option(help="NAME=VALUE, such as zone=a; standbys go where the values differ."),
     ] = None,
+    tls_certificate_file: Annotated[
+        str, typer.Option(envvar="PENSTOCK_TLS_CERTIFICATE_FILE", help="What it shows, as PEM.")
+    ] = "",
+    tls_key_file: Annotated[
+        str, typer.Option(envvar="PENSTOCK_TLS_KEY_FILE", help="Its private key.")
+    ] = "",
+    tls_ca_file: Annotated[
+        str, typer.Option(envvar="PENSTOCK_TLS_CA_FILE", help="Who signed the others'.")
+    ] = "",
+    tls_server_name: Annotated[
+        str, typer.Option(envvar="PENSTOCK_TLS_SERVER_NAME", help="The name in all of them.")
+    ] = "",
     slot: Annotated[str, typer.Option(help="A directory for one of several on a host.")] = "",
     application: Annotated[
         str, typer.Option(help="app.py[:app], if processors of it keep global stores.")
@@ -48,7 +62,15 @@ def instance(
         )
     if group_instance_id:
         name = check_group_instance_id(group_instance_id)
-    location = coordinator if "://" in coordinator else f"grpc+tcp://{coordinator}"
+    files = (tls_certificate_file, tls_key_file, tls_ca_file)
+    check_tls_files(files, server_name=tls_server_name)
+    tls = None
+    if all(files):
+        certificate, key, authority = files
+        tls = TlsFiles(
+            certificate=certificate, key=key, authority=authority, server_name=tls_server_name
+        )
+    location = tcp_location(*parse_address(coordinator), tls=tls is not None)
     options = InstanceOptions(
         name=name or f"{socket.gethostname()}-{os.getpid()}",
         coordinator=location,
@@ -57,6 +79,7 @@ def instance(
         is_static=bool(group_instance_id),
         is_patient=True,
         tags={"host": socket.gethostname(), **_tags(client_tag or [])},
+        tls=tls,
     )
     tables = load_application(application).build().global_tables if application else ()
     sys.exit(run_instance(options, programs_of(tables)))

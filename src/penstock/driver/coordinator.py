@@ -33,6 +33,7 @@ from penstock.instance.protocol import (
     Settings,
 )
 from penstock.instance.server import Server
+from penstock.instance.tls import TlsFiles
 from penstock.option_values import parse_address
 from penstock.pipeline.instances import start_instance
 
@@ -61,8 +62,12 @@ class Coordinator:
         group_instance_id: str = "",
         listen: str = "",
         client_tags: Mapping[str, str] | None = None,
+        tls: TlsFiles | None = None,
     ) -> None:
         self.token = token
+        # Nobody beyond this machine calls a socket, so there is nothing to encrypt.
+        self._tls = tls if listen else None
+        self.trust = None if self._tls is None else self._tls.trust()
         self._group_instance_id = group_instance_id
         self._listen_at = parse_address(listen) if listen else None
         self._tags = {"host": socket.gethostname(), **(client_tags or {})}
@@ -87,7 +92,7 @@ class Coordinator:
     def location(self) -> str:
         """Where instances find the coordinator."""
         if self._listen_at is not None:
-            return tcp_location(self._listen_at[0], self._server.port)
+            return tcp_location(self._listen_at[0], self._server.port, tls=self._tls is not None)
         location: str = self._server.location
         return location
 
@@ -109,6 +114,7 @@ class Coordinator:
             watch_stdin=True,
             is_static=is_static,
             tags=self._tags,
+            tls=self._tls,
         )
         # The pipe is never written to: that it closes with this process is the message.
         process = start_instance(options, programs=self._programs, stdin=subprocess.PIPE)
@@ -203,7 +209,9 @@ class Coordinator:
             # It said goodbye a moment ago, and whoever asks has not heard of it yet.
             raise InstanceUnreachableError("There is no such instance", where={"instance": name})
         location = member.tcp_location or member.unix_location
-        return self._clients.get(location, token=self.token, timeout_seconds=_CALL_SECONDS)
+        return self._clients.get(
+            location, token=self.token, timeout_seconds=_CALL_SECONDS, trust=self.trust
+        )
 
     def close(self, timeout_seconds: float) -> None:
         """Tell the instances to stop, and make sure that children did."""
@@ -234,7 +242,9 @@ class Coordinator:
 
     def _listen(self) -> Server:
         path = Path(self._directory.name) / "coordinator.sock"
-        location = tcp_location(*self._listen_at) if self._listen_at else f"grpc+unix://{path}"
+        location = f"grpc+unix://{path}"
+        if self._listen_at is not None:
+            location = tcp_location(*self._listen_at, tls=self._tls is not None)
         actions = {
             "hello": self._on_hello,
             "claim": self._on_claim,
@@ -246,7 +256,7 @@ class Coordinator:
         }
         previous = os.umask(0o177)
         try:
-            return Server(location, token=self.token, actions=actions)
+            return Server(location, token=self.token, actions=actions, tls=self._tls)
         finally:
             os.umask(previous)
 

@@ -129,11 +129,13 @@ class Driver:
 
     def step(self, hear_settled: Callable[[bool], None]) -> None:
         """One round without its wait for a job to end."""
+        self._parts.monitor.pulse.turn()
         if self._parts.lease.lost is not None:
             raise self._parts.lease.lost
         self._owners.hear_members()
         self._owners.assign_tasks()
         # Before owners are asked: a rebalance that is over at once is told too.
+        self._parts.monitor.settled(self._owners.are_settled)
         hear_settled(self._owners.are_settled and self._parts.warm_up.done())
         self._owners.ask()
         self._start_jobs()
@@ -172,6 +174,7 @@ class Driver:
             self._notice(f"Kafka does not answer: {error}")
             self._plan_due = now + _RETRY_SECONDS
             return
+        self._parts.monitor.lags(self._book, ends)
         for jump in jumps:
             gaps = ", ".join(f"{r.topic}-{r.partition} {r.start}-{r.end}" for r in jump.ranges)
             self._notice(f"Records of task {jump.task} are gone from the log; it skips {gaps}")
@@ -254,8 +257,10 @@ class Driver:
                 dead_letter_topic=config.errors_dead_letter_queue_topic_name or None,
                 dead_letters_of_dropped=config.dead_letter_dropped_records,
                 partition_counts=prepared.partition_counts,
+                metrics=config.metrics_recording_level,
             ),
             token=self._parts.coordinator.token,
+            trust=self._parts.coordinator.trust,
             timeout_seconds=config.session_timeout.total_seconds() * 0.8,
             now_ms=_wall_clock_ms(),
         )
@@ -301,7 +306,9 @@ class Driver:
     def _committed(self, task: TaskId, outcome: Outcome, started: float) -> None:
         config = self._parts.prepared.config
         size = outcome.size_bytes / outcome.records if outcome.records else 0.0
-        recovering = bool(self._book.entries[task].until)
+        entry = self._book.entries[task]
+        self._parts.monitor.committed(entry.owner, self._subs[task.sub_topology].name, outcome)
+        recovering = bool(entry.until)
         if self._book.has_moved(task):
             self._book.doubt(task, due=time.monotonic())
         else:
@@ -357,11 +364,14 @@ class Driver:
             self._book.doubt(piece.task, due=time.monotonic() + _RETRY_SECONDS, alone=True)
         if stopping:
             return
+        self._parts.monitor.job_failed()
         self._failed_in_a_row += 1
         reason = _reason(ended.error)
         _log.info("A Spark job failed", exc_info=ended.error)
         self._notice(f"A Spark job failed and is planned again: {reason}")
         if self._failed_in_a_row >= _FAILED_JOBS_MAX:
+            if isinstance(ended.error, PenstockError):
+                raise ended.error
             raise PenstockError(
                 f"{_FAILED_JOBS_MAX} Spark jobs failed one after the other; the last: {reason}",
                 hint="Run with PENSTOCK_SPARK_LOG=1 to see Spark's log",
@@ -369,16 +379,16 @@ class Driver:
 
     def _report(self, ended: _JobEnded) -> None:
         self._totals.batches += 1
-        self._listener(
-            BatchEnded(
-                sub_topology=self._subs[ended.batch.sub_topology].name,
-                records=sum(each.records for each in ended.outcomes),
-                changes=sum(each.changes for each in ended.outcomes),
-                outputs=sum(each.outputs for each in ended.outcomes),
-                seconds=time.monotonic() - ended.started,
-                skipped=sum(each.status == "skipped" for each in ended.outcomes),
-            )
+        event = BatchEnded(
+            sub_topology=self._subs[ended.batch.sub_topology].name,
+            records=sum(each.records for each in ended.outcomes),
+            changes=sum(each.changes for each in ended.outcomes),
+            outputs=sum(each.outputs for each in ended.outcomes),
+            seconds=time.monotonic() - ended.started,
+            skipped=sum(each.status == "skipped" for each in ended.outcomes),
         )
+        self._parts.monitor.job_ended(event.sub_topology, event.seconds, skipped=event.skipped)
+        self._listener(event)
 
     def _notice(self, text: str) -> None:
         give_notice(self._listener, text)

@@ -9,7 +9,7 @@ import secrets
 import time
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from penstock.changelog.clients import LogClients
 from penstock.changelog.commit_record import DRIVER_PARTITION
@@ -23,16 +23,26 @@ from penstock.driver.coordinator import Coordinator
 from penstock.driver.driver import Driver
 from penstock.driver.events import Listener, RestoreHearer, Totals, give_notice
 from penstock.driver.inputs import InputLogs
+from penstock.driver.instance_metrics import InstanceMetrics
 from penstock.driver.lease import DriverLease
+from penstock.driver.monitor import Monitor
 from penstock.driver.overview import Overviews
 from penstock.driver.parts import DriverParts
 from penstock.driver.setup import Prepared, prepare
 from penstock.driver.watch import InputWatch
 from penstock.errors import AnotherDriverError, ConfigError, InstanceError
+from penstock.instance.client import tcp_location
 from penstock.instance.process import TOKEN_VARIABLE
 from penstock.instance.protocol import Settings
+from penstock.instance.tls import TlsFiles
 from penstock.local.jars import SPARK_KAFKA, ensure
-from penstock.pipeline.executors import ExecutorVisits, start_on_executors, wait_for_executors
+from penstock.option_values import check_listening
+from penstock.pipeline.executors import (
+    ExecutorVisits,
+    InstancesOrder,
+    start_on_executors,
+    wait_for_executors,
+)
 from penstock.pipeline.group import leave_group
 from penstock.pipeline.jobs import Jobs, pickle_programs
 from penstock.pipeline.session import Session, open_session
@@ -57,9 +67,10 @@ class OpeningOrder:
     config: Config
     topology: Topology
     totals: Totals
+    monitor: Monitor
     listener: Listener
     hear_restore: RestoreHearer
-    token: str
+    token: str = field(repr=False)
     should_stop: Callable[[], bool]
     is_paused: Callable[[], bool]
     state: Callable[[], str]
@@ -102,6 +113,7 @@ def _open_driver(order: OpeningOrder, stack: contextlib.ExitStack) -> Driver:
     lease and the instances are had meanwhile.
     """
     config, application_id = order.config, order.application_id
+    order.monitor.log(order.token)
     logs = LogClients(config, application_id)
     admin = TopicAdmin(config, admin=logs.admin)
     prepared = prepare(order.topology, application_id, config, logs, admin)
@@ -151,11 +163,13 @@ def _open_driver(order: OpeningOrder, stack: contextlib.ExitStack) -> Driver:
         watch=InputWatch(prepared, admin, inputs),
         cores=session.cores,
         warm_up=warm_up,
+        monitor=order.monitor,
         hear_restore=order.hear_restore,
         is_paused=order.is_paused,
         visit_executors=_visits(order, session, coordinator, stack),
         catalogue=_catalogue(order, prepared),
     )
+    _watch_instances(order.monitor, coordinator, stack)
     driver = Driver(parts, commits, order.listener, order.totals)
     stack.callback(driver.drain, _DRAIN_SECONDS)
     coordinator.overview = Overviews(
@@ -172,6 +186,16 @@ def _catalogue(order: OpeningOrder, prepared: Prepared) -> Catalogue:
         sub_topologies=tuple(subs.values()), global_tables=order.topology.global_tables
     )
     return Catalogue.of(topology, order.application_id, prepared.layout.widths)
+
+
+def _watch_instances(
+    monitor: Monitor, coordinator: Coordinator, stack: contextlib.ExitStack
+) -> None:
+    asker = InstanceMetrics(coordinator)
+    stack.callback(asker.close)
+    monitor.asks(asker.snapshot)
+    stack.callback(monitor.asks, None)
+    stack.callback(monitor.pulse.rest)
 
 
 def _open_spark(application_id: str, config: Config) -> Session:
@@ -205,7 +229,14 @@ def _start_instances(
         on_one_machine = session.on_one_machine
     listen = order.config.coordinator_listen
     if not listen and not on_one_machine and session is not None:
-        listen = f"{session.driver_host}:0"
+        listen = tcp_location(session.driver_host, 0).partition("://")[2]
+    tls = TlsFiles.of(order.config)
+    # Spark says only now where the driver is.
+    check_listening(listen, tls=tls is not None, allowed=order.config.allow_unencrypted)
+    if order.config.allow_unencrypted and listen and tls is None:
+        _log.warning(
+            "Driver and instances listen at %s without TLS, as allow_unencrypted has it", listen
+        )
     settings = Settings.of(
         order.application_id,
         order.config,
@@ -220,6 +251,7 @@ def _start_instances(
         group_instance_id=order.config.group_instance_id,
         listen=listen,
         client_tags=order.config.client_tags,
+        tls=tls,
     )
     stack.callback(coordinator.close, _CLOSE_SECONDS)
     if order.config.coordinator_listen:
@@ -229,7 +261,8 @@ def _start_instances(
         are_all = wait_for_executors(
             session, seconds=_EXECUTORS_SECONDS, should_stop=order.should_stop
         )
-        started = start_on_executors(session, coordinator.location, order.token, programs)
+        wanted = InstancesOrder(coordinator.location, order.token, tls)
+        started = start_on_executors(session, wanted, programs)
         return coordinator, started if are_all else None
     count = order.config.num_instances or max((os.cpu_count() or 1) // 2, 1)
     _start_children(coordinator, count)
@@ -248,8 +281,7 @@ def _visits(
         return lambda: None
     visits = ExecutorVisits(
         session,
-        coordinator.location,
-        order.token,
+        InstancesOrder(coordinator.location, order.token, TlsFiles.of(order.config)),
         programs=pickle_programs(order.topology.global_tables),
         instances=lambda: len(coordinator.names()),
     )

@@ -104,6 +104,9 @@ class TaskOwners:
                     self._give_back(change.name)
                 case "left" | "lost":
                     self._lose(change)
+        if changes:
+            lost = [change.name for change in changes if change.kind == "lost"]
+            self._parts.monitor.instances(len(self._members()), lost=lost)
         self._parts.coordinator.restart_children()
         if any(change.kind in ("left", "lost") for change in changes):
             self._parts.visit_executors()

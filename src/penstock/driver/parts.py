@@ -10,6 +10,7 @@ from penstock.driver.coordinator import Coordinator
 from penstock.driver.events import RestoreHearer
 from penstock.driver.inputs import InputLogs
 from penstock.driver.lease import DriverLease
+from penstock.driver.monitor import Monitor
 from penstock.driver.setup import Prepared
 from penstock.driver.watch import InputWatch
 from penstock.pipeline.jobs import Jobs
@@ -30,6 +31,7 @@ class DriverParts:
     cores: int
     warm_up: Future[None]
     """Spark's first job; tasks are taken meanwhile."""
+    monitor: Monitor
     hear_restore: RestoreHearer
     is_paused: Callable[[], bool]
     visit_executors: Callable[[], object]

@@ -9,6 +9,7 @@ from contextlib import closing
 from dataclasses import dataclass
 from functools import cached_property
 
+from penstock.changelog.access import check_access
 from penstock.changelog.clients import LogClients
 from penstock.changelog.kafka_failures import unreachable
 from penstock.changelog.partition_counts import AskedCounts
@@ -333,17 +334,22 @@ def _global_tables(topology: Topology, config: Config) -> tuple[GlobalOrder, ...
 
 
 def check_broker(config: Config) -> None:
-    """Make sure that something listens: a client would ask on for its whole time-out first."""
+    """Make sure that something listens: a client would ask on for its whole time-out first.
+
+    Where option kafka says how to be let in, make sure of that too. Raises `KafkaError`s.
+    """
     servers = str(config.client_properties()["bootstrap.servers"])
     for each in servers.split(","):
         host, colon, port = each.strip().rpartition("://")[2].rpartition(":")
         where = (host.strip("[]"), int(port)) if colon and port.isdigit() else (port, _KAFKA_PORT)
         try:
             with closing(socket.create_connection(where, timeout=_CONNECT_SECONDS)):
-                return
+                break
         except OSError:
             continue
-    raise unreachable(servers)
+    else:
+        raise unreachable(servers)
+    check_access(config)
 
 
 def _with_its_source(

@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from penstock.coordination.ids import TaskId
 from penstock.driver.coordinator import Coordinator
 from penstock.driver.owners import TaskOwners
+from penstock.instance.tls import Trust
 from penstock.queries.freshness import EndsSeen, Log
 from penstock.queries.routing import Holders
 
@@ -32,6 +33,11 @@ class Whereabouts:
     def token(self) -> str:
         """What calls to instances bear."""
         return self._coordinator.token
+
+    @property
+    def trust(self) -> Trust | None:
+        """By what instances on other hosts are known."""
+        return self._coordinator.trust
 
     def holders(self, task: TaskId) -> Holders:
         """Who holds a task."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable
+from typing import Any
 
 import pyarrow as pa
 from pyarrow import flight
@@ -24,6 +25,9 @@ from penstock.instance.protocol import (
     decode,
     encode,
 )
+from penstock.instance.tls import Trust
+
+TLS_SCHEME = "grpc+tls://"
 
 # A slice's rows are one message per batch; gRPC's default of 4 MiB would refuse large ones.
 _CHANNEL = [("grpc.max_receive_message_length", -1), ("grpc.max_send_message_length", -1)]
@@ -51,9 +55,11 @@ class Client:
     and `InstanceError` when it answers with an exception of its own.
     """
 
-    def __init__(self, location: str, *, token: str, timeout_seconds: float) -> None:
+    def __init__(
+        self, location: str, *, token: str, timeout_seconds: float, trust: Trust | None = None
+    ) -> None:
         self.location = location
-        self._flight = flight.connect(location, generic_options=_CHANNEL)
+        self._flight = flight.connect(location, generic_options=_CHANNEL, **_tls(location, trust))
         self._headers = [(b"authorization", f"Bearer {token}".encode())]
         self._options = self._within(timeout_seconds)
 
@@ -120,13 +126,21 @@ class Client:
         )
 
 
-def tcp_location(host: str, port: int) -> str:
+def tcp_location(host: str, port: int, *, tls: bool = False) -> str:
     """Where Flight listens or calls.
 
-    >>> tcp_location("::1", 7600)
-    'grpc+tcp://[::1]:7600'
+    >>> tcp_location("::1", 7600), tcp_location("ward-7", 7600, tls=True)
+    ('grpc+tcp://[::1]:7600', 'grpc+tls://ward-7:7600')
     """
-    return f"grpc+tcp://{f'[{host}]' if ':' in host else host}:{port}"
+    return f"grpc+{'tls' if tls else 'tcp'}://{f'[{host}]' if ':' in host else host}:{port}"
+
+
+def _tls(location: str, trust: Trust | None) -> dict[str, Any]:
+    """What Flight wants to know of whom to trust, where it speaks TLS."""
+    if trust is None or not location.startswith(TLS_SCHEME):
+        return {}
+    name = {"override_hostname": trust.server_name} if trust.server_name else {}
+    return {"tls_root_certs": trust.authorities, **name}
 
 
 class ClientCache:
@@ -136,13 +150,17 @@ class ClientCache:
         self._pid = os.getpid()
         self._clients: dict[str, Client] = {}
 
-    def get(self, location: str, *, token: str, timeout_seconds: float) -> Client:
+    def get(
+        self, location: str, *, token: str, timeout_seconds: float, trust: Trust | None = None
+    ) -> Client:
         """The client of that location."""
         if self._pid != os.getpid():
             # The parent's channels are dead here; closing them would block, so they are forgotten.
             self._pid, self._clients = os.getpid(), {}
         if location not in self._clients:
-            self._clients[location] = Client(location, token=token, timeout_seconds=timeout_seconds)
+            self._clients[location] = Client(
+                location, token=token, timeout_seconds=timeout_seconds, trust=trust
+            )
         return self._clients[location]
 
     def drop(self, location: str) -> None:

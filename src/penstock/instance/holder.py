@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import threading
+import time
 from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 
@@ -14,12 +15,14 @@ from penstock.changelog.clients import RESTORES_AT_ONCE
 from penstock.errors import PenstockError
 from penstock.instance import protocol, querying
 from penstock.instance.global_tables import GlobalTables
+from penstock.instance.metrics import InstanceMetrics
 from penstock.instance.protocol import (
     CommitHeader,
     CopiesReply,
     CopyStatus,
     FollowOrder,
     Message,
+    MetricsReply,
     ReadHeader,
     ReleaseOrder,
     Reply,
@@ -33,6 +36,9 @@ from penstock.instance.query_messages import HeldReply, HeldStore, StoreQuestion
 from penstock.instance.server import Handler
 from penstock.instance.standby import Standbys
 from penstock.instance.task import OpenTask, TaskEnvironment
+from penstock.observability import groups
+from penstock.observability.readings import Snapshot
+from penstock.observability.tallies import Tally
 
 _TAKES_AT_ONCE = RESTORES_AT_ONCE
 """Taking mostly waits for Kafka, 0.25 s for a producer alone: many at once start fast."""
@@ -46,6 +52,7 @@ class Holder:
         self._tables = tables
         self._standbys = Standbys(environment)
         self._tasks: dict[str, OpenTask] = {}
+        self._metrics = InstanceMetrics(environment.recorder)
         self._lock = threading.Lock()
         self._pool = ThreadPoolExecutor(max_workers=_TAKES_AT_ONCE, thread_name_prefix="take")
 
@@ -61,6 +68,7 @@ class Holder:
             "copies": self._copies,
             "ask": self._ask,
             "held": self._held,
+            "metrics": self._tell_metrics,
         }
 
     def tasks(self) -> list[str]:
@@ -89,7 +97,24 @@ class Holder:
             for _ in batches:
                 pass
             return Reply(status="gone", reason="not held here")
-        return task.commit(header, batches)
+        began = time.perf_counter()
+        reply = task.commit(header, batches)
+        if reply.status == "ok":
+            self._count("commit", time.perf_counter() - began)
+        return reply
+
+    def metrics(self) -> Snapshot:
+        """What the instance's metrics show now."""
+        return self._metrics.snapshot(
+            [(task.status().state, task.stores) for task in list(self._tasks.values())],
+            self._standbys.stores(),
+        )
+
+    def _tell_metrics(self, body: bytes) -> Message:
+        return MetricsReply(readings=self.metrics())
+
+    def _count(self, name: str, seconds: float) -> None:
+        self._environment.recorder.add(groups.THREAD, name, (), Tally.of(seconds))
 
     def running_tasks(self) -> list[OpenTask]:
         """The tasks that are served."""
@@ -123,13 +148,23 @@ class Holder:
                 return StatusReply(tasks=[held.status()])
             task = OpenTask(order, self._environment)
             self._tasks[order.task] = task
+        self._count("task-created", 0.0)
         self._pool.submit(self._replace, held, task)
         return StatusReply(tasks=[task.status()])
 
     def _replace(self, held: OpenTask | None, task: OpenTask) -> None:
         if held is not None:
-            held.close()
+            self._close_task(held)
+        began = time.perf_counter()
         task.take(self._standbys.hand_over(task.order.task))
+        if task.is_running:
+            self._count("tasks-assigned-latency", time.perf_counter() - began)
+
+    def _close_task(self, task: OpenTask) -> None:
+        began = time.perf_counter()
+        task.close()
+        self._count("task-closed", 0.0)
+        self._count("tasks-revoked-latency", time.perf_counter() - began)
 
     def _release(self, body: bytes) -> Message:
         order = protocol.decode(body, ReleaseOrder)
@@ -140,8 +175,14 @@ class Holder:
         if task is not None:
             # The next owner need not wait for a flush, and neither need the driver.
             task.stop_taking()
-            self._pool.submit(task.close)
+            self._pool.submit(self._give_up, task)
         return self._status(b"")
+
+    def _give_up(self, task: OpenTask) -> None:
+        self._close_task(task)
+        # What it counted belongs to its next owner, which may be this one again.
+        if task.order.task not in self._tasks:
+            self._environment.recorder.forget(task.order.task)
 
     def _follow(self, body: bytes) -> Message:
         order = protocol.decode(body, FollowOrder)

@@ -1,8 +1,8 @@
 """Copies of stores from one instance to another, over the network, instead of a replay.
 
-What is asked and answered goes over Flight, with the run's token. The files come over a plain
-socket, for a key that the answer bears: Flight costs a multiple of the processor's time. Behind
-each file comes the checksum of what was sent.
+What is asked and answered goes over Flight, with the run's token. The files come over a socket,
+which has TLS where Flight has it, for a key that the answer bears: Flight costs a multiple of the
+processor's time. Behind each file comes the checksum of what was sent.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ import os
 import secrets
 import select
 import socket
+import ssl
 import struct
 import threading
 import time
@@ -31,16 +32,18 @@ from penstock.changelog.snapshots import (
     checksum_of,
     poured,
 )
-from penstock.errors import InstanceError, PenstockError, SnapshotError
+from penstock.errors import InstanceError, PenstockError, SnapshotError, TopologyError
 from penstock.instance import protocol
-from penstock.instance.client import Client
+from penstock.instance.client import TLS_SCHEME, Client
 from penstock.instance.protocol import CopyReply, CopyRequest, Message, StoreOrder
 from penstock.instance.server import Handler
 from penstock.instance.task import OpenTask
+from penstock.instance.tls import Trust
 from penstock.stores.contract import StoreIdentity
 from penstock.stores.directory import StateDirectory
 from penstock.stores.rocksdb import RocksDBStore
 from penstock.stores.rocksdb_engine import RocksDBEngine
+from penstock.topology.naming import check_name
 
 TRANSFERS_AT_ONCE = 4
 """How many copies an instance gives at the same time: its own work goes on beside them."""
@@ -78,7 +81,9 @@ class PeerCopies:
         task: Callable[[str], OpenTask | None],
         *,
         listener: socket.socket,
+        context: ssl.SSLContext | None = None,
     ) -> None:
+        self._context = context
         self._directory = directory
         self._engine = engine
         self._task = task
@@ -105,7 +110,11 @@ class PeerCopies:
             self._discard(key)
 
     def _has_copy(self, body: bytes) -> Message:
-        return CopyReply(here=self._is_here(protocol.decode(body, CopyRequest).identity))
+        try:
+            return CopyReply(here=self._is_here(protocol.decode(body, CopyRequest).identity))
+        except TopologyError as error:
+            _log.warning("A peer asks for what no store can be called: %s", error)
+            return CopyReply(here=False)
 
     def _make_copy(self, body: bytes) -> Message:
         wanted = protocol.decode(body, CopyRequest).identity
@@ -144,9 +153,13 @@ class PeerCopies:
 
     def _serve(self, connection: socket.socket) -> None:
         """Send the files of the copy whose key comes first; a stranger gets nothing."""
-        with connection:
+        with contextlib.ExitStack() as stack:
+            stack.callback(connection.close)
             try:
                 connection.settimeout(SILENCE_SECONDS)
+                if self._context is not None:
+                    connection = self._context.wrap_socket(connection, server_side=True)
+                    stack.callback(connection.close)
                 key = _received(connection, 2 * _KEY_BYTES).decode("ascii", "replace")
                 made = self._made.pop(key, None)
                 if made is None:
@@ -165,8 +178,10 @@ class PeerCopies:
             or StoreOrder.of_layout("", wanted.layout).supplier
         ):
             return False
-        # Nothing but RocksDB's own is to be opened as that.
-        return (self._directory.path / wanted.task / wanted.store / "CURRENT").is_file()
+        # A name from the network is not to become a path before it was looked at. And nothing but
+        # RocksDB's own is to be opened as that.
+        store = check_name(wanted.store, "store")
+        return (self._directory.path / wanted.task / store / "CURRENT").is_file()
 
     @contextlib.contextmanager
     def _turn(self, wanted: StoreIdentity) -> Iterator[None]:
@@ -250,9 +265,15 @@ class PeerSource:
     """The copies that the instance at a location has."""
 
     def __init__(
-        self, location: str, *, token: str, silence_seconds: float = SILENCE_SECONDS
+        self,
+        location: str,
+        *,
+        token: str,
+        silence_seconds: float = SILENCE_SECONDS,
+        trust: Trust | None = None,
     ) -> None:
         self._location = location
+        self._trust = trust if location.startswith(TLS_SCHEME) else None
         self._token = token
         self._silence = silence_seconds
 
@@ -272,7 +293,9 @@ class PeerSource:
             yield Snapshot(reply.manifest, functools.partial(self._pour, connection))
 
     def _ask(self, action: str, request: CopyRequest, timeout_seconds: float) -> CopyReply:
-        client = Client(self._location, token=self._token, timeout_seconds=timeout_seconds)
+        client = Client(
+            self._location, token=self._token, timeout_seconds=timeout_seconds, trust=self._trust
+        )
         try:
             return client.call(action, request, CopyReply)
         except InstanceError as error:
@@ -289,14 +312,23 @@ class PeerSource:
                 connection.connect(address)
                 return connection
             host = self._location.split("://", 1)[1].rsplit(":", 1)[0].strip("[]")
-            return socket.create_connection((host, int(address)), timeout=self._silence)
+            plain = socket.create_connection((host, int(address)), timeout=self._silence)
+            if self._trust is None:
+                return plain
+            context, name = self._trust.wrap(host)
+            try:
+                return context.wrap_socket(plain, server_hostname=name)
+            except BaseException:
+                plain.close()
+                raise
 
     def _pour(self, connection: socket.socket, file: SnapshotFile, target: Path) -> Iterator[None]:
         """Write the file's bytes to the target.
 
         Raises `SnapshotError` if they do not match the checksum behind them.
         """
-        if hasattr(os, "splice"):
+        connection.settimeout(min(_LOOK_SECONDS, self._silence))
+        if hasattr(os, "splice") and not isinstance(connection, ssl.SSLSocket):
             yield from self._spliced(connection, file, target)
         else:
             yield from poured(self._pieces(connection, file.size, file.name), target)
@@ -315,9 +347,16 @@ class PeerSource:
         self, connection: socket.socket, file: SnapshotFile, target: Path
     ) -> Iterator[None]:
         """Have the kernel move the bytes: they come through a pipe, not through this process."""
+        readable = select.poll()
+        readable.register(connection, select.POLLIN)
         with _pipe() as (out, into), target.open("wb", buffering=0) as data:
-            receive = functools.partial(os.splice, connection.fileno(), into)
-            for count in self._counts(connection, file.size, file.name, receive):
+
+            def receive(most: int) -> int:
+                if not readable.poll((connection.gettimeout() or 0.0) * 1000):
+                    raise TimeoutError("timed out")
+                return os.splice(connection.fileno(), into, most)
+
+            for count in self._counts(file.size, file.name, receive):
                 missing = count
                 while missing:
                     missing -= os.splice(out, data.fileno(), missing)
@@ -330,32 +369,29 @@ class PeerSource:
         def receive(most: int) -> int:
             return connection.recv_into(buffer[:most])
 
-        for count in self._counts(connection, missing, what, receive):
+        for count in self._counts(missing, what, receive):
             yield buffer[:count]
 
-    def _counts(
-        self, connection: socket.socket, missing: int, what: str, receive: Callable[[int], int]
-    ) -> Iterator[int]:
+    def _counts(self, missing: int, what: str, receive: Callable[[int], int]) -> Iterator[int]:
         """Receive so many bytes, or fewer if the peer has no more, and say how many each time.
 
         That is none now and then, while nothing comes.
         """
         heard = time.monotonic()
-        connection.setblocking(False)
-        readable = select.poll()
-        readable.register(connection, select.POLLIN)
         while missing:
             with self._told(what):
-                if not readable.poll(min(_LOOK_SECONDS, self._silence) * 1000):
+                try:
+                    count = receive(min(missing, PIECE_BYTES))
+                except TimeoutError:
                     if time.monotonic() - heard > self._silence:
-                        raise TimeoutError("timed out")
-                    count = 0
-                elif not (count := receive(min(missing, PIECE_BYTES))):
-                    return
-                else:
-                    heard = time.monotonic()
-            missing -= count
-            yield count
+                        raise
+                    count = -1
+            if not count:
+                return
+            if count > 0:
+                heard = time.monotonic()
+                missing -= count
+            yield max(count, 0)
 
     @contextlib.contextmanager
     def _told(self, what: str) -> Iterator[None]:

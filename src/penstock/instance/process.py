@@ -35,7 +35,7 @@ from penstock.errors import (
 )
 from penstock.instance import protocol
 from penstock.instance.cleaning import Cleaner
-from penstock.instance.client import Client, tcp_location
+from penstock.instance.client import TLS_SCHEME, Client, tcp_location
 from penstock.instance.clients import SharedClients
 from penstock.instance.global_processing import Programs
 from penstock.instance.global_tables import GlobalTables
@@ -54,10 +54,14 @@ from penstock.instance.server import Server
 from penstock.instance.snapshots import Snapshotter
 from penstock.instance.static_id import StaticId
 from penstock.instance.task import TaskEnvironment
+from penstock.instance.tls import TlsFiles
+from penstock.observability.json_logs import log_as_json, secrets_of
+from penstock.observability.recorder import Recorder
 from penstock.option_values import parse_address
 from penstock.serdes.decoders import decoder
 from penstock.stores.directory import StateDirectory
 from penstock.stores.rocksdb_engine import RocksDBEngine
+from penstock.topology.naming import check_name
 
 TOKEN_VARIABLE = "PENSTOCK_TOKEN"
 _LOCK_WAIT = timedelta(seconds=5)
@@ -92,7 +96,7 @@ class InstanceOptions:
 
     name: str
     coordinator: str
-    token: str
+    token: str = field(repr=False)
     slot: str = ""
     """A directory of its own below the state directory, for several instances on one host;
     `*` is the first that no other process holds."""
@@ -103,6 +107,8 @@ class InstanceOptions:
     """Waits for a coordinator that does not answer yet."""
     tags: dict[str, str] = field(default_factory=dict)
     """What tells it from others, such as its zone, where standbys are to be spread."""
+    tls: TlsFiles | None = None
+    """What it shows to other hosts, and by what it knows them."""
     member_id: str = field(default_factory=lambda: uuid.uuid4().hex)
 
 
@@ -116,7 +122,12 @@ def run_instance(options: InstanceOptions, programs: Programs | None = None) -> 
         signal.signal(number, lambda *_: stop.set())
     if options.watch_stdin:
         threading.Thread(target=_watch_stdin, args=(stop,), daemon=True).start()
-    coordinator = Client(options.coordinator, token=options.token, timeout_seconds=_CALL_SECONDS)
+    coordinator = Client(
+        options.coordinator,
+        token=options.token,
+        timeout_seconds=_CALL_SECONDS,
+        trust=None if options.tls is None else options.tls.trust(),
+    )
     settings = _settings(coordinator, options, stop)
     if settings is None:
         return 0
@@ -186,10 +197,14 @@ def _serve(
     programs: Programs | None,
 ) -> int:
     config = settings.config()
+    if config.log_format == "json":
+        fields = {"application": settings.application_id, "instance": options.name}
+        log_as_json(fields, secrets=secrets_of(config, options.token))
     lease = Lease(config.session_timeout.total_seconds())
     with _open_directory(config.state_dir, settings.application_id, options.slot) as directory:
         clients = SharedClients(config, settings.application_id)
-        engine = RocksDBEngine(settings.rocksdb)
+        recorder = Recorder(config.metrics_recording_level, first=(options.name,))
+        engine = RocksDBEngine(settings.rocksdb, statistics=recorder.records("DEBUG"))
         location = _location(config, settings.application_id)
         tables = GlobalTables(
             settings.global_tables, directory, clients.logs, programs=programs, engine=engine
@@ -200,9 +215,14 @@ def _serve(
             directory=directory,
             clients=clients,
             lease_holds=lease.holds,
+            recorder=recorder,
             engine=engine,
             snapshots=[] if location is None else [location],
-            peer=functools.partial(PeerSource, token=options.token),
+            peer=functools.partial(
+                PeerSource,
+                token=options.token,
+                trust=None if options.tls is None else options.tls.trust(),
+            ),
             await_global_tables=tables.wait,
         )
         holder = Holder(environment, tables)
@@ -210,7 +230,8 @@ def _serve(
         with tempfile.TemporaryDirectory(prefix="penstock-") as sockets:
             host = _own_address(options.coordinator) if settings.over_tcp else ""
             listener = listener_for(host, Path(sockets))
-            copies = PeerCopies(directory, engine, holder.task, listener=listener)
+            context = options.tls.context() if host and options.tls is not None else None
+            copies = PeerCopies(directory, engine, holder.task, listener=listener, context=context)
             servers = _listen(holder, copies, stop, options, Path(sockets), host=host)
             cleaner = Cleaner(directory, config.state_cleanup_delay, keep=holder.tasks)
             try:
@@ -246,7 +267,8 @@ def _snapshotter(location: SnapshotLocation, config: Config, holder: Holder) -> 
 def _open_directory(state_dir: Path, application_id: str, slot: str) -> StateDirectory:
     if slot != "*":
         # A predecessor that was killed may take a moment to let go of the lock.
-        return StateDirectory.open(state_dir / slot, application_id, wait=_LOCK_WAIT)
+        below = state_dir / check_name(slot, "slot") if slot else state_dir
+        return StateDirectory.open(below, application_id, wait=_LOCK_WAIT)
     for number in range(_SLOTS_MAX):
         with contextlib.suppress(StateLockedError):
             return StateDirectory.open(state_dir / f"instance-{number}", application_id)
@@ -271,11 +293,17 @@ def _listen(
     actions = {**holder.actions, **copies.actions, "stop": on_stop}
     locations = [f"grpc+unix://{sockets}/instance.sock"]
     if host:
-        locations.append(tcp_location(host, 0))
+        locations.append(tcp_location(host, 0, tls=options.tls is not None))
     previous = os.umask(0o177)
     try:
         return [
-            Server(location, token=options.token, actions=actions, rows=holder)
+            Server(
+                location,
+                token=options.token,
+                actions=actions,
+                rows=holder,
+                tls=options.tls if location.startswith(TLS_SCHEME) else None,
+            )
             for location in locations
         ]
     finally:
@@ -305,7 +333,9 @@ def _let_in(
 
 
 def _registration(options: InstanceOptions, servers: list[Server]) -> Registration:
-    tcp = f"grpc+tcp://{_host(servers[1])}:{servers[1].port}" if len(servers) > 1 else ""
+    tcp = ""
+    if len(servers) > 1:
+        tcp = f"{str(servers[1].location).rpartition(':')[0]}:{servers[1].port}"
     return Registration(
         instance=options.name,
         host=socket.gethostname(),
@@ -323,14 +353,9 @@ def _own_address(coordinator: str) -> str:
 
     It may have several, and the driver's own is none of them on another host.
     """
-    host, port = parse_address(coordinator.removeprefix("grpc+tcp://"))
+    host, port = parse_address(coordinator.partition("://")[2])
     with socket.create_connection((host, port), timeout=_CALL_SECONDS) as connection:
         return str(connection.getsockname()[0])
-
-
-def _host(server: Server) -> str:
-    location: str = server.location
-    return location.removeprefix("grpc+tcp://").rsplit(":", 1)[0]
 
 
 def _beat(

@@ -17,8 +17,9 @@ import pyarrow as pa
 from penstock import errors
 from penstock.changelog.snapshots import Manifest
 from penstock.changelog.topics import TOMBSTONES_MS
-from penstock.config import Config, Guarantee, RecoverOutputs
+from penstock.config import Config, Guarantee, LogFormat, RecordingLevel, RecoverOutputs
 from penstock.errors import InstanceError, PenstockError
+from penstock.observability.readings import Reading
 from penstock.serdes.decoders import converted, decoder
 from penstock.stores.contract import StoreIdentity
 from penstock.stores.rocksdb_engine import RocksDBSettings
@@ -294,6 +295,12 @@ class StatusReply(Message, frozen=True):
     tables: list[RestoreStatus] = []
 
 
+class MetricsReply(Message, frozen=True):
+    """What an instance's metrics show."""
+
+    readings: list[Reading]
+
+
 class Registration(Message, frozen=True):
     """An instance asks to be let in, and tells where it can be reached."""
 
@@ -350,6 +357,8 @@ _PLAIN_OPTIONS = (
     "state_cleanup_delay",
     "snapshot_location",
     "snapshot_interval",
+    "metrics_recording_level",
+    "log_format",
 )
 
 
@@ -367,6 +376,8 @@ class Settings(Message, frozen=True):
     state_cleanup_delay: timedelta
     snapshot_location: str
     snapshot_interval: timedelta
+    metrics_recording_level: RecordingLevel
+    log_format: LogFormat
     rocksdb: RocksDBSettings
     over_tcp: bool = False
     """Listen on TCP too, at the address from which the coordinator is reached."""
@@ -391,6 +402,10 @@ class Settings(Message, frozen=True):
             rocksdb=RocksDBSettings.of(config),
             **{name: getattr(config, name) for name in _PLAIN_OPTIONS},
         )
+
+    def __repr__(self) -> str:
+        """Without the properties of Kafka's clients: passwords are among them."""
+        return f"Settings({self.config()!r})"
 
     def config(self) -> Config:
         """The same options as a config; those that instances do not need have their defaults."""

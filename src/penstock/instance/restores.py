@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import contextlib
 import threading
+import time
 from collections import OrderedDict
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
+from typing import Protocol
 
 from msgspec import structs
 
@@ -16,6 +18,16 @@ from penstock.instance.protocol import RestoreState, RestoreStatus
 
 _KEPT_MAX = 64
 """How many restores are kept for the next who asks: between two questions there are a few."""
+
+
+class RestoreMeter(Protocol):
+    """What counts restores."""
+
+    def restored(self, records: int, seconds: float) -> None:
+        """A batch of so many records was applied."""
+
+    def restore_ended(self, store: str, seconds: float) -> None:
+        """A store holds all that it was to get."""
 
 
 class Restores:
@@ -29,7 +41,8 @@ class Restores:
     [(5, 4, 'suspended')]
     """
 
-    def __init__(self) -> None:
+    def __init__(self, meter: RestoreMeter | None = None) -> None:
+        self.meter = meter
         self._lock = threading.Lock()
         self._begun = 0
         self._latest: OrderedDict[int, RestoreStatus] = OrderedDict()
@@ -69,6 +82,7 @@ class OneRestore:
         self._restores = restores
         self._what = (store, topic, partition)
         self._status: RestoreStatus | None = None
+        self._began = self._moved = time.perf_counter()
 
     def move(self, progress: RestoreProgress) -> None:
         """The restore has begun, or come so far."""
@@ -82,6 +96,7 @@ class OneRestore:
                 start=progress.start,
                 end=progress.until,
             )
+        self._count(progress.restored - self._status.restored)
         self._status = structs.replace(
             self._status, offset=progress.offset, restored=progress.restored
         )
@@ -89,11 +104,20 @@ class OneRestore:
 
     def end(self) -> None:
         """The store holds all that it was to get."""
+        if self._restores.meter is not None:
+            seconds = time.perf_counter() - self._began
+            self._restores.meter.restore_ended(self._what[0], seconds)
         self._close("ended")
 
     def suspend(self) -> None:
         """The restore stops short of its end; nothing if it has ended."""
         self._close("suspended")
+
+    def _count(self, records: int) -> None:
+        now = time.perf_counter()
+        if self._restores.meter is not None and records:
+            self._restores.meter.restored(records, now - self._moved)
+        self._moved = now
 
     def _close(self, state: RestoreState) -> None:
         if self._status is not None and self._status.state == "restoring":

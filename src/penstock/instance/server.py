@@ -11,6 +11,7 @@ from pyarrow import flight
 
 from penstock.instance import protocol
 from penstock.instance.protocol import CommitHeader, Exchange, Message, ReadHeader, Reply
+from penstock.instance.tls import TlsFiles
 
 MIDDLEWARE = "token"
 
@@ -54,9 +55,17 @@ class Server(flight.FlightServerBase):  # type: ignore[misc]
     """A Flight server of named actions and, on an instance, of reads and commits."""
 
     def __init__(
-        self, location: str, *, token: str, actions: Mapping[str, Handler], rows: Rows | None = None
+        self,
+        location: str,
+        *,
+        token: str,
+        actions: Mapping[str, Handler],
+        rows: Rows | None = None,
+        tls: TlsFiles | None = None,
     ) -> None:
-        super().__init__(location, middleware={MIDDLEWARE: TokenGate(token)})
+        certificates = [] if tls is None else [flight.CertKeyPair(*tls.pair())]
+        gate = {MIDDLEWARE: TokenGate(token)}
+        super().__init__(location, middleware=gate, tls_certificates=certificates)
         self.location = location
         self._handlers = actions
         self._rows = rows

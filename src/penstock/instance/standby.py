@@ -67,13 +67,18 @@ class Followed:
         """The next offset of each changelog that is followed now; none if that is not so."""
         return dict(self._positions) if self.state == "following" else {}
 
+    @property
+    def stores(self) -> TaskStores:
+        """What it keeps on disk."""
+        return self._stores
+
     def catch_up(self) -> None:
         """Open the stores and bring them to the ends of their changelogs; never raises."""
         with self._lock, self._failing():
             if self._stopping.is_set():
                 return
             stopped = self._stopping.is_set
-            self.state = "catching_up"
+            self.state = self._stores.meter.became("catching_up")
             record = self._record()
             if record is not None and record.until:
                 raise ChangelogError("The task reads its input again: its changelogs are not whole")
@@ -93,6 +98,7 @@ class Followed:
                 return
             store = self._stores_by_topic[topic]
             try:
+                began = time.perf_counter()
                 applied = apply_messages(
                     self._stores.get(store),
                     messages,
@@ -100,6 +106,7 @@ class Followed:
                     partition=self.partition,
                     writing=self._stores.steady(store).changing,
                 )
+                self._stores.meter.restored(len(messages), time.perf_counter() - began)
             except StoreDamagedError as error:
                 self._wipe(store, error)
                 raise
@@ -143,8 +150,9 @@ class Followed:
         with self._lock:
             if self.state == "following":
                 self.state = "at_rest"
+                self._stores.meter.promote()
                 # Its owner tells of its own restores only.
-                self._stores.restores = Restores()
+                self._stores.restores = Restores(self._stores.meter)
                 return self._stores
             # What was restored stays on the disk, and is opened again as after any cut.
             self._close()
@@ -156,11 +164,6 @@ class Followed:
         if stores is not None:
             with contextlib.suppress(PenstockError):
                 stores.close()
-
-    @property
-    def stores(self) -> TaskStores:
-        """The stores, for those who look at them."""
-        return self._stores
 
     def lag_of(self, topic: str) -> int:
         """How many offsets one of its changelogs has behind what was read, as far as is known."""
@@ -206,7 +209,7 @@ class Followed:
         self._stores.whole_at = dict.fromkeys(self._stores_by_topic.values(), whole_at_ms)
         self._positions = {topic: positions[topic] for topic in self._stores_by_topic}
         self.round += 1
-        self.state = "following"
+        self.state = self._stores.meter.became("following")
 
     def _wipe(self, store: str, error: StoreDamagedError) -> None:
         self._tell([f"{error.summary}: {self._stores.remedy(store)}"])
@@ -234,7 +237,7 @@ class Followed:
             self._tell([f"Task {self.order.task} is followed again in a while: {why}"])
         self.retry_at = time.monotonic() + _RETRY_SECONDS * 2**self._failures
         self._failures = min(self._failures + 1, _RETRY_DOUBLINGS)
-        self.state = "failed"
+        self.state = self._stores.meter.became("failed")
 
     def _close(self) -> None:
         with contextlib.suppress(PenstockError):
@@ -278,6 +281,11 @@ class Standbys:
         """All that are followed, or on their way to be."""
         with self._lock:
             return list(self._followed.values())
+
+    def stores(self) -> list[tuple[str, TaskStores]]:
+        """The state and the stores of each."""
+        with self._lock:
+            return [(each.state, each.stores) for each in self._followed.values()]
 
     def follow(self, order: FollowOrder) -> None:
         """Begin to follow a task, unless it is followed already."""

@@ -34,9 +34,11 @@ from penstock.errors import (
     TopicMissingError,
 )
 from penstock.instance.clients import SharedClients
+from penstock.instance.meters import TaskMeter
 from penstock.instance.protocol import FollowOrder, StoreOrder, TakeOrder
 from penstock.instance.restores import Restores
 from penstock.observability.crash_points import crash_point
+from penstock.observability.recorder import Recorder
 from penstock.stores.contract import (
     ByteStore,
     Change,
@@ -73,9 +75,10 @@ class TaskStores:
         *,
         engine: RocksDBEngine | None = None,
         snapshots: Sequence[SnapshotSource] = (),
+        recorder: Recorder | None = None,
         now_ms: Callable[[], int] = lambda: time.time_ns() // 1_000_000,
     ) -> None:
-        self._task = order.task
+        self.task = self._task = order.task
         self._partition = TaskId.parse(order.task).partition
         self._orders = {each.name: each for each in order.stores if each.database is None}
         self._state_directory = directory
@@ -93,7 +96,8 @@ class TaskStores:
         self.whole_at: dict[str, int] = {}
         """When (milliseconds) each store was last known to hold all that was committed, of those
         that were since they were opened."""
-        self.restores = Restores()
+        self.meter = TaskMeter(recorder or Recorder("OFF"), order)
+        self.restores = Restores(self.meter)
         self._ends: dict[str, int] = {}
         self._starts: dict[str, int] = {}
         self._log_starts: dict[str, int] = {}
@@ -302,7 +306,7 @@ class TaskStores:
                 at = self._now_ms() if caught_up_at is None else caught_up_at.get(name)
                 if at is not None:
                     store.set_caught_up_at(at)
-            _flush(self._stores, self._orders, self._partition, self._directory)
+            _flush(self._stores, self._orders, self._partition, self._directory, self.meter)
 
     def close(self) -> None:
         """Flush, close and unlock; twice does nothing. What a full disk does not take is told."""
@@ -311,7 +315,7 @@ class TaskStores:
             return
         stores, self._stores = self._stores, {}
         try:
-            _flush(stores, self._orders, self._partition, directory)
+            _flush(stores, self._orders, self._partition, directory, self.meter)
         except PenstockError as error:
             _log.warning("%s", error)
         finally:
@@ -449,6 +453,7 @@ class TaskStores:
         assert self._directory is not None
         path = self._directory.store_path(order.name)
         inner = _inner(order, path, task=self._task, engine=self._engine, filling=filling)
+        self.meter.opened(inner)
         if isinstance(inner, CustomStore) and not inner.offers_checkpoints:
             self._uncopied.add(order.name)
         self._steady[order.name] = Steady()
@@ -465,11 +470,12 @@ def _flush(
     orders: Mapping[str, StoreOrder],
     partition: int,
     directory: TaskDirectory,
+    meter: TaskMeter,
 ) -> None:
     """Make stores durable, and export how far they are."""
     offsets: dict[tuple[str, int], int] = {}
     for name, store in stores.items():
-        store.flush()
+        meter.flush(name, store)
         offset = store.offset()
         # What is in memory is not there any more when someone reads the file.
         if offset is not None and orders[name].persistent and orders[name].logged:

@@ -32,7 +32,6 @@ from penstock.errors import (
     StoreDamagedError,
     TaskNotHereError,
 )
-from penstock.instance.answers import answers
 from penstock.instance.changes import collect_changes, logged_rows
 from penstock.instance.clients import SharedClients
 from penstock.instance.external import ExternalStores
@@ -63,6 +62,7 @@ from penstock.instance.recovery import not_yet_written, plain, recovery_fields, 
 from penstock.instance.state import TaskStores
 from penstock.instance.writer import WriteAbortedError, Writer, WriteUnknownError
 from penstock.observability.crash_points import crash_point
+from penstock.observability.recorder import Recorder
 from penstock.stores.contract import Change, KeyValueStore
 from penstock.stores.directory import StateDirectory
 from penstock.stores.rocksdb_engine import RocksDBEngine
@@ -86,6 +86,7 @@ class TaskEnvironment:
     directory: StateDirectory
     clients: SharedClients
     lease_holds: Callable[[], bool]
+    recorder: Recorder = field(default_factory=lambda: Recorder("OFF"))
     engine: RocksDBEngine | None = None
     """Shared by all stores; without one, that of the process."""
     snapshots: Sequence[SnapshotSource] = ()
@@ -101,7 +102,12 @@ class TaskEnvironment:
         peers = [] if self.peer is None else [self.peer(location) for location in order.peers]
         snapshots = [*peers, *self.snapshots]
         return TaskStores(
-            order, self.directory, self.clients, engine=self.engine, snapshots=snapshots
+            order,
+            self.directory,
+            self.clients,
+            engine=self.engine,
+            snapshots=snapshots,
+            recorder=self.recorder,
         )
 
 
@@ -161,7 +167,7 @@ class OpenTask:
             self._fail(InstanceError(f"{type(error).__name__}: {error}"))
 
     def _take(self) -> None:
-        self._state = "taking"
+        self._state = self._stores.meter.became("taking")
         self._applying = False
         # 1. Fence the old owner and wait for its pending markers.
         self._writer = _new_writer(self.order, self._environment)
@@ -171,7 +177,7 @@ class OpenTask:
         if self._standing.is_owed:
             _send_owed(self._writer, self._external, self._standing, self.order, self._environment)
         # 3. Apply the changelogs to there.
-        self._state = "restoring"
+        self._state = self._stores.meter.became("restoring")
         self._stores.open(self._standing.record)
         self._notes += self._stores.restore(self._stopping.is_set)
         if self._stores.lost and not self._stopping.is_set():
@@ -181,7 +187,7 @@ class OpenTask:
         if self._stopping.is_set():
             return
         # 4. Serve, under the new epoch; the first transaction writes it.
-        self._state = "running"
+        self._state = self._stores.meter.became("running")
 
     def _find_standing(self) -> _Standing:
         environment, order = self._environment, self.order
@@ -256,7 +262,7 @@ class OpenTask:
             yield reply
             return
         try:
-            yield from answers(self.store(header.store), header.question, questions)
+            yield from self._stores.meter.answers(self.store(header.store), header, questions)
         except StoreDamagedError as error:
             with self._lock:
                 yield self._rebuild(header.store, error)
@@ -313,13 +319,15 @@ class OpenTask:
         except Exception as error:  # noqa: BLE001 - a transaction must not stay open behind it
             _log.exception("Task %s: a commit failed", self.order.task)
             return self._lost(InstanceError(f"{type(error).__name__}: {error}"))
+        self._stores.meter.blocked(writer.blocked_seconds)
         crash_point("commit.after_txn_before_store")
         # c. The stores, and how much of the changelog they hold now.
         store = ""
         self._applying = True
         try:
             for store, store_changes in changes.items():
-                self._stores.apply(store, store_changes, ends.get(store))
+                with self._stores.meter.writing(store, store_changes):
+                    self._stores.apply(store, store_changes, ends.get(store))
             for store in self._stores.marked:
                 self._stores.mark(store, record.n)
         except StoreDamagedError as error:
@@ -390,7 +398,7 @@ class OpenTask:
         if isinstance(error, FencedError):
             self._fail(error)
         else:
-            self._state = "taking"
+            self._state = self._stores.meter.became("taking")
             threading.Thread(target=self.take, name=f"retake-{self.order.task}").start()
         return Reply(status="lost", reason=str(error))
 
@@ -470,7 +478,7 @@ class OpenTask:
         if self._state == "restoring":
             crash_point("restore.close_while_restoring")
         with self._lock:
-            self._state = "closed"
+            self._state = self._stores.meter.became("closed")
             if self._writer is not None:
                 self._writer.discard()
                 self._writer = None
@@ -512,7 +520,7 @@ class OpenTask:
 
     def _fail(self, error: PenstockError) -> None:
         self._fault = error
-        self._state = "failed"
+        self._state = self._stores.meter.became("failed")
         self._close_stores()
 
 

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import contextlib
 import itertools
-from collections.abc import Iterable, Mapping, Sequence
+import time
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -46,6 +47,8 @@ class Writer:
         self._transactional = config.exactly_once
         self._group = group
         self._failed: list[str] = []
+        self.blocked_seconds = 0.0
+        """For how long the commit has waited for Kafka."""
         self._id = transactional_id
         self._timeout = config.session_timeout.total_seconds() / 2
         properties = config.client_properties(
@@ -81,6 +84,7 @@ class Writer:
 
     def begin(self) -> None:
         """Start a commit."""
+        self.blocked_seconds = 0.0
         self._failed.clear()
         if self._transactional:
             try:
@@ -139,7 +143,8 @@ class Writer:
         """Wait until everything that was sent is acknowledged."""
         crash_point("commit.after_send_before_ack")
         try:
-            remaining = self._producer.flush(self._timeout)
+            with self._blocked():
+                remaining = self._producer.flush(self._timeout)
         except (KafkaException, SystemError) as error:
             raise self._told_again(error) from error
         if remaining or self._failed:
@@ -162,7 +167,8 @@ class Writer:
                 self._producer.send_offsets_to_transaction(offsets, group, self._timeout)
             crash_point("commit.after_offsets_in_txn")
             crash_point_soon("commit.txn_unknown", delay_seconds=0.002)
-            self._producer.commit_transaction(self._timeout)
+            with self._blocked():
+                self._producer.commit_transaction(self._timeout)
         except KafkaException as error:
             raise self._error(error) from error
 
@@ -180,6 +186,12 @@ class Writer:
         """Throw the producer away with whatever it still holds."""
         self._producer.purge()
         self._producer.flush(0)
+
+    @contextlib.contextmanager
+    def _blocked(self) -> Iterator[None]:
+        began = time.perf_counter()
+        yield
+        self.blocked_seconds += time.perf_counter() - began
 
     def _on_delivery(self, error: NativeError | None, message: Any) -> None:
         if error is not None:

@@ -30,7 +30,7 @@ from penstock.errors import BrokerStartError
 from penstock.local import jars, kraft
 from penstock.local.class_archive import ClassArchive
 from penstock.local.java import find_java
-from penstock.local.kraft import Cluster, Node
+from penstock.local.kraft import Cluster, Listener, Node
 from penstock.serdes.decoders import decoder
 
 _NODES_MAX = 3
@@ -49,13 +49,15 @@ class KafkaOptions:
     """How an embedded Kafka is run.
 
     `settings` are broker settings by Kafka's names; they win over the ones chosen here.
-    `heap_mib` is per node: 512 for one node, 384 for several, unless given.
+    `heap_mib` is per node: 512 for one node, 384 for several, unless given. `listeners` are further
+    addresses of a single node, by name, which `address_of` tells.
     """
 
     directory: Path
     nodes: int = 1
     heap_mib: int | None = None
     settings: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
+    listeners: Mapping[str, Listener] = field(default_factory=lambda: MappingProxyType({}))
     ready_seconds_max: float = 120.0
     report: Callable[[str], None] = jars.silent
 
@@ -79,7 +81,10 @@ class EmbeddedKafka:
             raise BrokerStartError(
                 f"an embedded Kafka has 1 to {_NODES_MAX} nodes, not {options.nodes}"
             )
+        if options.listeners and options.nodes > 1:
+            raise BrokerStartError("only a single node has further listeners")
         self._options = options
+        self._ports: dict[str, int] = {}
         self._directory = options.directory.absolute()
         self._cluster: Cluster | None = None
         self._lock: TextIOWrapper | None = None
@@ -104,6 +109,10 @@ class EmbeddedKafka:
     def bootstrap_servers(self) -> str:
         """The nodes' addresses, as clients want them."""
         return self._running_cluster().bootstrap_servers
+
+    def address_of(self, listener: str) -> str:
+        """Where one of the further listeners is."""
+        return f"localhost:{self._ports[listener]}"
 
     @property
     def node_ids(self) -> tuple[int, ...]:
@@ -202,10 +211,14 @@ class EmbeddedKafka:
         return cluster
 
     def _write_settings(self, cluster: Cluster) -> None:
+        listeners = self._options.listeners
+        ports = kraft.free_ports(len(listeners), besides=cluster.ports)
+        self._ports = dict(zip(listeners, ports, strict=True))
         for node in cluster.nodes:
             home = self._home(node)
             home.mkdir(parents=True, exist_ok=True)
             settings = kraft.server_properties(cluster, node, home / "data", self._options.settings)
+            settings = kraft.with_listeners(settings, listeners, self._ports)
             (home / "server.properties").write_text(kraft.properties_text(settings))
             (home / "log4j2.properties").write_text(kraft.log4j2_text(home / "kafka.log"))
         # Written whole or not at all: without it the data under the nodes would belong to nobody.

@@ -7,7 +7,10 @@ import random
 import socket
 import uuid
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
+from types import MappingProxyType
+from typing import Literal
 
 import msgspec
 
@@ -42,6 +45,45 @@ class Cluster(msgspec.Struct, frozen=True):
     def bootstrap_servers(self) -> str:
         return ",".join(node.address for node in self.nodes)
 
+    @property
+    def ports(self) -> list[int]:
+        return [port for node in self.nodes for port in (node.port, node.controller_port)]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Listener:
+    """A further address of a node, at which it wants to know who calls.
+
+    `settings` are those of Kafka's that begin with `listener.name.<name>.`, without that.
+    """
+
+    protocol: Literal["SSL", "SASL_SSL"]
+    settings: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
+
+
+def with_listeners(
+    settings: Mapping[str, str], listeners: Mapping[str, Listener], ports: Mapping[str, int]
+) -> dict[str, str]:
+    """The settings of a node that also listens there, at `localhost`: certificates bear names.
+
+    >>> both = with_listeners(
+    ...     {"listeners": "A://:1", "advertised.listeners": "A://:1",
+    ...      "listener.security.protocol.map": "A:PLAINTEXT"},
+    ...     {"TLS": Listener(protocol="SSL", settings={"ssl.client.auth": "required"})},
+    ...     {"TLS": 2},
+    ... )
+    >>> both["listeners"], both["listener.name.tls.ssl.client.auth"]
+    ('A://:1,TLS://127.0.0.1:2', 'required')
+    """
+    result = dict(settings)
+    for name, listener in listeners.items():
+        result["listeners"] += f",{name}://{HOST}:{ports[name]}"
+        result["advertised.listeners"] += f",{name}://localhost:{ports[name]}"
+        result["listener.security.protocol.map"] += f",{name}:{listener.protocol}"
+        for key, value in listener.settings.items():
+            result[f"listener.name.{name.lower()}.{key}"] = value
+    return result
+
 
 def new_cluster(node_count: int) -> Cluster:
     """Return a cluster with a new identity on ports that are free now."""
@@ -57,8 +99,7 @@ def with_free_ports(cluster: Cluster) -> Cluster:
 
     Clients that were given the address before a restart go on working in the first case.
     """
-    ports = [port for node in cluster.nodes for port in (node.port, node.controller_port)]
-    if all(is_free(port) for port in ports):
+    if all(is_free(port) for port in cluster.ports):
         return cluster
     fresh = new_cluster(len(cluster.nodes))
     return Cluster(cluster.cluster_id, fresh.nodes)
@@ -76,15 +117,17 @@ def is_free(port: int) -> bool:
     return True
 
 
-def free_ports(count: int) -> list[int]:
-    """Return that many different free loopback ports."""
+def free_ports(count: int, *, besides: Iterable[int] = ()) -> list[int]:
+    """Return that many different free loopback ports, none of them in `besides`."""
     found: list[int] = []
+    taken = set(besides)
     for _ in range(_PORT_TRIES_MAX):
+        if len(found) == count:
+            return found
         port = random.choice(_PORTS)
-        if port not in found and is_free(port):
+        if port not in taken and is_free(port):
             found.append(port)
-            if len(found) == count:
-                return found
+            taken.add(port)
     raise BrokerStartError(
         f"{_PORT_TRIES_MAX} loopback ports were tried, fewer than {count} are free",
         where={"ports": f"{_PORTS.start}-{_PORTS.stop}"},

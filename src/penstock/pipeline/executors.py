@@ -11,9 +11,11 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from penstock.instance.process import InstanceOptions
+from penstock.instance.tls import TlsFiles
 from penstock.pipeline.instances import start_instance
 from penstock.pipeline.session import Session
 
@@ -25,7 +27,16 @@ _LOOK_SECONDS = 0.05
 _CLOSE_SECONDS = 10.0
 
 
-def start_on_executors(session: Session, coordinator: str, token: str, programs: bytes) -> int:
+@dataclass(frozen=True)
+class InstancesOrder:
+    """What instances on executors are started with."""
+
+    coordinator: str
+    token: str = field(repr=False)
+    tls: TlsFiles | None = None
+
+
+def start_on_executors(session: Session, order: InstancesOrder, programs: bytes) -> int:
     """Start an instance on every executor that has none of this run's alive; returns how many.
 
     `programs`, pickled, is what fills global stores: the user's code travels in Spark's closures.
@@ -36,7 +47,7 @@ def start_on_executors(session: Session, coordinator: str, token: str, programs:
     slots = max(session.cores, 1)
 
     def visit(_: Iterable[int]) -> Iterable[str]:
-        yield _start_here(coordinator, token, programs)
+        yield _start_here(order, programs)
         time.sleep(_VISIT_SECONDS)
 
     context.setJobDescription("start instances")
@@ -66,14 +77,13 @@ class ExecutorVisits:
     def __init__(
         self,
         session: Session,
-        coordinator: str,
-        token: str,
+        order: InstancesOrder,
         *,
         programs: bytes,
         instances: Callable[[], int],
     ) -> None:
         self._session = session
-        self._order = (coordinator, token, programs)
+        self._order, self._programs = order, programs
         self._instances = instances
         self._wake = threading.Event()
         self._closed = False
@@ -94,7 +104,7 @@ class ExecutorVisits:
         while not self._closed:
             try:
                 if _executors(self._session) > self._instances():
-                    start_on_executors(self._session, *self._order)
+                    start_on_executors(self._session, self._order, self._programs)
             except Exception as error:  # noqa: BLE001 - Spark's failures come in many kinds
                 _log.info("Executors could not be visited: %s", error)
             self._wake.wait(_CHECK_SECONDS)
@@ -107,20 +117,21 @@ def _executors(session: Session) -> int:
     return int(context.getExecutorMemoryStatus().size()) - 1
 
 
-def _start_here(coordinator: str, token: str, programs: bytes) -> str:
+def _start_here(order: InstancesOrder, programs: bytes) -> str:
     """Start an instance for this executor: its Python daemon is the parent of all its workers."""
     executor = os.getppid()
-    run = hashlib.sha256(token.encode()).hexdigest()[:12]
+    run = hashlib.sha256(order.token.encode()).hexdigest()[:12]
     marker = Path(tempfile.gettempdir()) / f"penstock-{os.getuid()}-{run}-{executor}.pid"
     if _is_running(marker):
         return ""
     name = f"{socket.gethostname()}-{executor}-{time.monotonic_ns() // 1_000_000}"
     options = InstanceOptions(
         name=name,
-        coordinator=coordinator,
-        token=token,
+        coordinator=order.coordinator,
+        token=order.token,
         slot="*",
         tags={"host": socket.gethostname()},
+        tls=order.tls,
     )
     devnull = subprocess.DEVNULL
     process = start_instance(options, programs=programs, stdin=devnull, stdout=devnull)

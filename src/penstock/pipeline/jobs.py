@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import io
 import json
@@ -17,6 +18,7 @@ from pyspark import cloudpickle
 from pyspark.sql import Column, DataFrame, DataFrameReader, SparkSession
 from pyspark.sql.functions import expr
 
+from penstock.changelog.access import refusal_in_spark
 from penstock.config import Config
 from penstock.instance.protocol import decode
 from penstock.pipeline.expressions import with_expressions
@@ -78,7 +80,8 @@ class Jobs:
         frame = self._load(
             {topic: [partition]}, offsets, needs=ColumnNeeds(value=True, headers=False)
         )
-        frame.coalesce(1).mapInArrow(_drop, SPARK_OUTCOME).collect()
+        with refusals_named(self._config):
+            frame.coalesce(1).mapInArrow(_drop, SPARK_OUTCOME).collect()
 
     def run(
         self, order: BatchOrder, *, needs: ColumnNeeds, label: JobLabel, records: int
@@ -92,14 +95,16 @@ class Jobs:
             # Then each record is computed alone, and one that fails is to fail alone.
             needs = dataclasses.replace(needs, expressions=())
         try:
-            return self._run(order, self._rows(order, needs), records)
+            with refusals_named(self._config):
+                return self._run(order, self._rows(order, needs), records)
         except Exception:
             if not needs.expressions or label.group in self._cancelled:
                 raise
         # An expression may have failed in Spark, which names no record. Workers can compute it,
         # too, and say where it fails; slices that were committed meanwhile are found done.
         needs = dataclasses.replace(needs, expressions=())
-        return self._run(order, self._rows(order, needs), records)
+        with refusals_named(self._config):
+            return self._run(order, self._rows(order, needs), records)
 
     def _run(self, order: BatchOrder, frame: DataFrame, records: int) -> list[Outcome]:
         # All inputs of a task must meet in one worker; with one topic there is one input a task.
@@ -186,6 +191,18 @@ class Jobs:
         if what not in self._columns:
             self._columns[what] = [expr(text) for text in _selections(needs, names)]
         return self._columns[what]
+
+
+@contextlib.contextmanager
+def refusals_named(config: Config) -> Iterator[None]:
+    """Turn what Spark says of a broker that does not let its client in into an error of ours."""
+    try:
+        yield
+    except Exception as error:
+        refusal = refusal_in_spark(str(error), config.kafka)
+        if refusal is None:
+            raise
+        raise refusal from error
 
 
 def _selections(needs: ColumnNeeds, topics: Sequence[str]) -> list[str]:

@@ -10,6 +10,8 @@ import msgspec
 
 from penstock.coordination.ids import Range
 from penstock.instance.protocol import Fault, Message, Positions
+from penstock.instance.tls import Trust
+from penstock.observability.tallies import Entry
 from penstock.processors import Limits
 
 
@@ -58,7 +60,9 @@ class BatchOrder:
     slices: dict[int, SliceOrder]
     """By partition: a task's inputs all have the task's partition number."""
     limits: Limits
-    token: str
+    token: str = field(repr=False)
+    trust: Trust | None = None
+    """By what workers know instances on other hosts; None without TLS."""
     timeout_seconds: float
     now_ms: int = 0
     """The driver's wall clock as the batch was planned, for users' processors."""
@@ -87,5 +91,7 @@ class Outcome(Message, frozen=True):
     changes: int = 0
     outputs: int = 0
     dropped: dict[str, int] = msgspec.field(default_factory=dict)
+    metrics: list[Entry] = msgspec.field(default_factory=list)
+    """What the worker counted; of tags those that tell the task and its owner are missing."""
     reason: str = ""
     fault: Fault | None = None

@@ -18,6 +18,7 @@ from pyspark.sql import SparkSession
 
 from penstock.config import Config
 from penstock.errors import ConfigError
+from penstock.hidden import SECRET_WORDS, is_secret, shown_address
 from penstock.local.class_archive import ClassArchive
 from penstock.local.java import find_java
 
@@ -40,8 +41,6 @@ _SETTINGS = {
     "spark.sql.execution.arrow.maxBytesPerBatch": "2147483647",
     "spark.sql.execution.pythonUDF.arrow.enabled": "true",
     "spark.driver.memory": "1g",
-    "spark.redaction.regex": "(?i)secret|password|passwd|token|jaas|keystore[.]key|credential|"
-    "access[.]?key",
     # A worker that waits for a commit is not stuck.
     "spark.task.maxFailures": "4",
     "spark.sql.shuffle.partitions": "1",
@@ -121,19 +120,21 @@ def open_session(application_id: str, config: Config, jars: Sequence[Path]) -> S
     _use_this_python()
     submitted = "PYSPARK_GATEWAY_PORT" in os.environ
     builder = SparkSession.builder.appName(application_id)
-    for name, value in _settings(config.spark, jars, submitted=submitted).items():
-        builder = builder.config(name, value)
+    settings = _settings(config.spark, jars, submitted=submitted)
     said = {**_submitted(), **config.spark} if submitted else {**config.spark}
     master = said.get("spark.master", "") if submitted else config.master
-    for name, value in loopback(master, said, os.environ).items():
-        builder = builder.config(name, value)
+    settings |= loopback(master, said, os.environ)
     if not submitted:
-        builder = builder.master(config.master)
+        settings["spark.master"] = config.master
+    for name, value in settings.items():
+        builder = builder.config(name, value)
     # Not `getActiveSession`: that is the calling thread's, and whoever made it may be another one.
     found = SparkContext._active_spark_context is not None  # noqa: SLF001 - no public way
     had_jvm = SparkContext._gateway is not None  # noqa: SLF001
     logging.getLogger("py4j").setLevel(logging.WARNING)
     with contextlib.nullcontext() if _wants_log(config.spark) else _quiet_stderr():
+        if not had_jvm and not submitted:
+            _start_jvm(settings)
         spark = builder.getOrCreate()
     spark.sparkContext.setLogLevel("OFF" if not _wants_log(config.spark) else "WARN")
     if submitted or had_jvm:
@@ -211,9 +212,34 @@ def _settings(spark: Mapping[str, str], jars: Sequence[Path], *, submitted: bool
         settings["spark.driver.extraClassPath"] = os.pathsep.join(str(jar) for jar in jars)
         driver = driver + driver_archive(find_java().program, jars).options()
     settings |= spark
+    settings |= _redaction(spark)
     for name, options in ((_DRIVER_JAVA, driver), (_EXECUTOR_JAVA, executor)):
         settings[name] = " ".join([*options, spark.get(name, "")]).strip()
     return {name: value for name, value in settings.items() if value}
+
+
+def _redaction(spark: Mapping[str, str]) -> dict[str, str]:
+    """What Spark hides in its pages, event log and plans: what the user says, and our words."""
+    ours = {
+        "spark.redaction.regex": f"(?i){SECRET_WORDS}",
+        # The options of a source in a plan have words of their own.
+        "spark.sql.redaction.options.regex": f"(?i)url|{SECRET_WORDS}",
+    }
+    return {
+        name: f"{spark[name]}|{words}" if name in spark else words for name, words in ours.items()
+    }
+
+
+def _start_jvm(settings: Mapping[str, str]) -> None:
+    """Start the JVM with all but the secrets: PySpark puts every setting on its command line.
+
+    The session gives it the rest.
+    """
+    public = SparkConf(loadDefaults=False)
+    for name, value in settings.items():
+        if not is_secret(name) and shown_address(value) == value:
+            public.set(name, value)
+    SparkContext._ensure_initialized(conf=public)  # noqa: SLF001 - no public way
 
 
 def driver_archive(java: Path, jars: Sequence[Path]) -> ClassArchive:

@@ -7,6 +7,7 @@ it again. A failed Spark task would be run again by Spark at once, against the s
 from __future__ import annotations
 
 import socket
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from functools import lru_cache
@@ -30,6 +31,7 @@ from penstock.instance import protocol
 from penstock.instance.client import Client, ClientCache
 from penstock.instance.protocol import CommitHeader, Positions, Question, ReadHeader, Reply
 from penstock.observability.crash_points import crash_point
+from penstock.pipeline.clock import SliceClock
 from penstock.pipeline.expressions import COMPUTED
 from penstock.pipeline.orders import Address, BatchOrder, Outcome, SliceOrder
 from penstock.processors import (
@@ -89,8 +91,10 @@ def _computed_steps(pickled: bytes) -> tuple[tuple[str, int], ...]:
 def run_batch(order: BatchOrder, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """Process and commit the slices whose rows come by, and report on each."""
     run = _BatchRun(order)
+    waits = time.perf_counter()
     for batch in batches:
-        run.feed(batch)
+        run.feed(batch, waited=time.perf_counter() - waits)
+        waits = time.perf_counter()
     outcomes = [protocol.encode(each) for each in run.finish()]
     yield pa.record_batch([pa.array(outcomes, pa.binary())], schema=OUTCOME)
 
@@ -106,10 +110,14 @@ class _BatchRun:
         # rows are processed meanwhile.
         self._pool = ThreadPoolExecutor(max_workers=4)
 
-    def feed(self, batch: pa.RecordBatch) -> None:
-        """Rows of one or several tasks; those of one input follow each other."""
+    def feed(self, batch: pa.RecordBatch, *, waited: float) -> None:
+        """Rows of one or several tasks, for which so many seconds were waited; those of one input
+        follow each other.
+        """
         for topic, partition, rows in _by_input(batch, self._order.topics or ("",)):
             work = self._work(partition)
+            work.clock.polled(rows.num_rows, waited)
+            waited = 0.0
             if rows.column("offset")[0].as_py() != TICK_OFFSET:
                 work.feed(topic, rows)
 
@@ -145,6 +153,7 @@ class _SliceWork:
         self._bytes = 0
         self._times: Positions = {}
         self._ended: Outcome | None = None
+        self.clock = SliceClock(order.limits.metrics)
         self._steps = _computed_steps(order.sub_topology)
         # A user's processor runs its `init` here, and may raise.
         self._guarded(self._start)
@@ -168,7 +177,8 @@ class _SliceWork:
         self._bytes += rows.nbytes
         if len(self._order.topics) == 1:
             self._note_time(topic, rows)
-            self._guarded(lambda: self._run.process(_as_records(topic, rows, self._steps)))
+            with self.clock.processing():
+                self._guarded(lambda: self._run.process(_as_records(topic, rows, self._steps)))
         else:
             # Nothing can be processed before each input's first record is known.
             partition = rows.column("partition")[0].as_py()
@@ -178,7 +188,8 @@ class _SliceWork:
         """Flush the cache and commit."""
         result: list[SliceResult] = []
         if self._ended is None:
-            self._guarded(lambda: result.append(self._process_to_end()))
+            with self.clock.processing():
+                self._guarded(lambda: result.append(self._process_to_end()))
         if result:
             crash_point("batch.after_update")
             self._guarded(lambda: self._commit(result[0]))
@@ -238,7 +249,8 @@ class _SliceWork:
             question=question,
         )
         questions = pa.record_batch(columns, schema=protocol.QUESTIONS[question])
-        reply, answers = self._client().read(header, questions)
+        with self.clock.asking():
+            reply, answers = self._client().read(header, questions)
         if reply.status != "ok":
             raise _StoppedError(reply)
         crash_point("batch.mid_update")
@@ -261,7 +273,8 @@ class _SliceWork:
             times=self._times,
         )
         headers = changelog_headers(_sub_topology(self._order.sub_topology), result.changes)
-        reply = self._client().commit(header, commit_rows(result, headers))
+        with self.clock.committing():
+            reply = self._client().commit(header, commit_rows(result, headers))
         if reply.status not in ("ok", "done"):
             raise _StoppedError(reply)
         records = self._records - self._left(result.ends)
@@ -276,6 +289,7 @@ class _SliceWork:
             changes=result.changes.num_rows,
             outputs=result.outputs.num_rows,
             dropped=dict(result.dropped),
+            metrics=self.clock.entries(result.meter, records=records),
         )
 
     def _note_time(self, topic: str, rows: pa.RecordBatch) -> None:
@@ -328,6 +342,7 @@ class _SliceWork:
         return _clients.get(
             _location(self._slice.address),
             token=self._order.token,
+            trust=self._order.trust,
             timeout_seconds=self._order.timeout_seconds,
         )
 

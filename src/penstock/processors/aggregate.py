@@ -21,6 +21,7 @@ from penstock.processors.folds import (
 )
 from penstock.processors.full_cache import FullCache, sizes_are_even
 from penstock.processors.keyed import Slots
+from penstock.processors.meter import SliceMeter
 from penstock.processors.number_folds import number_fold
 from penstock.processors.outputs import Changes
 from penstock.processors.record_cache import (
@@ -84,6 +85,8 @@ class AggregateRun:
         cached = store.caching and cache_max_bytes > 0
         self._cache = CacheState(cache_max_bytes, keeps_reads=not windowed) if cached else None
         self._contexts = _Contexts()
+        self._reads = 0
+        self._cached_bytes = 0
 
     def process(self, batch: Batch, dropped: Counter[str]) -> Batch | None:
         """Take rows in; returns those that go on now."""
@@ -92,6 +95,7 @@ class AggregateRun:
             return None
         keys = encode(self._node.name, batch, batch.keys, self._store.key_serde, "key")
         slots, new = self._slots.assign(keys)
+        self._reads += len(batch)
         self._read_state(new)
         if self._cache is None:
             each = self._fold.each(slots, batch)
@@ -102,6 +106,7 @@ class AggregateRun:
         """Write out what the cache still holds; `first` numbers the rows that go on."""
         if self._cache is None or not self._cache.dirty.any():
             return None
+        self._cached_bytes = self._cache.total
         slots = self._cache.dirty_slots()
         writes = self._pending(self._fold, slots)
         gone = writes.values.is_valid().to_numpy(zero_copy_only=False)
@@ -109,6 +114,16 @@ class AggregateRun:
         self._cache.flushed(slots, _value_bytes(writes.values))
         batch = self._write(writes if len(seen) == len(slots) else writes.take(seen))
         return batch.replace(order=(np.arange(first, first + len(batch), dtype=np.int64),))
+
+    def count(self, meter: SliceMeter) -> None:
+        """Tell how the record cache did: a key that the slice met before is in it."""
+        if self._cache is not None:
+            meter.cached(
+                self._store.name,
+                reads=self._reads,
+                misses=len(self._cache.size),
+                size=self._cached_bytes,
+            )
 
     def metadata(self) -> dict[str, str]:
         """What the next slice needs to know: nothing, where there are no windows."""

@@ -4,11 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Literal, Protocol
+from typing import TYPE_CHECKING, Literal, Protocol
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+
+from penstock.observability.groups import Level
+
+if TYPE_CHECKING:
+    from penstock.processors.meter import SliceMeter
 
 Int64s = npt.NDArray[np.int64]
 Handler = Literal["fail", "continue", "dead_letter"]
@@ -103,6 +108,7 @@ class Limits:
     handlers say what becomes of a record that cannot be decoded, processed or written;
     `dead_letters_of_dropped` sends also what is dropped by rule (late, without a key).
     `watches_values` looks whether processors put back what they change, for tests.
+    `metrics` says how much is counted.
     """
 
     cache_max_bytes: int
@@ -112,6 +118,7 @@ class Limits:
     dead_letter_topic: str | None = None
     dead_letters_of_dropped: bool = False
     watches_values: bool = False
+    metrics: Level = "OFF"
     partition_counts: Mapping[str, int] = field(default_factory=dict)
 
 
@@ -130,3 +137,5 @@ class SliceResult:
     dropped: Mapping[str, int]
     metadata: Mapping[str, str]
     ends: Mapping[tuple[str, int], int] = field(default_factory=dict)
+    meter: SliceMeter | None = None
+    """What was counted on the way."""

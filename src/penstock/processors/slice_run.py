@@ -14,6 +14,7 @@ from penstock.processors.batch import Batch
 from penstock.processors.binary_columns import without_tail
 from penstock.processors.calls import encode
 from penstock.processors.inputs import joined
+from penstock.processors.meter import SliceMeter, sinks_by_topic
 from penstock.processors.outputs import Changes, Outputs
 from penstock.processors.records import Limits, Records, ScanReader, SliceResult
 from penstock.processors.source import read_source
@@ -87,6 +88,7 @@ class SliceRun:
         }
         self._waiting: list[Records] = []
         self._rows = 0
+        self._meter = SliceMeter(limits.metrics)
 
     def process(self, records: Records) -> None:
         """Take the next records; may be called any number of times."""
@@ -120,12 +122,25 @@ class SliceRun:
             metadata |= suppression.metadata()
         for aggregate in self._aggregates.values():
             metadata |= aggregate.metadata()
-        return SliceResult(
+        result = SliceResult(
             changes=self._changes.result(),
             outputs=self._outputs.result(),
             dropped=dict(self._dropped),
             metadata=metadata,
+            meter=self._meter,
         )
+        self._count(result)
+        return result
+
+    def _count(self, result: SliceResult) -> None:
+        meter = self._meter
+        for aggregate in self._aggregates.values():
+            aggregate.count(meter)
+        for suppression in self._suppressions.values():
+            suppression.count(meter)
+        meter.dropped(result.dropped)
+        meter.written(result.outputs, sinks_by_topic(self._sub, self._application_id))
+        meter.stored(result.changes, self._sub.stores)
 
     def _make_aggregates(self, state: ScanReader) -> dict[str, AggregateRun | WindowRun]:
         nodes = [node for node in self._sub.nodes if isinstance(node, AggregateNode)]
@@ -164,11 +179,14 @@ class SliceRun:
             now_ms=self._now_ms,
         )
         self._rows += len(records.offsets)
+        self._meter.read(source.name, [records], batch.timestamps)
         self._run(source, batch)
 
     def _run(self, node: Node, batch: Batch) -> None:
         if not len(batch):
             return
+        if not node.children:
+            self._meter.passed(node.name, batch.timestamps)
         if isinstance(node, SinkNode):
             self._sink(node, batch)
         elif isinstance(node, AggregateNode):

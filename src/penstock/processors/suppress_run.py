@@ -15,6 +15,7 @@ from penstock.processors.calls import encode
 from penstock.processors.depth_first.record import Context, headers_of
 from penstock.processors.depth_first.state import TIME_BYTES
 from penstock.processors.depth_first.suppress import Buffered, read_buffered
+from penstock.processors.meter import SliceMeter
 from penstock.processors.outputs import Changes
 from penstock.processors.records import HEADERS_TYPE, ScanReader
 from penstock.serdes import Serde, Windowed, WindowedSerde
@@ -44,6 +45,7 @@ class SuppressRun:
         self._dirty: dict[bytes, None] = {}
         self._heap: list[tuple[int, bytes]] = []
         self._due_from = -(2**62)
+        self._emitted = 0
 
     def process(self, batch: Batch) -> Batch | None:
         """Take changes in; returns those that are due."""
@@ -69,6 +71,7 @@ class SuppressRun:
             while self._heap and self._heap[0][0] <= due:
                 self._take(emitted)
             causes += [row] * (len(emitted) - len(causes))
+        self._emitted += len(emitted)
         return self._batch(batch, emitted, causes)
 
     def finish(self) -> None:
@@ -85,6 +88,10 @@ class SuppressRun:
                 pa.array(values, pa.binary()),
                 np.array(times, dtype=np.int64),
             )
+
+    def count(self, meter: SliceMeter) -> None:
+        """Tell how many changes were let go."""
+        meter.suppressed(self._node.name, self._emitted)
 
     def metadata(self) -> dict[str, str]:
         """What the next slice needs to know."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Mapping
+from dataclasses import replace
 
 import numpy as np
 
@@ -59,16 +60,13 @@ class TableJoinRun(SliceRun):
             ends = unprocessed(self._read(self._inputs, Counter()), frozenset(more))
         inputs = {name: before(chunks, ends.get(name)) for name, chunks in self._inputs.items()}
         batches = self._read(inputs, self._dropped)
+        for name, chunks in inputs.items():
+            source = self._sources[name[0]].name
+            self._meter.read(source, chunks, batches[name].timestamps)
         by_source = {self._sources[topic].name: batch for (topic, _), batch in batches.items()}
         self._run_both(by_source)
         result = super().finish()
-        return SliceResult(
-            changes=result.changes,
-            outputs=result.outputs,
-            dropped=result.dropped,
-            metadata=result.metadata,
-            ends=ends,
-        )
+        return replace(result, ends=ends)
 
     def _run_both(self, batches: Mapping[str, Batch]) -> None:
         sources = self._sub.sources

@@ -15,6 +15,7 @@ from penstock.processors.batch import Batch, Column
 from penstock.processors.binary_columns import big_endian, with_tail, without_tail
 from penstock.processors.calls import encode
 from penstock.processors.depth_first.windows import window_memory
+from penstock.processors.meter import SliceMeter
 from penstock.processors.records import Int64s
 from penstock.serdes import Serde, Windowed, WindowedSerde
 from penstock.serdes.windowed import split_window_key, window_end, window_key
@@ -95,6 +96,10 @@ class WindowRun:
     def flush(self, first: int) -> Batch | None:
         """The changes that the record cache still holds."""
         return self._as_windowed(self._aggregate.flush(first))
+
+    def count(self, meter: SliceMeter) -> None:
+        """Tell how the record cache did."""
+        self._aggregate.count(meter)
 
     def metadata(self) -> dict[str, str]:
         """What the next slice needs to know."""

@@ -22,6 +22,7 @@ from penstock.instance.query_messages import (
     StoreAnswer,
     StoreQuestion,
 )
+from penstock.instance.tls import Trust
 from penstock.queries.catalogue import AskedStore, Catalogue
 from penstock.queries.contract import (
     TIMEOUT,
@@ -54,6 +55,11 @@ class Places(Protocol):
     @property
     def token(self) -> str:
         """What calls to instances bear."""
+        ...
+
+    @property
+    def trust(self) -> Trust | None:
+        """By what instances on other hosts are known; None without TLS."""
         ...
 
     @property
@@ -346,7 +352,8 @@ class _Connections:
             client = self._clients.get(location)
             if client is None:
                 token = self._places.token
-                client = Client(location, token=token, timeout_seconds=seconds)
+                trust = self._places.trust
+                client = Client(location, token=token, timeout_seconds=seconds, trust=trust)
                 self._clients[location] = client
             return client
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,7 +18,7 @@ from penstock.serdes.subscription import CombinedKeySerde, ResponseSerde
 from penstock.serdes.windowed import SESSION_TAIL_BYTES, TIME_BYTES
 from penstock.topology import StoreSpec, SubTopology, Topology, naming
 
-Partitioner = Callable[[Any, Any, int], int]
+Partitioner = Callable[[Any, Any, int], int | Collection[int] | None]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -63,16 +63,21 @@ class AskedStore:
         """The partition in which each key is, as those choose it who write the store's input."""
         if self.spec.is_global or self.partitions == 1 or not keys:
             return [0] * len(keys)
-        if self.partitioner is not None:
-            return [self._chosen(self.partitioner, key) for key in keys]
         tail = _tail(self.spec.key_serde)
         inner = [each[:-tail] for each in data] if tail else data
         found: list[int] = partitions_of(pa.array(inner, pa.binary()), self.partitions).tolist()
-        return found
+        if self.partitioner is None:
+            return found
+        return [
+            self._chosen(self.partitioner, key, usual)
+            for key, usual in zip(keys, found, strict=True)
+        ]
 
-    def _chosen(self, partitioner: Partitioner, key: Any) -> int:
+    def _chosen(self, partitioner: Partitioner, key: Any, usual: int) -> int:
         try:
-            partition = partitioner(key, None, self.partitions)
+            said = partitioner(key, None, self.partitions)
+            # None is the usual one; of several, each has the key.
+            partition = usual if said is None else said if isinstance(said, int) else min(said)
         except Exception as error:
             raise QuestionRefusedError(
                 f"The partitioner of the input of {self.spec.name!r} does not say where the key "

@@ -75,7 +75,12 @@ def _kinds(base: type[PenstockError]) -> Iterator[type[PenstockError]]:
         yield from _kinds(kind)
 
 
-_BY_CODE = {kind("").code: kind for kind in _kinds(errors.PenstockError)}
+# Others than those of the tree, which parts have for themselves, are made of something else.
+_BY_CODE = {
+    kind("").code: kind
+    for kind in _kinds(errors.PenstockError)
+    if kind.__module__ == errors.__name__
+}
 
 
 def _short(value: object) -> str:

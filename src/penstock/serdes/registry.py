@@ -26,6 +26,7 @@ from uuid import UUID
 import msgspec
 
 from penstock.errors import LocalPartsError, SchemaRegistryError, TopologyError
+from penstock.hidden import shown_address
 from penstock.serdes.contract import RecordPart, Serde
 from penstock.serdes.decoders import converted
 from penstock.serdes.json import check_json_type
@@ -51,6 +52,9 @@ class SchemaRegistry:
     url: str
     # Not shown: passwords are among them.
     options: Mapping[str, Any] = field(default_factory=dict, repr=False, hash=False)
+
+    def __repr__(self) -> str:
+        return f"SchemaRegistry(url={shown_address(self.url)!r})"
 
 
 class _Pair(NamedTuple):
@@ -332,7 +336,8 @@ def _named(serde: RegistrySerde[Any], error: Exception, *, reading: bool) -> Exc
 def _unhelpful(serde: RegistrySerde[Any], error: Exception) -> SchemaRegistryError:
     url = serde.registry if isinstance(serde.registry, str) else serde.registry.url
     return SchemaRegistryError(
-        f"The schema registry did not do what serde {serde.name!r} needs: {error}",
-        where={"registry": url, "topic": serde.topic, "part": serde.part},
+        f"The schema registry did not do what serde {serde.name!r} needs: "
+        f"{shown_address(str(error))}",
+        where={"registry": shown_address(url), "topic": serde.topic, "part": serde.part},
         hint="Nothing was committed; mend the address, the rights or the schema and start again",
     )

@@ -89,7 +89,7 @@ class RocksDBStore:
         self._engine = engine or default_engine()
         _claim(self._path, name)
         try:
-            options = self._engine.options(name, filling=filling)
+            options = self._options = self._engine.options(name, filling=filling)
             access = AccessType.read_only() if read_only else AccessType.read_write()
             if read_only:
                 options.create_if_missing(False)
@@ -211,6 +211,17 @@ class RocksDBStore:
         with self._native():
             estimate = self._db.property_int_value("rocksdb.estimate-num-keys") or 0
         return max(0, estimate - _OWN_RECORDS_MAX)
+
+    def properties(self, names: Iterable[str]) -> dict[str, int]:
+        """What RocksDB says of itself, by the names that it has behind `rocksdb.`."""
+        with self._native():
+            found = {name: self._db.property_int_value(f"rocksdb.{name}") for name in names}
+        return {name: value for name, value in found.items() if value is not None}
+
+    def statistics(self) -> str | None:
+        """What RocksDB has counted since the store was opened; None if it does not count."""
+        text: str | None = self._options.get_statistics()
+        return text
 
     def flush(self) -> None:
         with self._native():

@@ -46,8 +46,9 @@ class RocksDBEngine:
     a quarter is left to the readers of changelogs, the rest to what nobody counts.
     """
 
-    def __init__(self, settings: RocksDBSettings) -> None:
+    def __init__(self, settings: RocksDBSettings, *, statistics: bool = False) -> None:
         self.settings = settings
+        self._statistics = statistics
         path = settings.config_setter
         self._setter = imported(path, option="rocksdb_config_setter") if path else None
         counted = self.settings.memory_bytes * 5 // 8
@@ -85,6 +86,8 @@ class RocksDBEngine:
         options.set_keep_log_file_num(2)
         options.set_max_log_file_size(1024 * 1024)
         options.set_stats_dump_period_sec(0)
+        if self._statistics:
+            options.enable_statistics()
         if self._setter is not None:
             self._setter(store, options)
         if filling:

@@ -28,7 +28,9 @@ def check_name(name: str, what: str, **where: object) -> str:
     >>> check_name("pulse-counts", "store")
     'pulse-counts'
     """
-    if not _ALLOWED.fullmatch(name) or name in _PLACES:
+    # A store's directory lies beside files of ours whose names begin with a dot.
+    hides = what == "store" and name.startswith(".")
+    if not _ALLOWED.fullmatch(name) or name in _PLACES or hides:
         raise TopologyError(
             f"The {what} name {name!r} cannot be used",
             where=where,
@@ -50,7 +52,7 @@ def allowed_name(name: str) -> str:
     >>> allowed_name("../counts/of words")
     'counts-of-words'
     """
-    return _FORBIDDEN.sub("-", name).strip("-")[:NAME_LENGTH_MAX] or "a-name"
+    return _FORBIDDEN.sub("-", name).strip("-.")[:NAME_LENGTH_MAX] or "a-name"
 
 
 def pattern_name(pattern: re.Pattern[str]) -> str:

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple, Protocol
 import pyarrow as pa
 
 from penstock.errors import UserFunctionError
+from penstock.processors.meter import SliceMeter
 from penstock.serdes import Serde
 
 Headers = tuple[tuple[str, bytes | None], ...]
@@ -97,12 +98,15 @@ class Shared:
     clock, and `stream_time` the latest timestamp that the task has seen.
     """
 
-    def __init__(self, metadata: Mapping[str, str], *, now_ms: int) -> None:
+    def __init__(
+        self, metadata: Mapping[str, str], *, now_ms: int, meter: SliceMeter | None = None
+    ) -> None:
         self.context = NOWHERE
         self.now_ms = now_ms
         self.stream_time = -1
         self.dead_letters: DeadLetters | None = None
         self.dropped: Counter[str] = Counter()
+        self.meter = meter or SliceMeter()
         self.metadata = dict(metadata)
         self.ahead: dict[tuple[str, int], Answers] = {}
         """What functions of columns answered to each input's records at once."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import heapq
+import time
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping
 from numbers import Integral
@@ -29,6 +30,7 @@ from penstock.processors.depth_first.record import (
 from penstock.processors.depth_first.state import Row
 from penstock.processors.depth_first.steps import Step
 from penstock.processors.inputs import before, joined, unprocessed
+from penstock.processors.meter import SliceMeter, sinks_by_topic
 from penstock.processors.partitioner import partitions_of
 from penstock.processors.records import (
     CHANGES_SCHEMA,
@@ -175,7 +177,9 @@ class RecordRun:
     ) -> None:
         self._sub = sub_topology
         self._limits = limits
-        self._shared = Shared(metadata or {}, now_ms=now_ms)
+        self._meter = SliceMeter(limits.metrics)
+        self._shared = Shared(metadata or {}, now_ms=now_ms, meter=self._meter)
+        self._sinks = sinks_by_topic(sub_topology, application_id)
         self._shared.stream_time = self._shared.recall(STREAM_TIME, -1)
         self._rows: list[Row] = []
         self._outputs: list[_Output] = []
@@ -230,13 +234,19 @@ class RecordRun:
             finish()
         # Last: a processor may still write as it is closed.
         self._builder.shapes.flush()
-        return SliceResult(
+        result = SliceResult(
             changes=_changes(self._rows, [store.name for store in self._sub.stores]),
             outputs=_outputs(self._outputs, self._limits.partition_counts),
             dropped=dict(self._shared.dropped),
             metadata=self._shared.metadata,
             ends=ends,
+            meter=self._meter,
         )
+        self._meter.dropped(result.dropped)
+        self._meter.written(result.outputs, self._sinks)
+        self._meter.sent(result.outputs, self._sinks)
+        self._meter.stored(result.changes, self._sub.stores)
+        return result
 
     def _keep_partition_times(self, batches: Mapping[Input, Batch]) -> None:
         for name, batch in batches.items():
@@ -271,7 +281,9 @@ class RecordRun:
     def _punctuate(self, punctuators: list[Punctuator], now: int) -> None:
         """Call what is due, the longest due first; one may schedule another that is due too."""
         while (punctuator := next_due(punctuators, now)) is not None:
+            began = time.perf_counter()
             self._builder.punctuate(punctuator, now)
+            self._meter.punctuated(time.perf_counter() - began)
 
     def _sink(self, node: Node, application_id: str) -> Step | None:
         if not isinstance(node, SinkNode):
@@ -286,7 +298,7 @@ class RecordRun:
                 letter = DeadLetter(type(error).__qualname__, str(error), "")
                 letters.send(_context(name, chunks, offset), letter)
 
-        return read_source(
+        batch = read_source(
             self._sources[name[0]],
             joined(chunks),
             first=0,
@@ -296,6 +308,9 @@ class RecordRun:
             now_ms=self._shared.now_ms,
             partition_time=self._shared.recall(_partition_time(name), -1),
         )
+        if counts:
+            self._meter.read(self._sources[name[0]].name, chunks, batch.timestamps)
+        return batch
 
     def _write_dead_letter(
         self, topic: str, key: bytes | None, value: bytes | None, time: int, headers: Headers

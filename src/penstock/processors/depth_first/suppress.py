@@ -179,6 +179,7 @@ class Suppress(Step):
         self._parent = parent
         self._buffer = Buffer(state)
         self._stream_time = shared.recall(f"{node.store}:time", -1)
+        self._emitted = 0
 
     def process(self, record: Record) -> None:
         self._stream_time = max(self._stream_time, record.timestamp)
@@ -202,6 +203,7 @@ class Suppress(Step):
         """Leave what the next slice needs."""
         self._buffer.finish()
         self.shared.keep(f"{self._node.store}:time", self._stream_time)
+        self.shared.meter.suppressed(self.name, self._emitted)
 
     def _put(self, record: Record) -> None:
         shared, node = self.shared, self._node
@@ -253,6 +255,7 @@ class Suppress(Step):
         # Only a final result may be forgotten with its window: nobody downstream ever saw it.
         if entry.new is not None or not self._node.final:
             self._forward(key, entry)
+            self._emitted += 1
         self._buffer.pop()
 
     def _forward(self, key: bytes, entry: Buffered) -> None:

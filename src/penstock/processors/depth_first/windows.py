@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from time import perf_counter
 from typing import Any, Generic, NamedTuple, TypeVar
 
 from penstock.processors.depth_first.record import Record, Shared
@@ -106,9 +107,12 @@ class WindowStep(Step, Generic[W]):
         """Emit the final results of windows between two bounds."""
         # No record of this slice can close more than the latest one does.
         until = upper + max(0, self.latest - self.stream_time)
+        began, emitted = perf_counter(), 0
         for windowed, value in self.store.closed(lower, upper, until):
             time = self.result_time(windowed, value)
             self.forward(Record(windowed, Change(value.value, None), time, record.headers))
+            emitted += 1
+        self.shared.meter.closed(self.name, emitted, perf_counter() - began)
         self._last_close = close_time
 
     def result_time(self, windowed: Windowed[Any], value: Value) -> int:

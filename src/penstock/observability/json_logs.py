@@ -1,0 +1,103 @@
+"""The log as JSON: one object a line, with the fields by which it is searched, without secrets."""
+
+from __future__ import annotations
+
+import json
+import logging
+import re
+import sys
+from collections.abc import Iterable, Mapping
+from datetime import UTC, datetime
+from typing import IO
+
+from penstock.config import Config
+
+LOGGER = "penstock"
+_PLAIN = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
+_SECRET = re.compile(r"password|passphrase|secret|jaas|token|credential|private|key\.pem", re.I)
+_IN_TEXT = re.compile(
+    r"(?i)\b(password|passphrase|secret|token)(['\"]?\s*[=:]\s*)(['\"]?)[^\s'\",;]+"
+)
+_BEARER = re.compile(r"(?i)\b(bearer|basic)\s+[\w.~+/=-]+")
+_IN_ADDRESS = re.compile(r"(\w+://[^\s/:@]*):[^\s/@]+@")
+HIDDEN = "***"
+_SHORT = 4
+"""A secret of fewer characters would blot out innocent words."""
+
+
+def secrets_of(config: Config, *more: str) -> tuple[str, ...]:
+    """What must not be written anywhere: the settings of clients that are secret, and `more`."""
+    named = [
+        value
+        for settings in (config.kafka, config.spark)
+        for name, value in settings.items()
+        if _SECRET.search(name)
+    ]
+    return tuple(sorted({each for each in (*named, *more) if len(each) >= _SHORT}, key=len))[::-1]
+
+
+class JsonFormatter(logging.Formatter):
+    """A record as a line: time, level, logger, message, the fixed fields, those of `extra`.
+
+    >>> record = logging.makeLogRecord({"msg": "Task %s is %s", "args": ("0_1", "running")})
+    >>> record.created, record.task = 0.0, "0_1"
+    >>> print(JsonFormatter({"application": "pulse"}).format(record))
+    {"time": "1970-01-01T00:00:00.000Z", "level": "INFO", "logger": "root", \
+"message": "Task 0_1 is running", "application": "pulse", "task": "0_1"}
+    """
+
+    def __init__(self, fields: Mapping[str, str], *, secrets: Iterable[str] = ()) -> None:
+        super().__init__()
+        self._fields = dict(fields)
+        self._secrets = tuple(secrets)
+
+    def format(self, record: logging.LogRecord) -> str:
+        line: dict[str, object] = {
+            "time": _time(record.created),
+            "level": record.levelname if record.levelno else "INFO",
+            "logger": record.name or "root",
+            "message": record.getMessage(),
+            **self._fields,
+        }
+        for name, value in vars(record).items():
+            if name not in _PLAIN and not name.startswith("_"):
+                line[name] = HIDDEN if _SECRET.search(name) else str(value)
+        if record.exc_info:
+            line["exception"] = self.formatException(record.exc_info)
+        shown = {
+            name: self._without_secrets(value) if isinstance(value, str) else value
+            for name, value in line.items()
+        }
+        return json.dumps(shown, ensure_ascii=False)
+
+    def _without_secrets(self, text: str) -> str:
+        for secret in self._secrets:
+            text = text.replace(secret, HIDDEN)
+        text = _BEARER.sub(rf"\1 {HIDDEN}", text)
+        text = _IN_TEXT.sub(rf"\1\2\3{HIDDEN}", text)
+        return _IN_ADDRESS.sub(rf"\1:{HIDDEN}@", text)
+
+
+def _time(created: float) -> str:
+    moment = datetime.fromtimestamp(created, UTC)
+    return moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+class _OurHandler(logging.StreamHandler[IO[str]]):
+    """The handler that `log_as_json` has put in place: there is one at most."""
+
+
+def log_as_json(
+    fields: Mapping[str, str], *, secrets: Iterable[str] = (), stream: IO[str] | None = None
+) -> None:
+    """Write what Penstock logs as JSON to a stream, standard error unless given; once a process."""
+    logger = logging.getLogger(LOGGER)
+    for handler in [each for each in logger.handlers if isinstance(each, _OurHandler)]:
+        logger.removeHandler(handler)
+    handler = _OurHandler(stream or sys.stderr)
+    handler.setFormatter(JsonFormatter(fields, secrets=secrets))
+    logger.addHandler(handler)
+    if logger.getEffectiveLevel() > logging.INFO:
+        logger.setLevel(logging.INFO)
+    # The root's handlers would write each line again, and not as JSON.
+    logger.propagate = False

@@ -1,0 +1,191 @@
+"""A secret in every field that takes one, and a search through everything that comes out."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import urllib.request
+from dataclasses import dataclass
+from pathlib import Path
+
+import psutil
+import pytest
+
+from tests.guarded_kafka import PASSWORD_WORD, Guarded
+from tests.harness import Scene, wait_until
+
+TOKEN = "planted-token-0123456789abcdef-0123456789abcdef"
+S3_SECRET, KEY_PASSWORD, OAUTH = "planted-s3-secret", "planted-key-password", "planted-oauth"
+DSN_PASSWORD = "planted-dsn-password"
+
+PROGRAM = """
+import logging, sys
+import penstock as ps
+
+logging.basicConfig(level=logging.DEBUG, stream=sys.stderr)
+app = ps.Application({application_id!r})
+app.stream({source!r}, key=bytes, value=bytes).group_by_key().count("counts").to_stream().to(
+    {results!r}
+)
+logging.getLogger("test").debug("%r", app.config)
+
+
+@app.on_event
+def hear(event):
+    if type(event).__name__ == "StateChanged" and event.new == "running":
+        from pyspark import SparkContext
+
+        context = SparkContext._active_spark_context
+        context.setLogLevel("DEBUG")
+        print("ui", context.uiWebUrl, flush=True)
+    print(repr(event), flush=True)
+"""
+
+
+@dataclass(frozen=True)
+class Output:
+    """What a run showed, by where."""
+
+    texts: dict[str, str]
+
+    def holders_of(self, secret: str) -> list[str]:
+        return [where for where, text in self.texts.items() if secret in text]
+
+
+@pytest.fixture(scope="module")
+def output(guarded: Guarded, tmp_path_factory: pytest.TempPathFactory) -> Output:
+    """Everything that an application shows which runs, counts and stops."""
+    directory = tmp_path_factory.mktemp("secrets")
+    scene = Scene(guarded.plain_servers, directory, partitions=2).create_topics()
+    scene.produce([(f"k{i}".encode(), b"v") for i in range(50)])
+    program = directory / "program.py"
+    program.write_text(
+        PROGRAM.format(
+            application_id=scene.application_id, source=scene.source, results=scene.results
+        )
+    )
+    environment = os.environ | planted(guarded, scene, directory)
+    found: dict[str, str] = {}
+    log = directory / "run.log"
+    command = [sys.executable, "-m", "penstock.cli", "run", str(program)]
+    with log.open("wb") as stream:
+        run = subprocess.Popen(command, stdout=stream, stderr=stream, env=environment)
+    try:
+        wait_until(
+            # Its group has a coordinator once it runs.
+            lambda: (
+                run.poll() is not None or ("\nui " in log.read_text() and scene.committed() == 50)
+            ),
+            what="it counted",
+            seconds=120,
+        )
+        assert run.poll() is None, log.read_text()[-4000:]
+        found |= command_lines(run.pid)
+        found |= spark_pages(log)
+    finally:
+        run.send_signal(signal.SIGTERM)
+        run.wait(60)
+    for words in ("topology describe", "topics plan --json", "state ls"):
+        found[f"penstock {words}"] = printed(words.split(), program, environment)
+    found["log"] = log.read_text(errors="replace")
+    for path in [*(directory / "events").rglob("*"), *scene.state_dir.rglob("*")]:
+        if path.is_file():
+            found[str(path.relative_to(directory))] = path.read_bytes().decode("latin-1")
+    return Output(found)
+
+
+def planted(guarded: Guarded, scene: Scene, directory: Path) -> dict[str, str]:
+    """The environment of an application with a secret wherever one can be."""
+    (directory / "events").mkdir()
+    kafka = {
+        **guarded.scram.kafka,
+        "ssl.certificate.pem": guarded.client.certificate.read_text(),
+        "ssl.key.pem": guarded.client.key.read_text(),
+        "sasl.oauthbearer.client.secret": OAUTH,
+    }
+    spark = {
+        "spark.eventLog.enabled": "true",
+        "spark.eventLog.dir": (directory / "events").as_uri(),
+        "spark.ui.enabled": "true",
+        "spark.ui.port": "0",
+        "spark.penstock.log": "1",
+        "spark.hadoop.fs.s3a.secret.key": S3_SECRET,
+        "spark.hadoop.fs.s3a.access.key": S3_SECRET,
+        "spark.ssl.keyPassword": KEY_PASSWORD,
+    }
+    return {
+        "PENSTOCK_BOOTSTRAP_SERVERS": guarded.scram.bootstrap_servers,
+        "PENSTOCK_STATE_DIR": str(scene.state_dir),
+        "PENSTOCK_KAFKA": ";".join(f"{name}={value}" for name, value in kafka.items()),
+        "PENSTOCK_SPARK": ";".join(f"{name}={value}" for name, value in spark.items()),
+        "PENSTOCK_COORDINATOR_LISTEN": "127.0.0.1:0",
+        "PENSTOCK_NUM_INSTANCES": "1",
+        "PENSTOCK_TOKEN": TOKEN,
+        "SUMS_DSN": f"host=127.0.0.1 password={DSN_PASSWORD}",
+    }
+
+
+def command_lines(pid: int) -> dict[str, str]:
+    """Of the application and all its children: every user of the machine can read them."""
+    root = psutil.Process(pid)
+    return {
+        f"command line of {each.pid}": "\0".join(each.cmdline())
+        for each in (root, *root.children(recursive=True))
+    }
+
+
+def spark_pages(log: Path) -> dict[str, str]:
+    """Spark's pages and its REST interface: settings, jobs and plans."""
+    url = next(line.split()[1] for line in log.read_text().splitlines() if line.startswith("ui "))
+    api = f"{url}/api/v1/applications"
+    application = json.loads(page(api))[0]["id"]
+    sql = f"{api}/{application}/sql?details=true&planDescription=true&length=100"
+    places = [
+        f"{url}/environment/",
+        f"{url}/jobs/",
+        f"{url}/stages/",
+        f"{url}/SQL/",
+        f"{url}/SQL/execution/?id=0",
+        f"{url}/executors/",
+        f"{api}/{application}/environment",
+        sql,
+    ]
+    found = {place: page(place) for place in places}
+    assert "kafka" in found[sql]
+    return found
+
+
+def page(url: str) -> str:
+    with urllib.request.urlopen(url, timeout=30) as answer:
+        return str(answer.read().decode())
+
+
+def printed(words: list[str], program: Path, environment: dict[str, str]) -> str:
+    command = [sys.executable, "-m", "penstock.cli", *words, str(program)]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    assert done.stdout, done.stderr
+    return done.stdout + done.stderr
+
+
+@pytest.mark.parametrize(
+    "secret", [PASSWORD_WORD, TOKEN, S3_SECRET, KEY_PASSWORD, OAUTH, DSN_PASSWORD, "private key"]
+)
+def test_no_secret_comes_out(output: Output, guarded: Guarded, secret: str) -> None:
+    if secret == "private key":
+        secret = guarded.client.key.read_text().splitlines()[1]
+    assert output.holders_of(secret) == []
+
+
+def test_what_was_searched_is_what_there_is(output: Output) -> None:
+    searched = " ".join(output.texts)
+    for place in ("log", "command line", "/environment/", "/SQL/", "events/", "state/", "penstock"):
+        assert place in searched
+    # The words around the secrets are there, and so would they be.
+    assert "sasl.jaas.config" in output.texts["log"]
+    assert "'sasl.password': '***'" in output.texts["log"]
+    settings = next(text for at, text in output.texts.items() if at.endswith("/environment"))
+    assert "spark.hadoop.fs.s3a.secret.key" in settings
+    assert "(redacted)" in settings

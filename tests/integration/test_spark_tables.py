@@ -1,0 +1,117 @@
+"""Stores as tables in Spark SQL: live over HTTP, and as they were in a snapshot."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame, DataFrameReader, SparkSession
+
+from penstock.config import Config
+from penstock.queries.driver_file import DriverFile, write_driver_file
+from penstock.queries.listening import Listening
+from penstock.queries.server import HttpServer
+from tests.snapshot_stores import write_snapshot
+from tests.unit.queries_in_memory import InMemoryQueries
+from tests.unit.test_queries_server import served
+
+APPLICATION = "clinic"
+
+
+@pytest.fixture
+def session(spark: None) -> SparkSession:
+    found = SparkSession.getActiveSession()
+    assert found is not None
+    return found
+
+
+@pytest.fixture(scope="module")
+def queries() -> InMemoryQueries:
+    return InMemoryQueries()
+
+
+@pytest.fixture(scope="module")
+def listening() -> Listening:
+    return Listening.of(Config(http_listen="127.0.0.1:0"))
+
+
+@pytest.fixture(scope="module")
+def server(queries: InMemoryQueries, listening: Listening) -> Iterator[HttpServer]:
+    with served(queries, listening) as made:
+        yield made
+
+
+@pytest.fixture
+def reader(
+    session: SparkSession, server: HttpServer, listening: Listening, tmp_path: Path
+) -> DataFrameReader:
+    """Finds the application as another session of the same user would."""
+    facts = DriverFile(application_id=APPLICATION, process=1, url=server.url, token=listening.token)
+    write_driver_file(tmp_path, facts)
+    options = {"application": APPLICATION, "state_dir": str(tmp_path)}
+    return session.read.format("penstock").options(**options)
+
+
+def pairs(frame: DataFrame) -> set[tuple[object, ...]]:
+    return {tuple(row) for row in frame.select("key", "value").collect()}
+
+
+def test_a_store_of_a_running_application_is_a_table(
+    reader: DataFrameReader, session: SparkSession, queries: InMemoryQueries
+) -> None:
+    counts = reader.option("store", "counts").load()
+    assert counts.schema.simpleString() == (
+        "struct<partition:int,key:string,value:bigint,timestamp:timestamp>"
+    )
+    names = session.createDataFrame([("a", "Ann"), ("c", "Cem"), ("z", "Zoe")], ["key", "name"])
+    joined = names.join(counts, "key").select("name", "value").orderBy("name")
+    assert [tuple(row) for row in joined.collect()] == [("Ann", 0), ("Cem", 2)]
+    # Where the session pushes filters down, a table may be used again, and twice in a query.
+    session.conf.set("spark.sql.python.filterPushdown.enabled", "true")
+    try:
+        twice = counts.where("key = 'b'").unionAll(counts.where("key >= 'e'"))
+        assert pairs(twice) == {("b", 1), ("e", 4), ("f", 5)}
+        assert counts.count() == 6
+        queries.asked.clear()
+        fresh = reader.option("store", "counts").option("pushdown", "true").load()
+        assert pairs(fresh.where("key IN ('b', 'd', 'none') AND value > 1")) == {("d", 3)}
+        assert {question.kind for _, question, *_ in queries.asked} == {"get"}
+    finally:
+        session.conf.unset("spark.sql.python.filterPushdown.enabled")
+
+
+def test_windows_have_a_start_and_an_end(
+    session: SparkSession, server: HttpServer, listening: Listening
+) -> None:
+    reader = session.read.format("penstock").options(url=server.url, token=listening.token)
+    rates = reader.option("store", "rates").load().where("key = 'a'")
+    plans = rates._jdf.queryExecution().toString()
+    assert "rates" in plans or "penstock" in plans
+    assert listening.token not in plans
+    columns = ["unix_millis(window_start)", "unix_millis(window_end)", "value"]
+    found = rates.selectExpr(*columns).orderBy("value").collect()
+    assert [tuple(row) for row in found] == [(0, 60_000, 60), (60_000, 120_000, 61)]
+
+
+def test_a_snapshot_is_a_table(session: SparkSession, tmp_path: Path) -> None:
+    for partition in range(3):
+        entries = [(f"k{n}", n, 1000) for n in range(partition, 300, 3)]
+        write_snapshot(tmp_path, APPLICATION, "counts", partition, entries)
+    frame = (
+        session.read.format("penstock")
+        .options(application=APPLICATION, store="counts", snapshot=tmp_path.as_uri())
+        .options(key="string", value="long", pushdown="true")
+        .load()
+    )
+    assert frame.rdd.getNumPartitions() == 3
+    [total] = frame.selectExpr("count(*)", "sum(value)", "count(DISTINCT partition)").collect()
+    assert tuple(total) == (300, 299 * 150, 3)
+    assert pairs(frame.where("key = 'k7'")) == {("k7", 7)}
+    assert frame.count() == 300
+
+
+def test_what_is_wrong_is_said_in_our_words(reader: DataFrameReader) -> None:
+    with pytest.raises(PySparkException, match="There is no store 'nothing'"):
+        reader.option("store", "nothing").load()

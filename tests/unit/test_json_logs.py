@@ -1,0 +1,105 @@
+"""The log as JSON: one object a line, with its fields and without secrets."""
+
+from __future__ import annotations
+
+import io
+import json
+import logging
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from penstock.config import Config
+from penstock.observability.json_logs import LOGGER, log_as_json, secrets_of
+
+
+@pytest.fixture
+def stream() -> Iterator[io.StringIO]:
+    logger = logging.getLogger(LOGGER)
+    before = (list(logger.handlers), logger.level, logger.propagate)
+    yield io.StringIO()
+    logger.handlers[:], logger.level, logger.propagate = before
+
+
+def lines(stream: io.StringIO) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in stream.getvalue().splitlines()]
+
+
+def test_a_line_has_the_fields_of_the_process_and_of_the_call(stream: io.StringIO) -> None:
+    log_as_json({"application": "pulse", "instance": "instance.1"}, stream=stream)
+    logging.getLogger("penstock.instance").info("Task %s", "0_3", extra={"task": "0_3"})
+    [line] = lines(stream)
+    assert line.pop("time").endswith("Z")
+    assert line == {
+        "level": "INFO",
+        "logger": "penstock.instance",
+        "message": "Task 0_3",
+        "application": "pulse",
+        "instance": "instance.1",
+        "task": "0_3",
+    }
+
+
+def test_whatever_is_logged_is_one_line(stream: io.StringIO) -> None:
+    log_as_json({}, stream=stream)
+    try:
+        int("over\nseveral lines")
+    except ValueError:
+        logging.getLogger("penstock.driver").exception('with "quotes"\nand ✓')
+    [line] = lines(stream)
+    assert line["message"] == 'with "quotes"\nand ✓'
+    assert "ValueError: invalid literal" in line["exception"]
+
+
+def test_setting_it_up_twice_writes_each_line_once(stream: io.StringIO) -> None:
+    log_as_json({"application": "one"}, stream=stream)
+    log_as_json({"application": "two"}, stream=stream)
+    logging.getLogger("penstock").warning("here")
+    assert [line["application"] for line in lines(stream)] == ["two"]
+
+
+SECRET = "hunter2-and-more"
+
+
+@pytest.mark.parametrize(
+    "setting",
+    ["sasl.password", "ssl.key.password", "sasl.oauthbearer.client.secret", "ssl.key.pem"],
+)
+def test_a_secret_of_the_config_is_not_written_wherever_it_comes_up(
+    stream: io.StringIO, setting: str
+) -> None:
+    config = Config(kafka={setting: SECRET})
+    log_as_json({}, secrets=secrets_of(config, "the-token-of-the-run"), stream=stream)
+    logger = logging.getLogger("penstock.driver")
+    logger.warning("cannot log in with %s", SECRET, extra={"where": {"x": SECRET}})
+    logger.warning("token the-token-of-the-run")
+    try:
+        int(SECRET)
+    except ValueError:
+        logger.exception("failed")
+    assert SECRET not in stream.getvalue()
+    assert "the-token-of-the-run" not in stream.getvalue()
+    assert len(lines(stream)) == 3
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        f"postgresql://penstock:{SECRET}@localhost/db cannot be reached",
+        f"host=localhost password={SECRET} user=penstock",
+        f"'password': '{SECRET}'",
+        f"authorization: Bearer {SECRET}",
+    ],
+)
+def test_what_looks_like_a_secret_is_not_written(stream: io.StringIO, text: str) -> None:
+    log_as_json({}, stream=stream)
+    logging.getLogger("penstock").error(text)
+    assert SECRET not in stream.getvalue()
+    assert "***" in stream.getvalue()
+
+
+def test_a_field_named_as_a_secret_is_not_written(stream: io.StringIO) -> None:
+    log_as_json({}, stream=stream)
+    logging.getLogger("penstock").error("here", extra={"api_token": SECRET})
+    assert SECRET not in stream.getvalue()

@@ -1,0 +1,74 @@
+"""The dashboard and the alerts name metrics that exist, and Prometheus understands the alerts."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from penstock.observability.catalogue import METRICS
+from penstock.observability.prometheus import INFO
+
+ROOT = Path(__file__).parents[2]
+FILES = ROOT / "docs" / "monitoring"
+ALERTS = FILES / "alerts.yaml"
+DASHBOARD = FILES / "dashboard.json"
+METRIC = re.compile(r"\b(?:kafka_streams|kafka_consumer|penstock)_\w+")
+
+
+def names() -> set[str]:
+    return {each.prometheus for each in METRICS if not each.is_text} | {INFO}
+
+
+def promtool() -> str:
+    found = shutil.which("promtool") or shutil.which("promtool", path=str(ROOT / "build"))
+    if found is None:
+        pytest.skip("There is no promtool; tools/ensure-promtool fetches it on Debian")
+    return found
+
+
+@pytest.mark.parametrize("path", [ALERTS, DASHBOARD, ROOT / "docs" / "monitoring.md"])
+def test_every_metric_that_is_named_exists(path: Path) -> None:
+    named = set(METRIC.findall(path.read_text()))
+    assert named
+    assert named <= names()
+
+
+def test_every_alert_says_how_bad_it_is_and_what_to_do() -> None:
+    [group] = yaml.safe_load(ALERTS.read_text())["groups"]
+    for rule in group["rules"]:
+        assert rule["labels"]["severity"] in ("warning", "critical"), rule["alert"]
+        assert set(rule["annotations"]) == {"summary", "action"}, rule["alert"]
+
+
+def test_the_dashboard_has_a_query_in_every_panel() -> None:
+    panels: list[dict[str, Any]] = json.loads(DASHBOARD.read_text())["panels"]
+    assert len({panel["id"] for panel in panels}) == len(panels)
+    for panel in panels:
+        if panel["type"] != "row":
+            assert all(target["expr"] for target in panel["targets"]), panel["title"]
+
+
+def test_rates_are_of_counters_alone() -> None:
+    counters = {each.prometheus for each in METRICS if each.is_counter}
+    text = ALERTS.read_text() + DASHBOARD.read_text()
+    rated = set(re.findall(r"\b(?:rate|increase)\(((?:kafka|penstock)_\w+)", text))
+    assert rated
+    assert rated <= counters
+
+
+def test_prometheus_understands_the_alerts() -> None:
+    subprocess.run([promtool(), "check", "rules", str(ALERTS)], check=True, capture_output=True)
+
+
+def test_alerts_ring_when_they_should(tmp_path: Path) -> None:
+    shutil.copy(ALERTS, tmp_path)
+    cases = shutil.copy(Path(__file__).parent / "data" / "alerts_test.yaml", tmp_path)
+    done = subprocess.run([promtool(), "test", "rules", str(cases)], capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout + done.stderr

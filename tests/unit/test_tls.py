@@ -1,0 +1,145 @@
+"""TLS between processes of an application: who is trusted, who is not, and what is refused."""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from penstock.config import Config
+from penstock.errors import ConfigError, InstanceUnreachableError, SnapshotError
+from penstock.instance.client import Client, tcp_location
+from penstock.instance.peers import PeerCopies, PeerSource, listener_for
+from penstock.instance.process import TOKEN_VARIABLE, InstanceOptions, options_of
+from penstock.instance.protocol import Beat, BeatReply
+from penstock.instance.server import Server
+from penstock.instance.tls import TlsFiles, Trust
+from penstock.stores.directory import StateDirectory
+from tests.certificates import Authority
+from tests.unit.test_peers import IDENTITY, TASK, fill
+
+
+@pytest.fixture
+def files(tmp_path: Path) -> TlsFiles:
+    authority = Authority(tmp_path, "ward")
+    shown = authority.issue("shown")
+    return TlsFiles(
+        certificate=str(shown.certificate),
+        key=str(shown.key),
+        authority=str(authority.certificate),
+    )
+
+
+@pytest.fixture
+def server(files: TlsFiles) -> Iterator[Server]:
+    actions = {"beat": lambda body: BeatReply(known=True)}
+    place = tcp_location("127.0.0.1", 0, tls=True)
+    with Server(place, token="t", actions=actions, tls=files) as server:
+        yield server
+
+
+def call(server: Server, trust: Trust | None, *, token: str = "t", tls: bool = True) -> bool:
+    location = tcp_location("127.0.0.1", server.port, tls=tls)
+    client = Client(location, token=token, timeout_seconds=5, trust=trust)
+    try:
+        return client.call("beat", Beat(instance="i"), BeatReply).known
+    finally:
+        client.close()
+
+
+def test_a_caller_that_trusts_the_authority_is_answered(server: Server, files: TlsFiles) -> None:
+    assert call(server, files.trust())
+    # The name that all certificates bear, whatever the address.
+    assert call(server, replace(files.trust(), server_name="localhost"))
+
+
+def test_tls_does_not_replace_the_token(server: Server, files: TlsFiles) -> None:
+    with pytest.raises(InstanceUnreachableError):
+        call(server, files.trust(), token="guess")
+
+
+def test_other_authorities_names_and_plain_callers_are_not_answered(
+    server: Server, files: TlsFiles, tmp_path: Path
+) -> None:
+    other = Trust(authorities=Authority(tmp_path, "other").certificate.read_text())
+    for trust in (other, None, replace(files.trust(), server_name="elsewhere")):
+        with pytest.raises(InstanceUnreachableError):
+            call(server, trust)
+    with pytest.raises(InstanceUnreachableError):
+        call(server, None, tls=False)
+
+
+def test_copies_of_stores_come_over_tls(files: TlsFiles, tmp_path: Path) -> None:
+    other = Trust(authorities=Authority(tmp_path, "other").certificate.read_text())
+    with StateDirectory.open(tmp_path / "state", IDENTITY.application_id) as state:
+        fill(state)
+        copies = PeerCopies(
+            state,
+            None,
+            lambda _: None,
+            listener=listener_for("127.0.0.1", tmp_path),
+            context=files.context(),
+        )
+        place = tcp_location("127.0.0.1", 0, tls=True)
+        with Server(place, token="t", actions=copies.actions, tls=files) as server:
+            location = tcp_location("127.0.0.1", server.port, tls=True)
+            with PeerSource(location, token="t", trust=files.trust()).open(TASK, IDENTITY) as found:
+                assert found is not None
+                for file in found.manifest.files:
+                    assert sum(len(piece) for piece in found.chunks(file)) == file.size
+            # Its word is not taken, and nothing is asked for over a socket that anyone can read.
+            source = PeerSource(location, token="t", trust=other)
+            with source.open(TASK, IDENTITY) as found:
+                assert found is None
+            address = str(copies._listener.getsockname()[1])
+            with pytest.raises(SnapshotError, match="certificate"):
+                source._connected(address, "counts")
+            # It is told nothing but that this is no TLS, or thrown out.
+            with (
+                contextlib.suppress(ConnectionResetError),
+                socket.create_connection(("127.0.0.1", int(address)), timeout=5) as plain,
+            ):
+                plain.sendall(b"0" * 64)
+                assert plain.recv(1) in (b"", b"\x15")
+        copies.close()
+
+
+def test_who_listens_to_other_hosts_without_tls_is_refused(files: TlsFiles) -> None:
+    named = {
+        "tls_certificate_file": files.certificate,
+        "tls_key_file": files.key,
+        "tls_ca_file": files.authority,
+    }
+    for address in ("0.0.0.0:7600", "10.0.0.7:7600", "ward-7:7600", "[::]:7600"):
+        with pytest.raises(ConfigError, match="without TLS"):
+            Config(coordinator_listen=address)
+        assert Config(coordinator_listen=address, allow_unencrypted=True)
+        assert Config(coordinator_listen=address, **named)
+    for address in ("127.0.0.1:7600", "localhost:7600", "[::1]:7600"):
+        assert Config(coordinator_listen=address)
+    for name in named:
+        with pytest.raises(ConfigError, match="Some of the options for TLS"):
+            Config(**{**named, name: ""})
+
+
+def test_an_instance_that_is_started_knows_its_files(
+    files: TlsFiles, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    options = InstanceOptions(name="i", coordinator="c", token="", tls=files)
+    monkeypatch.setenv(TOKEN_VARIABLE, "t")
+    assert options_of([msgspec.json.encode(options).decode()]) == replace(options, token="t")
+
+
+def test_files_that_cannot_be_used_are_named(files: TlsFiles, tmp_path: Path) -> None:
+    stranger = Authority(tmp_path, "stranger").issue("other")
+    with pytest.raises(ConfigError, match="belong together"):
+        replace(files, key=str(stranger.key)).pair()
+    with pytest.raises(ConfigError, match="tls_ca_file"):
+        replace(files, authority="/nowhere.pem").trust()
+    with pytest.raises(ConfigError, match="tls_certificate_file"):
+        replace(files, certificate="/nowhere.pem").pair()
