@@ -34,6 +34,7 @@ from penstock.option_values import (
     check_texts,
     check_tls_files,
     check_topic_settings,
+    number_hint,
     parse_address,
     tell_misspelt,
     with_new_names,
@@ -451,23 +452,6 @@ _OLD_NAMES = {
 _OLD_OPTIONS = {"cache_max_bytes_buffering": "statestore_cache_max_bytes"}
 
 
-_LEAST = {
-    "replication_factor": -1,
-    "statestore_cache_max_bytes": 0,
-    "num_instances": 0,
-    "num_standby_replicas": 0,
-    "acceptable_recovery_lag": 0,
-    "max_warmup_replicas": 1,
-    "slice_records_max": 1,
-    "slice_bytes_max": 1,
-    "rocksdb_memory_bytes": 16 * 1024 * 1024,
-    "rocksdb_write_buffer_bytes": 64 * 1024,
-    "rocksdb_write_buffers_max": 2,
-    "rocksdb_block_bytes": 1024,
-    "rocksdb_bloom_bits": 0,
-}
-
-
 _NEVER_EMPTY = {
     "bootstrap_servers": "Use host:port[,host:port]; `penstock dev` prints its Kafka's address",
     "master": "Use local[*,4], spark://host:port, yarn or k8s://...",
@@ -560,7 +544,7 @@ def _check_kind(name: str, kind: Any, value: object) -> None:
     elif kind == tuple[str, ...] and not isinstance(value, tuple):
         hint = "Use a tuple of names"
     elif kind is int:
-        hint = _number_hint(value, least=_LEAST.get(name, 0))
+        hint = number_hint(name, value)
     elif kind is str and not isinstance(value, str):
         hint = "Use a text"
     elif name in _NEVER_EMPTY and not str(value).strip(" ,"):
@@ -571,12 +555,6 @@ def _check_kind(name: str, kind: Any, value: object) -> None:
         check_texts(name, value)
     if hint:
         raise ConfigError(f"Option {name} is {shown_address(repr(value))}", hint=hint)
-
-
-def _number_hint(value: object, *, least: int) -> str:
-    # True is an int to Python.
-    fits = isinstance(value, int) and not isinstance(value, bool) and value >= least
-    return "" if fits else f"Use a number >= {least}"
 
 
 def _check_handlers(config: Config) -> None:

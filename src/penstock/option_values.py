@@ -156,3 +156,33 @@ def check_topic_settings(settings: Mapping[str, str]) -> None:
             "changelogs are compacted, repartition topics must not be",
             hint='Set it for a store: logging={"cleanup.policy": ...}',
         )
+
+
+_LEAST = {
+    "replication_factor": -1,
+    "statestore_cache_max_bytes": 0,
+    "num_instances": 0,
+    "num_standby_replicas": 0,
+    "acceptable_recovery_lag": 0,
+    "max_warmup_replicas": 1,
+    "slice_records_max": 1,
+    "slice_bytes_max": 1,
+    "rocksdb_memory_bytes": 16 * 1024 * 1024,
+    "rocksdb_write_buffer_bytes": 64 * 1024,
+    "rocksdb_write_buffers_max": 2,
+    "rocksdb_block_bytes": 1024,
+    "rocksdb_bloom_bits": 0,
+}
+"""The least value of options that are numbers, where it is not 0."""
+
+
+def number_hint(option: str, value: object) -> str:
+    """What to write instead of a value that is no number of this option's, else nothing.
+
+    >>> number_hint("num_instances", -1)
+    'Use a number >= 0'
+    """
+    least = _LEAST.get(option, 0)
+    # True is an int to Python.
+    fits = isinstance(value, int) and not isinstance(value, bool) and value >= least
+    return "" if fits else f"Use a number >= {least}"
