@@ -85,8 +85,13 @@ class Row:
 
 
 def spread(values: Sequence[float]) -> float:
-    """How far the rounds lie apart: (largest - smallest) / median."""
-    return (max(values) - min(values)) / statistics.median(values)
+    """How far the rounds lie apart: (largest - smallest) / median; 0 where all are 0.
+
+    >>> spread([9.0, 10.0, 12.0]), spread([0.0])
+    (0.3, 0.0)
+    """
+    difference = max(values) - min(values)
+    return difference / statistics.median(values) if difference else 0.0
 
 
 def targets_met(

@@ -264,6 +264,9 @@ def tell(
         feeder.stop()
         reader.stop()
     scene.stop()
+    problems = wrong_counts(lab, job, feeder)
+    if problems:
+        lab.display.warning(f"{label}: {len(problems)} counts are wrong, such as {problems[0]}")
     samples = dict(scene.lag_samples())
     lag = percentile_lag(samples, steady.start_wall, steady.end_wall, percent=99)
     everywhere = range(PARTITIONS)
@@ -273,7 +276,7 @@ def tell(
         steady_seconds=reader.timeline.longest_wait(everywhere, steady.start, steady.end),
         batch_seconds=batch,
         lag_batches=lag / changes if story.standbys and changes else None,
-        problems=tuple(wrong_counts(lab, job, feeder)),
+        problems=tuple(problems),
         panels=tuple(panels),
     )
 

@@ -27,13 +27,13 @@ from penstock.errors import ConfigError
 from penstock.hidden import shown, shown_address
 from penstock.kafka_names import check_client_properties, sort_properties, word_for
 from penstock.option_values import (
-    LEAST,
     PARSERS,
     check_group_instance_id,
     check_listening,
     check_texts,
     check_tls_files,
     check_topic_settings,
+    number_hint,
     parse_address,
     tell_misspelt,
     with_new_names,
@@ -524,7 +524,7 @@ def _check_kind(name: str, kind: Any, value: object) -> None:
     elif kind == tuple[str, ...] and not isinstance(value, tuple):
         hint = "Use a tuple of names"
     elif kind is int:
-        hint = _number_hint(value, least=LEAST.get(name, 0))
+        hint = number_hint(name, value)
     elif kind is str and not isinstance(value, str):
         hint = "Use a text"
     elif name in _NEVER_EMPTY and not str(value).strip(" ,"):
@@ -535,12 +535,6 @@ def _check_kind(name: str, kind: Any, value: object) -> None:
         check_texts(name, value)
     if hint:
         raise ConfigError(f"Option {name} is {shown_address(repr(value))}", hint=hint)
-
-
-def _number_hint(value: object, *, least: int) -> str:
-    # True is an int to Python.
-    fits = isinstance(value, int) and not isinstance(value, bool) and value >= least
-    return "" if fits else f"Use a number >= {least}"
 
 
 def _check_handlers(config: Config) -> None:

@@ -194,3 +194,15 @@ def imported(path: str, *, option: str) -> Any:
             hint="Write module:name, of a module on the Python path of every instance",
         ) from error
     return found
+
+
+def number_hint(option: str, value: object) -> str:
+    """What to write instead of a value that is no number of this option's, else nothing.
+
+    >>> number_hint("num_instances", -1)
+    'Use a number >= 0'
+    """
+    least = LEAST.get(option, 0)
+    # True is an int to Python.
+    fits = isinstance(value, int) and not isinstance(value, bool) and value >= least
+    return "" if fits else f"Use a number >= {least}"

@@ -26,6 +26,8 @@ def cluster(tmp_path: Path) -> Iterator[EmbeddedKafka]:
         yield kafka
 
 
+# Three brokers, and two elections that take seconds each.
+@pytest.mark.timeout(600)
 def test_counts_stay_exact_while_brokers_die(cluster: EmbeddedKafka, tmp_path: Path) -> None:
     scene = Scene(cluster.bootstrap_servers, tmp_path, partitions=2, copies=3).create_topics()
     feeder = Feeder(scene).start()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from xml.etree import ElementTree as ET
 
 import pytest
@@ -102,3 +103,11 @@ def test_a_wrong_count_is_no_figure() -> None:
         rows(
             {"child": told("penstock", "failover", problems=("key-1: 2 instead of 3",))}, Load.of(0)
         )
+
+
+def test_no_missed_batch_is_a_figure_too() -> None:
+    calm = Observed(seconds=0.2, others_seconds=0.2)
+    found = {"child": replace(told("penstock"), faults={"failover": calm}, lag_batches=0.0)}
+    made = {row.name: row.to_json() for row in rows(found, Load.of(0))}
+    assert made["failover_others"]["penstock"] == 0.0
+    assert made["standby_lag"]["met"]

@@ -40,9 +40,9 @@ def broker(monkeypatch: pytest.MonkeyPatch) -> Broker:
     return broker
 
 
-def logs(ask_seconds: float) -> InputLogs:
+def logs(ask_seconds: float, *, last_known: bool = True) -> InputLogs:
     clients: Any = SimpleNamespace(ask_timeout=timedelta(seconds=ask_seconds))
-    return InputLogs(clients, [A, B])
+    return InputLogs(clients, [A, B], last_known=last_known)
 
 
 def test_a_log_without_leader_ends_where_it_was_known_to_end(broker: Broker) -> None:
@@ -65,5 +65,13 @@ def test_a_log_that_has_no_leader_for_long_is_an_error(broker: Broker) -> None:
     known = logs(0.0)
     assert known.ends() == {A: 10, B: 20}
     broker.without_leader = {B}
+    with pytest.raises(BrokerUnreachableError):
+        known.ends()
+
+
+def test_whoever_must_know_is_not_told_of_the_past(broker: Broker) -> None:
+    known = logs(1000.0, last_known=False)
+    assert known.ends() == {A: 10, B: 20}
+    broker.without_leader = {A}
     with pytest.raises(BrokerUnreachableError):
         known.ends()

@@ -15,10 +15,18 @@ _COMMITTED = IsolationLevel.READ_COMMITTED
 
 
 class InputLogs:
-    """The starts and ends of the input partitions."""
+    """The starts and ends of the input partitions.
 
-    def __init__(self, logs: LogClients, inputs: Iterable[tuple[str, int]]) -> None:
+    With `last_known`, where a leader died and the next one is on its way, the end that was told
+    last counts for as long as a question may take. That is enough to plan by, and tasks whose
+    leaders live do not wait; it is not enough to say how old a copy is.
+    """
+
+    def __init__(
+        self, logs: LogClients, inputs: Iterable[tuple[str, int]], *, last_known: bool = False
+    ) -> None:
         self._logs = logs
+        self._last_known = last_known
         self._partitions = list(inputs)
         self._ends: dict[tuple[str, int], int] = {}
         self._told_at: dict[tuple[str, int], float] = {}
@@ -26,9 +34,10 @@ class InputLogs:
     def ends(self) -> dict[tuple[str, int], int]:
         """The last stable offset of each: what committed readers may read up to.
 
-        Where a leader died and the next one is on its way, it is what was told last, for as long as
-        a question may take: tasks whose leaders live do not wait. Raises `KafkaError`.
+        Raises `KafkaError`.
         """
+        if not self._last_known:
+            return log_offsets(self._logs, self._partitions, LATEST, _COMMITTED)
         self._note_ends(told_offsets(self._logs, self._partitions, LATEST, _COMMITTED))
         oldest = time.monotonic() - self._logs.ask_timeout.total_seconds()
         late = [each for each in self._partitions if self._told_at.get(each, -math.inf) < oldest]

@@ -153,7 +153,7 @@ def _open_driver(order: OpeningOrder, stack: contextlib.ExitStack) -> Driver:
     _go_on(order)
     jobs = Jobs(session.spark, config, application_id)
     warm_up = pool.submit(jobs.warm_up, commits_name(application_id), DRIVER_PARTITION)
-    inputs = InputLogs(logs, prepared.inputs)
+    inputs = InputLogs(logs, prepared.inputs, last_known=True)
     parts = DriverParts(
         prepared=prepared,
         lease=lease,
