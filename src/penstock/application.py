@@ -47,7 +47,6 @@ from penstock.topology.naming import check_name
 if TYPE_CHECKING:
     from penstock.driver.bootstrap import BootstrapResult, Offsets
     from penstock.driver.driver import Driver
-    from penstock.queries.asking import StoreQueries
     from penstock.queries.catalogue import Catalogue
 
 K = TypeVar("K")
@@ -373,7 +372,9 @@ class Application(Queryable, Heard):
             try:
                 driver = open_one(stack=stack)
                 if driver is not None:
-                    self._open_queries(driver.queries, stack)
+                    self.queries.open(driver.queries)
+                    stack.callback(self.queries.close)
+                    stack.enter_context(self._served.handed_in(driver.queries))
                     driver.run(self._stop.is_set, hear_settled=self._hear_settled)
             except InputsChangedError:
                 raise  # It goes on, with another driver.
@@ -381,13 +382,6 @@ class Application(Queryable, Heard):
                 self._begin_to_end(failed=True)
                 raise
             self._begin_to_end(failed=False)
-
-    def _open_queries(self, queries: StoreQueries, stack: contextlib.ExitStack) -> None:
-        """Let this driver be asked, here and over HTTP."""
-        self.queries.open(queries)
-        stack.callback(self.queries.close)
-        self._served.hand_in(queries, [each.spec for each in queries.catalogue.all()])
-        stack.callback(self._served.take_back)
 
     def _hear_settled(self, is_settled: bool) -> None:
         new = _S.RUNNING if is_settled else _S.REBALANCING

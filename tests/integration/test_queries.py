@@ -7,8 +7,10 @@ from datetime import timedelta
 from pathlib import Path
 
 import pytest
+import urllib3
 
 import penstock as ps
+from penstock.cli import main
 from penstock.errors import (
     PageRefusedError,
     QuestionRefusedError,
@@ -16,7 +18,9 @@ from penstock.errors import (
     UnknownStoreError,
 )
 from penstock.examples.asking import ask, line
+from penstock.queries import Client
 from penstock.queries.contract import Question
+from penstock.queries.driver_file import read_driver_file
 from tests.harness import Scene
 from tests.in_process import Run
 
@@ -99,6 +103,51 @@ def test_windows_sessions_and_versions_answer_by_time(run: Run) -> None:
     assert versions.get("k07", as_of=10_001) == "10000"
     assert versions.version("k07", as_of=10_001) == ps.VersionedRecord("10000", 10_000, 70_000)
     assert versions.version("k07") == ps.VersionedRecord("70000", 70_000, None)
+
+
+OVER_HTTP = {
+    "counts": [
+        Question(kind="get", keys=("k07", "nobody", *KEYS)),
+        Question(kind="range", lower="k10", upper="k19", limit=4),
+        Question(kind="prefix", prefix="k3"),
+        Question(kind="all", partition=2, reverse=True),
+    ],
+    "windows": [Question(kind="fetch", keys=("k07",)), Question(kind="fetch_all", end=0)],
+    "sessions": [Question(kind="fetch", keys=("k07",)), Question(kind="fetch_range")],
+    "versions": [Question(kind="as_of", keys=("k07",), as_of=10_001)],
+    "teams": [Question(kind="get", keys=("red", "green"))],
+}
+
+
+def test_the_same_is_answered_over_http(run: Run) -> None:
+    app, state_dir = run.app, run.app.config.state_dir
+    # The first request loads what answers, which takes its time on a busy machine.
+    patience = timedelta(minutes=2)
+    with Client.of_application(app.application_id, state_dir=state_dir, timeout=patience) as client:
+        for store, questions in OVER_HTTP.items():
+            for question in questions:
+                told, asked = client.ask(store, question), app.queries.ask(store, question)
+                assert (told.rows, told.next_page) == (asked.rows, asked.next_page), question
+                assert [each.role for each in told.sources] == [each.role for each in asked.sources]
+        assert client.stores() == app.queries.stores()
+        assert client.key_metadata("counts", "k07") == app.query_metadata_for_key("counts", "k07")
+        table = client.table("counts", Question(kind="all", partition=0)).table
+        rows = app.queries.ask("counts", Question(kind="all", partition=0)).rows
+        assert table["key"].to_pylist() == [row.key.encode() for row in rows]
+        assert table["value"].to_pylist() == [row.value.to_bytes(8, "big") for row in rows]
+        with pytest.raises(UnknownStoreError):
+            client.get("none", "k07")
+
+
+def test_the_same_is_answered_by_the_command(run: Run, capsys: pytest.CaptureFixture[str]) -> None:
+    place = ["--application", run.app.application_id, "--state-dir", str(run.app.config.state_dir)]
+    with pytest.raises(SystemExit) as ended:
+        main(["query", "counts", "k07", "--timeout-ms", "120000", *place])
+    assert ended.value.code == 0
+    assert capsys.readouterr().out.startswith("k07 = 3\n(partition ")
+    facts = read_driver_file(run.app.config.state_dir, run.app.application_id)
+    ready = urllib3.request("GET", f"{facts.url}/health/ready", retries=False)
+    assert (facts.url.startswith("http://127.0.0.1:"), ready.status) == (True, 200)
 
 
 def test_global_tables_answer_wherever_they_are(run: Run) -> None:

@@ -18,6 +18,7 @@ from uuid import UUID
 
 import pytest
 import trustme
+import urllib3
 
 from penstock.config import Config
 from penstock.errors import (
@@ -66,6 +67,12 @@ def served(
 
     server = HttpServer(make, listening, limits)
     server.start()
+    if listening.tls is None:
+        # However long it takes here to make what answers: no test waits for that.
+        once = {"connection": "close"}
+        urllib3.request(
+            "GET", f"{server.url}/health/live", headers=once, timeout=180, retries=False
+        )
     try:
         yield server
     finally:
@@ -257,7 +264,7 @@ def test_it_answers_after_a_start_that_loaded_nothing_and_leaves_signals_alone(
     server = HttpServer(make, listening, Limits())
     server.start()
     assert not made.is_set()
-    with Client(server.url, token=listening.token) as client:
+    with Client(server.url, token=listening.token, timeout=timedelta(minutes=3)) as client:
         assert client.get("counts", "a") == 0
     assert made.is_set()
     assert before == (signal.getsignal(signal.SIGINT), signal.getsignal(signal.SIGTERM))
@@ -318,7 +325,8 @@ def test_over_tls_by_a_token_from_a_file(
         assert server.url.startswith("https://localhost:")
         for trusted in ("ca", "certificate"):
             ca_file = certificates[trusted]
-            with Client(server.url, token=TOKEN, ca_file=ca_file) as client:
+            patient = timedelta(minutes=3)
+            with Client(server.url, token=TOKEN, ca_file=ca_file, timeout=patient) as client:
                 assert client.get("counts", "b") == 1
         for ca_file in (certificates["other"], None):
             stranger = Client(server.url, token=TOKEN, ca_file=ca_file)

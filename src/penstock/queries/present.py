@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+import contextlib
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from penstock.errors import StoreUnavailableError, UnknownStoreError
 from penstock.queries.contract import (
@@ -19,6 +20,10 @@ from penstock.queries.contract import (
 )
 from penstock.serdes import Serde
 from penstock.topology import StoreSpec
+
+if TYPE_CHECKING:
+    # It brings the instances' protocol, which those who only describe a topology need not load.
+    from penstock.queries.asking import StoreQueries
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -57,6 +62,15 @@ class PresentQueries:
         self._present = _Present(queries=queries, serdes=serdes)
         told, self._told = self._told, lambda: None
         told()
+
+    @contextlib.contextmanager
+    def handed_in(self, queries: StoreQueries) -> Iterator[None]:
+        """Let a driver's queries answer while the block runs."""
+        self.hand_in(queries, [each.spec for each in queries.catalogue.all()])
+        try:
+            yield
+        finally:
+            self.take_back()
 
     def take_back(self) -> None:
         """Nobody answers any more."""
