@@ -146,9 +146,10 @@ def get(queries: StoreQueries, key: str, bound: Bound = OWNER, seconds: float = 
 def fails(queries: StoreQueries, key: str, bound: Bound = OWNER) -> str:
     """Why nobody answers, when each was asked once, however long that takes."""
     question, timeout = Question(kind="get", keys=(key,)), timedelta(seconds=20)
-    with pytest.raises(StoreUnavailableError) as error, pytest.MonkeyPatch.context() as patch:
+    with pytest.MonkeyPatch.context() as patch:
         patch.setattr(asking, "_PAUSE_SECONDS", timeout.total_seconds())
-        queries.ask("counts", question, bound=bound, timeout=timeout)
+        with pytest.raises(StoreUnavailableError) as error:
+            queries.ask("counts", question, bound=bound, timeout=timeout)
     return str(error.value)
 
 
