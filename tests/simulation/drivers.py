@@ -17,6 +17,8 @@ from penstock.driver.monitor import Monitor
 from penstock.errors import FencedError, InstanceUnreachableError, KafkaError, PenstockError
 from penstock.instance import protocol
 from penstock.instance.protocol import CommitHeader, Message, Reply
+from penstock.queries.catalogue import Catalogue
+from penstock.queries.freshness import EndsSeen
 from tests.simulation.application import INPUT
 from tests.simulation.broker import SimLogClients
 from tests.simulation.jobs import Job
@@ -153,6 +155,9 @@ class SimDriver(Driver):
 class SimCopies:
     """CopyWatch of instances that have nothing but what they own; standbys are modelled apart."""
 
+    def __init__(self) -> None:
+        self.ends_seen = EndsSeen()
+
     def want(self, wanted: object) -> None: ...
 
     def has_heard(self, names: object) -> bool:
@@ -233,6 +238,7 @@ class DriverProcess(Process):
             hear_restore=lambda event: None,
             is_paused=lambda: False,
             visit_executors=lambda: None,
+            catalogue=Catalogue([]),
         )
         driver = SimDriver(parts, commits, self._hear, self.totals)
         driver.process = self

@@ -84,9 +84,7 @@ class Driver:
             copies=copies,
             commit_nothing=self._commit_nothing,
         )
-        places = Whereabouts(
-            parts.coordinator, self._owners, copies.ends_seen, parts.changelogs.ends
-        )
+        places = Whereabouts(parts, self._owners, copies.ends_seen)
         self.queries = StoreQueries(parts.catalogue, places)
 
     def _watch_copies(self, commits: Mapping[str, int]) -> CopyWatch:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 
 from penstock.coordination.ids import TaskId
-from penstock.driver.coordinator import Coordinator
 from penstock.driver.owners import TaskOwners
+from penstock.driver.parts import DriverParts
 from penstock.instance.tls import Trust
 from penstock.queries.freshness import EndsSeen, Log
 from penstock.queries.routing import Holders
@@ -17,16 +17,10 @@ _NOBODY = Holders()
 class Whereabouts:
     """What the driver knows of who holds what, as `queries.asking.Places`."""
 
-    def __init__(
-        self,
-        coordinator: Coordinator,
-        owners: TaskOwners,
-        ends_seen: EndsSeen,
-        ends_of: Callable[[], Mapping[Log, int]],
-    ) -> None:
-        self._coordinator = coordinator
+    def __init__(self, parts: DriverParts, owners: TaskOwners, ends_seen: EndsSeen) -> None:
+        self._parts = parts
+        self._coordinator = parts.coordinator
         self._owners = owners
-        self._ends_of = ends_of
         self.ends_seen = ends_seen
 
     @property
@@ -54,4 +48,4 @@ class Whereabouts:
 
     def ends(self) -> Mapping[Log, int]:
         """Where all changelogs end now."""
-        return self._ends_of()
+        return self._parts.changelogs.ends()
