@@ -79,6 +79,7 @@ class World:
         self.held: dict[TaskId, Holders] = {}
         self.ends_seen = EndsSeen()
         self.token = TOKEN
+        self.trust = None
         self.log_ends: dict[Log, int] = {}
 
     def add(self, name: str, script: Callable[[StoreQuestion], StoreAnswer]) -> Instance:
