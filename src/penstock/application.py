@@ -24,7 +24,9 @@ from penstock.driver.events import StateChanged, Totals, give_notice
 from penstock.driver.hearing import Heard
 from penstock.driver.http_service import HttpOrder, http_service
 from penstock.driver.monitor import Monitor
+from penstock.driver.watching import Watching
 from penstock.errors import ConfigError
+from penstock.observability.prometheus import render
 from penstock.observability.readings import MetricName, by_name
 from penstock.queries.live import LiveQueries, Queryable
 from penstock.queries.present import PresentQueries
@@ -84,7 +86,8 @@ class Application(Queryable, Heard):
         self.queries = LiveQueries(state=lambda: self.state)
         self.totals = Totals()
         self.monitor = Monitor(self.application_id, self.config)
-        self._listeners.append(self.monitor.hear)
+        self._watching = Watching(self.config, self.monitor, self.queries)
+        self._listeners += [self.monitor.hear, self._watching.hear]
         self._state_lock = threading.Lock()
         self._served = PresentQueries()
         self._stop = threading.Event()
@@ -322,10 +325,11 @@ class Application(Queryable, Heard):
     def _run(self) -> None:
         topology = self.build()
         self.monitor.begin(topology.describe())
+        self._watching.begin(topology)
         if not self._change(_S.REBALANCING, only_from=_S.CREATED):
             raise ConfigError(f"The application is {self.state}", hint="Make a new Application")
         try:
-            with http_service(_http_order(self, self._served)):
+            with http_service(_http_order(self, self._served, self._watching)):
                 self._drive(topology)
         except BaseException:
             self._begin_to_end(failed=True)
@@ -347,6 +351,7 @@ class Application(Queryable, Heard):
                 topology=topology,
                 totals=self.totals,
                 monitor=self.monitor,
+                watching=self._watching,
                 listener=self._tell,
                 hear_restore=self._restore_listeners.tell,
                 token=run_token(self.config, os.environ),
@@ -410,16 +415,28 @@ class Application(Queryable, Heard):
         return True
 
 
-def _http_order(app: Application, queries: PresentQueries) -> HttpOrder:
+def _http_order(app: Application, queries: PresentQueries, watching: Watching) -> HttpOrder:
     """What is served over HTTP while the application runs."""
-    ended = (_S.NOT_RUNNING, _S.PENDING_ERROR, _S.ERROR)
+    health = app.monitor.health
     return HttpOrder(
         application_id=app.application_id,
         config=app.config,
         queries=queries,
-        probes=Probes(live=lambda: app.state not in ended, ready=lambda: app.state is _S.RUNNING),
+        probes=Probes(live=lambda: health().live, ready=lambda: health().ready),
         controls=Controls(pause=app.pause, resume=app.resume, is_paused=lambda: app.is_paused),
+        metrics=lambda: render(app.monitor.snapshot()),
+        extend=partial(_add_console, watching),
+        open_below=("/console",),
     )
+
+
+def _add_console(watching: Watching, service: Any, in_thread: Any) -> None:
+    # It loads FastAPI, which takes a second: only when somebody asks.
+    from penstock.console.routes import add_data, add_page
+    from penstock.queries.service import guarded
+
+    add_page(service)
+    add_data(service, watching, watching.history, in_thread=in_thread, options=guarded("read"))
 
 
 def _text(application_id: object) -> str:

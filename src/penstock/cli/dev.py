@@ -20,6 +20,7 @@ from penstock.config import default_state_dir
 from penstock.driver.process_id import is_alive, process_start
 from penstock.errors import BrokerStartError
 from penstock.local.broker import EmbeddedKafka, KafkaOptions
+from penstock.serdes.decoders import decoder
 
 _LOOK_SECONDS = 0.5
 _STOP_SECONDS = 30.0
@@ -149,7 +150,7 @@ def _place(directory: Path | None, brokers: int) -> Path:
 
 def _read(place: Path) -> _Background | None:
     with contextlib.suppress(FileNotFoundError, msgspec.DecodeError):
-        return msgspec.json.decode((place / _RUN_FILE).read_bytes(), type=_Background)
+        return decoder(_Background).decode((place / _RUN_FILE).read_bytes())
     return None
 
 
@@ -166,7 +167,7 @@ def _start(place: Path, brokers: int) -> _Background:
         )
     assert process.stdout is not None
     line = process.stdout.readline()
-    answer = msgspec.json.decode(line) if line else {}
+    answer = decoder(dict).decode(line) if line else {}
     if not answer.get("ok"):
         told = answer.get("error", {}).get("message") or "it ended without a word"
         raise BrokerStartError(f"Kafka did not start: {told}", hint=f"See {place / _LOG_FILE}")

@@ -18,6 +18,7 @@ import msgspec
 from penstock.driver.process_id import is_alive, process_start
 from penstock.errors import ApplicationUnreachableError
 from penstock.instance.tls import Trust
+from penstock.serdes.decoders import decoder
 
 FILE_NAME = "coordinator.json"
 
@@ -80,7 +81,7 @@ def announced(
     finally:
         with contextlib.suppress(OSError, msgspec.DecodeError):
             # A driver that came after this one has written its own.
-            if msgspec.json.decode(path.read_bytes(), type=DriverFile) == about:
+            if decoder(DriverFile).decode(path.read_bytes()) == about:
                 path.unlink()
 
 
@@ -90,7 +91,7 @@ def find_driver(application_id: str, state_dir: Path) -> DriverFile:
     where = {"application": application_id}
     hint = "Start it with `penstock run`, or give its state directory with --state-dir"
     try:
-        found = msgspec.json.decode(_owned(path), type=DriverFile)
+        found = decoder(DriverFile).decode(_owned(path))
     except FileNotFoundError:
         raise ApplicationUnreachableError(
             f"It does not run on this machine with its state in {state_dir}", where=where, hint=hint

@@ -24,12 +24,14 @@ from penstock.driver.driver import Driver
 from penstock.driver.events import Listener, RestoreHearer, Totals, give_notice
 from penstock.driver.inputs import InputLogs
 from penstock.driver.instance_metrics import InstanceReadings
+from penstock.driver.kafka_view import KafkaView
 from penstock.driver.lease import DriverLease
 from penstock.driver.monitor import Monitor
 from penstock.driver.overview import Overviews
 from penstock.driver.parts import DriverParts
 from penstock.driver.setup import Prepared, prepare
 from penstock.driver.watch import InputWatch
+from penstock.driver.watching import Watching
 from penstock.errors import AnotherDriverError, ConfigError, InstanceError
 from penstock.instance.client import tcp_location
 from penstock.instance.process import TOKEN_VARIABLE
@@ -68,6 +70,7 @@ class OpeningOrder:
     topology: Topology
     totals: Totals
     monitor: Monitor
+    watching: Watching
     listener: Listener
     hear_restore: RestoreHearer
     token: str = field(repr=False)
@@ -173,9 +176,9 @@ def _open_driver(order: OpeningOrder, stack: contextlib.ExitStack) -> Driver:
     _watch_instances(order.monitor, coordinator, stack)
     driver = Driver(parts, commits, order.listener, order.totals)
     stack.callback(driver.drain, _DRAIN_SECONDS)
-    coordinator.overview = Overviews(
-        parts=parts, driver=driver, totals=order.totals, state=order.state
-    )
+    overviews = Overviews(parts=parts, driver=driver, totals=order.totals, state=order.state)
+    coordinator.overview = overviews
+    stack.enter_context(order.watching.opened(overviews, KafkaView(prepared, logs)))
     _wait_for_instances(order, coordinator, expected)
     return driver
 

@@ -15,6 +15,7 @@ import pyarrow as pa
 from penstock.errors import QueryError
 from penstock.queries.contract import Answer, Row
 from penstock.serdes import Serde
+from penstock.serdes.decoders import decoder
 
 ARROW_STREAM = "application/vnd.apache.arrow.stream"
 METADATA_KEY = b"penstock"
@@ -51,7 +52,7 @@ def decode_rows(data: bytes) -> tuple[pa.Table, dict[str, Any]]:
     """The table of a stream, and what its metadata say. Raises `QueryError`."""
     try:
         table = pa.ipc.open_stream(data).read_all()
-        facts = msgspec.json.decode((table.schema.metadata or {})[METADATA_KEY], type=dict)
+        facts = decoder(dict).decode((table.schema.metadata or {})[METADATA_KEY])
     except (pa.ArrowInvalid, KeyError, msgspec.DecodeError, OSError) as error:
         raise QueryError(f"The answer is no Arrow stream of ours: {error}") from error
     return table, facts

@@ -40,6 +40,7 @@ from penstock.queries.contract import (
 from penstock.queries.driver_file import read_driver_file
 from penstock.queries.failures import error_of
 from penstock.queries.json_values import encode_json, plain
+from penstock.serdes.decoders import decoder
 
 T = TypeVar("T")
 _MILLISECOND = timedelta(milliseconds=1)
@@ -345,7 +346,7 @@ def _sources(data: Mapping[str, Any]) -> list[Source]:
 
 def _decoded(data: bytes) -> Any:
     try:
-        return msgspec.json.decode(data)
+        return decoder(object).decode(data)
     except msgspec.DecodeError:
         return None
 

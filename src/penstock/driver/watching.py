@@ -1,0 +1,211 @@
+"""An application as the console sees it, from before its driver opens until after it closed."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import os
+import socket
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from penstock.config import Config
+from penstock.console.history import History
+from penstock.driver.events import BatchEnded, Event, Notice, Rebalanced, StateChanged
+from penstock.driver.monitor import Monitor
+from penstock.errors import PenstockError, StoreUnavailableError
+from penstock.hidden import shown, shown_address
+from penstock.observability import groups
+from penstock.observability.readings import Reading
+from penstock.queries.contract import Bound, Queries
+from penstock.topology import Topology
+
+if TYPE_CHECKING:
+    from penstock.driver.kafka_view import KafkaView
+    from penstock.driver.overview import Overviews
+
+_SIZES_SECONDS = 5.0
+"""How long the sizes of stores are believed: asking for them goes to every instance."""
+_STALE = Bound(stale=True)
+_RATES_SECONDS = 0.9
+_COUNTS = ("records-consumed-total", "records-produced-total")
+_STEP_TAG = groups.GROUPS[groups.TOPIC].tags.index("processor-node-id")
+
+
+def wall_clock_ms() -> int:
+    """The time of day."""
+    return time.time_ns() // 1_000_000
+
+
+class Watching:
+    """`console.model.Watched`, of whichever driver is open; any thread may ask.
+
+    Raises `StoreUnavailableError` for what only an open driver knows.
+    """
+
+    def __init__(self, config: Config, monitor: Monitor, queries: Queries) -> None:
+        self.history = History(now_ms=wall_clock_ms)
+        self._config = config
+        self._monitor = monitor
+        self._sizes = StoreSizes(queries)
+        self._rates = StepRates()
+        self._topology: Topology | None = None
+        self._driver: tuple[Overviews, KafkaView] | None = None
+
+    def begin(self, topology: Topology) -> None:
+        """This is about to run."""
+        self._topology = topology
+
+    @contextlib.contextmanager
+    def opened(self, overviews: Overviews, kafka: KafkaView) -> Iterator[None]:
+        """A driver is open for as long as the block."""
+        self._driver = (overviews, kafka)
+        try:
+            yield
+        finally:
+            self._driver = None
+
+    def hear(self, event: Event) -> None:
+        """Keep what is worth a line."""
+        match event:
+            case StateChanged(old=old, new=new):
+                self.history.happened("state", f"{old} to {new}")
+            case Notice(text=text):
+                self.history.happened("notice", text)
+            case Rebalanced(rebalance=rebalance):
+                self.history.happened("rebalance", str(rebalance))
+            case BatchEnded():
+                self.history.batch_ended(
+                    event.sub_topology,
+                    records=event.records,
+                    outputs=event.outputs,
+                    seconds=event.seconds,
+                )
+
+    def overview(self) -> Mapping[str, Any]:
+        """What it is, who is there, where every task stands."""
+        found: dict[str, Any] = msgspec.to_builtins(self._open()[0](), str_keys=True)
+        here = socket.gethostname()
+        for each in found["instances"]:
+            each["memory_bytes"] = resident_bytes(each["pid"]) if each["host"] == here else 0
+        own = resident_bytes(os.getpid())
+        found["memory_bytes"] = own + sum(each["memory_bytes"] for each in found["instances"])
+        found["stores"] = self._sizes.entries()
+        return found
+
+    def topology_svg(self) -> str:
+        """Its topology as a picture."""
+        if self._topology is None:
+            raise _not_yet()
+        return self._topology.svg()
+
+    def rates(self) -> Mapping[str, float]:
+        """Records a second that sources read and sinks write, all tasks together."""
+        return self._rates.now(self._monitor.recorder.snapshot())
+
+    def options(self) -> list[Mapping[str, str]]:
+        """Its options; secrets are hidden."""
+        return [
+            {
+                "name": each.name,
+                "value": _shown(getattr(self._config, each.name)),
+                "doc": each.metadata["doc"],
+            }
+            for each in dataclasses.fields(self._config)
+        ]
+
+    def topics(self) -> list[Mapping[str, Any]]:
+        """Its topics."""
+        return self._open()[1].topics()
+
+    def records(self, topic: str, partition: int, limit: int) -> list[Mapping[str, Any]]:
+        """The latest records of a partition of one of its topics."""
+        return self._open()[1].records(topic, partition, limit)
+
+    def groups(self) -> list[Mapping[str, Any]]:
+        """Where its consumer group stands."""
+        return self._open()[1].groups()
+
+    def _open(self) -> tuple[Overviews, KafkaView]:
+        if self._driver is None:
+            raise _not_yet()
+        return self._driver
+
+
+class StepRates:
+    """How fast totals grow, by the step that counts them."""
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._last: tuple[float, dict[str, float]] = (0.0, {})
+        self._rates: dict[str, float] = {}
+
+    def now(self, readings: Iterable[Reading]) -> dict[str, float]:
+        """The rates since the last time, which is a second ago or more."""
+        then, before = self._last
+        at = self._clock()
+        if at - then >= _RATES_SECONDS:
+            totals: dict[str, float] = {}
+            for each in readings:
+                if each.group == groups.TOPIC and each.name in _COUNTS:
+                    step = each.tags[_STEP_TAG]
+                    totals[step] = totals.get(step, 0.0) + float(each.value or 0.0)
+            # A total that shrank is one whose instance left: it counts from now on.
+            self._rates = {
+                step: max(0.0, total - before.get(step, total)) / (at - then)
+                for step, total in totals.items()
+            }
+            self._last = (at, totals)
+        return self._rates
+
+
+class StoreSizes:
+    """About how many entries each store has, asked for now and then."""
+
+    def __init__(self, queries: Queries, *, clock: Callable[[], float] = time.monotonic) -> None:
+        self._queries = queries
+        self._clock = clock
+        self._due = 0.0
+        self._known: dict[str, dict[str, int]] = {}
+
+    def entries(self) -> dict[str, dict[str, int]]:
+        """By store; what cannot be known now is left as it was."""
+        if self._clock() >= self._due:
+            self._due = self._clock() + _SIZES_SECONDS
+            with contextlib.suppress(PenstockError):
+                for store in self._queries.stores():
+                    count = self._queries.approximate_count(store.name, bound=_STALE)
+                    self._known[store.name] = {"entries": count}
+        return dict(self._known)
+
+
+def resident_bytes(pid: int) -> int:
+    """How much memory a process of this machine holds; 0 if that cannot be known."""
+    try:
+        with open(f"/proc/{pid}/statm") as file:  # noqa: PTH123 - no file of ours
+            return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+    except (OSError, ValueError, IndexError):
+        return 0
+
+
+def _shown(value: object) -> str:
+    """A value of an option, for people.
+
+    >>> _shown(timedelta(milliseconds=100)), _shown({"sasl.password": "w4rd"})
+    ('100 ms', 'sasl.password=***')
+    """
+    if isinstance(value, timedelta):
+        return f"{value // timedelta(milliseconds=1)} ms"
+    if isinstance(value, Mapping):
+        return "; ".join(f"{name}={text}" for name, text in shown(value).items())
+    return shown_address(str(value))
+
+
+def _not_yet() -> StoreUnavailableError:
+    return StoreUnavailableError(
+        "The application is starting, or has ended", hint="Ask again when /health/ready says so"
+    )
