@@ -23,6 +23,7 @@ from penstock.errors import PenstockError
 # name -> its line in the list of commands; the file is penstock/cli/<name>.py, with _ for -
 COMMANDS = {
     "bootstrap": "Fill a store from history: a table, Parquet files or an old topic.",
+    "console": "Say where a running application is watched in a browser.",
     "demo": "Run an example on a real Kafka and Spark, and show its results.",
     "dev": "An Apache Kafka for development: until Ctrl-C, or start, stop, logs.",
     "example": "List the examples, or run one on a real Kafka and Spark.",
@@ -42,6 +43,7 @@ COMMANDS = {
 
 _EXAMPLES = {
     "bootstrap": "penstock bootstrap app.py --store counts --from parquet:/history --value n",
+    "console": "penstock console --application pulse-monitor --open",
     "demo": "penstock demo --seconds 20",
     "dev": "penstock dev start --brokers 1",
     "example": "penstock example run word-count --seconds 10",

@@ -12,9 +12,11 @@ from typing import Annotated, Self
 import typer
 from rich.console import Console
 from rich.live import Live
+from rich.markup import escape
 from rich.table import Table
 
 from penstock.cli.answers import print_answer
+from penstock.cli.demo_queries import DemoQueries
 from penstock.cli.example import SECONDS_WITHOUT_TERMINAL, run_on_own_kafka
 from penstock.coordination.states import ApplicationState
 from penstock.examples.catalogue import find_example
@@ -79,16 +81,32 @@ def demo(
     view = _View()
     step = iter(range(1, 100))
 
+    asking: list[DemoQueries] = []
+
     def report(text: str) -> None:
-        console.print(f"[bold]{next(step)}[/] {text}")
+        console.print(f"[bold]{next(step)}[/] {escape(text)}")
 
     def hear(state: str) -> None:
         view.state = state
         if state == ApplicationState.RUNNING and not view.has_run:
             view.has_run = True
             report("Records flow: Kafka → Spark → RocksDB → changelog → Kafka")
+            asking[0].show_console()
 
-    listeners = Listeners(on_state=hear, on_sent=view.add_sent, on_result=view.add_result)
+    def hear_result(result: Result) -> None:
+        is_first = not view.rates
+        view.add_result(result)
+        if is_first and view.rates:
+            patient = next(iter(view.rates))[0]
+            # It ends with the application, which answers no more then.
+            threading.Thread(target=asking[0].ask, args=(patient,), daemon=True).start()
+
+    listeners = Listeners(
+        on_state=hear,
+        on_sent=view.add_sent,
+        on_result=hear_result,
+        on_place=lambda id_, state_dir: asking.append(DemoQueries(id_, state_dir, report)),
+    )
     with _Display(console, view):
         summary = run_on_own_kafka(
             find_example("patient-monitoring"), seconds=seconds, listeners=listeners, report=report

@@ -36,6 +36,8 @@ class Listeners:
     on_state: Callable[[str], None] = _nothing
     on_sent: Callable[[InputRecord, int], None] = _nothing
     on_result: Callable[[Result], None] = _nothing
+    on_place: Callable[[str, Path], None] = _nothing
+    """Before the start: the application's id and its state directory."""
 
 
 @dataclass(frozen=True)
@@ -84,6 +86,7 @@ class ExampleRun:
     def run(self) -> Summary:
         """Run to the end, or to Ctrl-C. Raises what ends the application otherwise."""
         create_missing_topics(self.example, self._config)
+        self.listeners.on_place(self._app.application_id, self.state_dir)
         sender = Sender(self.example, self._config)
         watcher = Watcher(self.example.outputs, self._config, f"{self._app.application_id}-viewer")
 
