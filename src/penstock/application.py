@@ -86,7 +86,7 @@ class Application(Queryable, Heard):
         self.queries = LiveQueries(state=lambda: self.state)
         self.totals = Totals()
         self.monitor = Monitor(self.application_id, self.config)
-        self._watching = Watching(self.config, self.monitor, self.queries)
+        self._watching = Watching(lambda: self.config, self.monitor, self.queries)
         self._listeners += [self.monitor.hear, self._watching.hear]
         self._state_lock = threading.Lock()
         self._served = PresentQueries()

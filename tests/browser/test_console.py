@@ -47,7 +47,7 @@ def page(browser: Browser, address: str) -> Iterator[Page]:
     page.on("pageerror", lambda error: problems.append(str(error)))
     page.on("console", lambda said: problems.append(said.text) if said.type == "error" else None)
     page.goto(f"{address}/console#token={TOKEN}")
-    expect(page.locator("#state")).to_have_text("Running")
+    expect(page.locator("#state")).to_have_text("running")
     yield page
     assert page.title() != "owned"
     assert page.locator("img").count() == 0
@@ -76,9 +76,9 @@ def test_tasks_show_roles_and_restores_and_follow_a_failover(
     expect(row.get_by_role("cell", name="active")).to_be_visible()
     expect(page.get_by_role("progressbar")).to_have_attribute("value", "0.5")
     expect(page.get_by_text("7 records")).to_be_visible()
-    application.now = overview(state="Rebalancing", owner="instance-1")
+    application.now = overview(state="rebalancing", owner="instance-1")
     history.happened("rebalance", "Rebalance 2, because instance-0 was lost")
-    expect(page.locator("#state")).to_have_text("Rebalancing")
+    expect(page.locator("#state")).to_have_text("rebalancing")
     expect(row.locator("td.active")).to_have_count(1)
     expect(row.locator("td").nth(5)).to_have_text("active")
     _open(page, "Timeline")
@@ -137,5 +137,5 @@ def test_without_the_token_nothing_is_shown(browser: Browser, address: str) -> N
     expect(page.get_by_role("heading", name="A token, please")).to_be_visible()
     page.get_by_label("Token", exact=True).fill(TOKEN)
     page.get_by_role("button", name="Look").click()
-    expect(page.locator("#state")).to_have_text("Running")
+    expect(page.locator("#state")).to_have_text("running")
     page.close()

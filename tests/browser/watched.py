@@ -20,7 +20,7 @@ TOKEN = "browser-token"
 HOSTILE = "<img src=x onerror=\"document.title='owned'\">"
 
 
-def overview(*, state: str = "Running", owner: str = "instance-0") -> dict[str, Any]:
+def overview(*, state: str = "running", owner: str = "instance-0") -> dict[str, Any]:
     copies = [{"instance": "instance-1", "role": "standby", "lag": 7}]
     restores = [
         {"number": 1, "store": "counts", "topic": "t", "partition": 1, "start": 0, "end": 100}

@@ -47,7 +47,7 @@ class Watching:
     Raises `StoreUnavailableError` for what only an open driver knows.
     """
 
-    def __init__(self, config: Config, monitor: Monitor, queries: Queries) -> None:
+    def __init__(self, config: Callable[[], Config], monitor: Monitor, queries: Queries) -> None:
         self.history = History(now_ms=wall_clock_ms)
         self._config = config
         self._monitor = monitor
@@ -109,13 +109,14 @@ class Watching:
 
     def options(self) -> list[Mapping[str, str]]:
         """Its options; secrets are hidden."""
+        config = self._config()
         return [
             {
                 "name": each.name,
-                "value": _shown(getattr(self._config, each.name)),
+                "value": _shown(getattr(config, each.name)),
                 "doc": each.metadata["doc"],
             }
-            for each in dataclasses.fields(self._config)
+            for each in dataclasses.fields(config)
         ]
 
     def topics(self) -> list[Mapping[str, Any]]:

@@ -1,0 +1,81 @@
+"""The console over an application that runs, and loses an instance while somebody looks."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from playwright.sync_api import Browser, Page, expect
+
+from penstock.cli.console import console_address
+from penstock.queries.driver_file import read_driver_file
+from tests.browser.browsers import chromium
+from tests.harness import Scene
+from tests.in_process import Run, instances_here
+
+pytestmark = pytest.mark.usefixtures("spark")
+
+KEYS = [f"patient-{i:02}" for i in range(20)]
+# A first request loads the service; machines that test are busy.
+PATIENCE_MS = 60_000
+PICTURES = os.environ.get("PENSTOCK_SCREENSHOTS")
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
+    with chromium() as found:
+        yield found
+
+
+@pytest.fixture(scope="module")
+def run(kafka: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Run]:
+    scene = Scene(kafka, tmp_path_factory.mktemp("console"), partitions=4)
+    scene.create_topics()
+    total = scene.produce((key, str(n)) for n in range(10) for key in KEYS)
+    with Run(scene, num_instances=2, num_standby_replicas=1) as run:
+        run.wait_committed(total)
+        yield run
+
+
+def _open(page: Page, view: str) -> None:
+    page.get_by_role("link", name=view, exact=True).click()
+    expect(page.get_by_role("heading", name=view, exact=True)).to_be_visible()
+
+
+def _picture(page: Page, name: str) -> None:
+    if PICTURES:
+        page.screenshot(path=Path(PICTURES) / f"console-{name}.png")
+
+
+def test_an_instance_is_lost_while_somebody_looks(browser: Browser, run: Run) -> None:
+    expect.set_options(timeout=PATIENCE_MS)
+    page = browser.new_page(viewport={"width": 1200, "height": 800})
+    config = run.app.config
+    page.goto(console_address(read_driver_file(config.state_dir, run.app.application_id)))
+    expect(page.locator("#state")).to_have_text("running")
+    _open(page, "Topology")
+    expect(page.locator("svg.penstock-topology")).to_be_visible()
+    expect(page.locator("text.live", has_text="entries")).to_be_visible()
+    _open(page, "Tasks")
+    expect(page.locator("td.role.active")).to_have_count(4)
+    instances_here()[0].kill()
+    _open(page, "Timeline")
+    lost = page.locator(".log li", has_text="was lost")
+    expect(lost.first).to_be_visible()
+    _open(page, "Tasks")
+    _picture(page, "tasks")
+    expect(page.locator("#state")).to_have_text("running")
+    expect(page.locator("td.role.active")).to_have_count(4)
+    _open(page, "Stores")
+    page.get_by_label("Key", exact=True).fill(KEYS[3])
+    page.get_by_role("button", name="Ask").click()
+    expect(page.locator("#answer td.data")).to_have_text([KEYS[3], "10"])
+    _picture(page, "stores")
+    _open(page, "Topics")
+    expect(page.get_by_role("rowheader", name=run.scene.source, exact=True)).to_be_visible()
+    _open(page, "Overview")
+    expect(page.get_by_text("200", exact=True)).to_be_visible()
+    _picture(page, "overview")
+    page.close()
