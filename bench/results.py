@@ -36,6 +36,8 @@ class Row:
     lower_is_better: bool = False
     # What Penstock's own figure must not exceed, if there is such a thing.
     limit: float | None = None
+    # What it must reach.
+    least: float | None = None
     details: Mapping[str, Any] = field(default_factory=dict)
 
     def medians(self) -> dict[str, float]:
@@ -58,7 +60,8 @@ class Row:
             self.ratios(), self.targets, lower_is_better=self.lower_is_better
         )
         within = self.limit is None or self.medians().get(PENSTOCK, 0.0) <= self.limit
-        return self.exact and reached and within
+        enough = self.least is None or self.medians().get(PENSTOCK, self.least) >= self.least
+        return self.exact and reached and within and enough
 
     def to_json(self) -> dict[str, Any]:
         """The row as the results file has it."""

@@ -12,6 +12,7 @@ from bench.rows import (
     joins,
     lambda_reduce,
     latency,
+    queries,
     restore,
     snapshot,
     start,
@@ -29,4 +30,5 @@ ROWS: dict[str, Callable[[Lab], list[Row]]] = {
     "restore": restore.run,
     "snapshot": snapshot.run,
     "failover": failover.run,
+    "queries": queries.run,
 }
