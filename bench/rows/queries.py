@@ -1,4 +1,4 @@
-"""Rows `queries`, `queries_http` and `queries_http_p99`: point reads of a count that goes on at half its capacity."""
+"""Rows `queries...`: point reads of a count that goes on at half its capacity."""
 
 from __future__ import annotations
 
