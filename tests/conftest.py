@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 from collections.abc import Iterator
 from pathlib import Path
@@ -23,6 +24,15 @@ os.environ.setdefault("JDK_JAVA_OPTIONS", "-XX:TieredStopAtLevel=1 -XX:+UseSeria
 # for new ones.
 settings.register_profile("same examples", derandomize=True)
 settings.load_profile("same examples")
+
+
+@pytest.fixture(autouse=True)
+def log_as_it_was() -> Iterator[None]:
+    """Applications of a test's own process may say how the whole process logs."""
+    logger = logging.getLogger("penstock")
+    before = (list(logger.handlers), logger.level, logger.propagate)
+    yield
+    logger.handlers[:], logger.level, logger.propagate = before
 
 
 @pytest.fixture(scope="session")
