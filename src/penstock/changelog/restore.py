@@ -42,8 +42,8 @@ _POLL_SECONDS = 0.02
 _ASK_SECONDS = 10.0
 _TIMESTAMP = struct.Struct(">q")
 _turn = threading.Lock()
-"""Restores of a process take turns with the records: threads that take the interpreter from each
-other in between get a third fewer done."""
+"""Restores of a process take turns with the records that they have: threads that take the
+interpreter from each other in between get less done."""
 
 Writing = Callable[[], contextlib.AbstractContextManager[None]]
 """Around each write, for those who read the store meanwhile."""
@@ -174,10 +174,8 @@ def restore(
     consumer.assign([TopicPartition(topic, partition, start)])
     try:
         while progress.remaining > 0 and outcome is RestoreOutcome.COMPLETE:
-            # What waits, waits without the turn.
-            messages = consumer.consume(1, _POLL_SECONDS)
+            messages = consumer.consume(BATCH_RECORDS, _POLL_SECONDS)
             with _turn:
-                messages += consumer.consume(BATCH_RECORDS - 1, 0)
                 batch = _decode(messages, topic, partition, versioned=versioned)
             if batch.position is not None:
                 heard = time.monotonic()
