@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import subprocess
 import sys
 from collections.abc import Callable
@@ -14,6 +15,7 @@ from penstock.cli.console import console_address
 from penstock.errors import PenstockError
 from penstock.queries.driver_file import DriverFile, read_driver_file
 
+_log = logging.getLogger("penstock.cli")
 _STORE = "pulse-counts"
 _SQL = "SELECT key, max(value) AS beats FROM {store} GROUP BY key ORDER BY beats DESC LIMIT 3"
 _SECONDS = 20.0
@@ -35,11 +37,13 @@ class DemoQueries:
 
     def ask(self, key: str) -> None:
         """Ask for the minutes of one patient, in three ways."""
-        driver = self._driver()
-        if driver is not None:
+        try:
+            driver = read_driver_file(self.state_dir, self.application_id)
             self._by_command(key)
             self._by_http(driver, key)
             self._by_spark()
+        except Exception as error:  # noqa: BLE001 - the demo may end at any moment, and Spark with it
+            _log.info("The demo asks no further: %s", error)
 
     def _driver(self) -> DriverFile | None:
         try:

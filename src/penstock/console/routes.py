@@ -18,6 +18,7 @@ from fastapi.responses import StreamingResponse
 
 from penstock.console.history import History
 from penstock.console.model import RECORDS_MAX, Watched
+from penstock.errors import PenstockError
 
 TICK_SECONDS = 1.0
 ASSETS = {
@@ -115,7 +116,11 @@ async def _events(
     """How things stand, once a second, with what happened since the last time."""
     seen = 0
     while not await request.is_disconnected():
-        state, rates = await in_thread(watched.overview), await in_thread(watched.rates)
+        try:
+            state, rates = await in_thread(watched.overview), await in_thread(watched.rates)
+        except PenstockError:
+            # It is starting, opens anew or ends: the page says so, and asks again.
+            return
         news = history.since(seen)
         seen = news.latest
         told = {"now": history.now_ms(), "overview": state, "rates": rates}
