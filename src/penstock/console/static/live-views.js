@@ -13,7 +13,7 @@ export function overviewView() {
 
 function overview(known) {
   const { overview: found, seconds: done } = known;
-  const per = (name) => done.map((second) => ({ at: second.at * 1000, value: second[name] }));
+  const per = (name, scale = 1) => filled(done, name, scale, known.now);
   const tile = (label, value) => h("div", { class: "tile" }, h("dt", {}, label), h("dd", {}, value));
   const dropped = Object.entries(found.dropped);
   return [
@@ -25,13 +25,10 @@ function overview(known) {
       tile("instances", number(found.instances.length)),
       tile("rebalances", number(found.rebalances)),
       tile("dropped", number(dropped.reduce((sum, [, count]) => sum + count, 0))),
-      tile("guarantee", found.processing_guarantee)),
+      tile("guarantee", found.processing_guarantee.replaceAll("_", " "))),
     h("div", { class: "charts" },
       lineChart({ title: "Throughput", unit: "records/s", points: per("records") }),
-      lineChart({
-        title: "Slowest batch", unit: "ms",
-        points: done.map((second) => ({ at: second.at * 1000, value: second.slowest * 1000 })),
-      }),
+      lineChart({ title: "Slowest batch", unit: "ms", points: per("slowest", 1000) }),
       lineChart({ title: "Lag", unit: "records", points: known.lags }),
       lineChart({ title: "Memory", unit: "MiB", points: known.memory })),
     table("Instances", ["instance", "host", "active", "standby", "warm-up", "memory"], found.instances.map((each) => [
@@ -43,6 +40,15 @@ function overview(known) {
     h("h3", {}, "Latest"),
     lines(known.happenings.slice(-LINES)),
   ];
+}
+
+// Seconds in which no batch ended are not told of: they are zeros, up to the last whole second.
+function filled(done, name, scale, now) {
+  if (done.length === 0) return [];
+  const values = new Map(done.map((second) => [second.at, second[name] * scale]));
+  const points = [];
+  for (let at = done[0].at; at < Math.floor(now / 1000); at += 1) points.push({ at: at * 1000, value: values.get(at) ?? 0 });
+  return points;
 }
 
 export function lines(happenings) {
