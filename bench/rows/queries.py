@@ -180,7 +180,8 @@ def feeding(bootstrap_servers: str, topic: str) -> Iterator[None]:
 
 def feed(bootstrap_servers: str, topic: str) -> None:
     """All keys in turn, by the clock: what is late follows at once."""
-    producer = clients.producer(bootstrap_servers, linger_ms=50)
+    # As Java chooses partitions: that is where keys are asked for.
+    producer = clients.producer(bootstrap_servers, linger_ms=50, partitioner="murmur2_random")
     keys = [key_bytes(n) for n in range(KEYS)]
     value, begin, sent = value_bytes(0), time.monotonic(), 0
     ended = threading.Event()
