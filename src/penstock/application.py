@@ -90,6 +90,7 @@ class Application(Queryable, Heard):
         self._listeners += [self.monitor.hear, self._watching.hear]
         self._state_lock = threading.Lock()
         self._served = PresentQueries()
+        self._urls: Callable[[], dict[str, str]] = dict
         self._stop = threading.Event()
         self._paused = threading.Event()
         self._thread: threading.Thread | None = None
@@ -294,6 +295,10 @@ class Application(Queryable, Heard):
             )
         )
 
+    def instance_urls(self) -> dict[str, str]:
+        """Where instances answer over HTTP, by name: those that `instance_http_listen` lets."""
+        return self._urls()
+
     def __enter__(self) -> Self:
         self.start()
         return self
@@ -329,15 +334,16 @@ class Application(Queryable, Heard):
         if not self._change(_S.REBALANCING, only_from=_S.CREATED):
             raise ConfigError(f"The application is {self.state}", hint="Make a new Application")
         try:
-            with http_service(_http_order(self, self._served, self._watching)):
-                self._drive(topology)
+            order = _http_order(self, self._served, self._watching)
+            with http_service(order) as url:
+                self._drive(topology, http_url=url, http_token=order.token)
         except BaseException:
             self._begin_to_end(failed=True)
             raise
         finally:
             self._change(end_of(self.state))
 
-    def _drive(self, topology: Topology) -> None:
+    def _drive(self, topology: Topology, *, http_url: str, http_token: str) -> None:
         """Drive until it is to stop, and anew whenever other topics match a pattern."""
         # Spark takes a second to import; those who only describe a topology need not wait for it.
         from penstock.driver.opening import OpeningOrder, open_driver, run_token
@@ -355,6 +361,8 @@ class Application(Queryable, Heard):
                 listener=self._tell,
                 hear_restore=self._restore_listeners.tell,
                 token=run_token(self.config, os.environ),
+                http_url=http_url,
+                http_token=http_token,
                 should_stop=self._stop.is_set,
                 is_paused=self._paused.is_set,
                 state=lambda: self.state,
@@ -380,6 +388,8 @@ class Application(Queryable, Heard):
                     self.queries.open(driver.queries)
                     stack.callback(self.queries.close)
                     stack.enter_context(self._served.handed_in(driver.queries))
+                    self._urls = driver.places.urls
+                    stack.callback(setattr, self, "_urls", dict)
                     driver.run(self._stop.is_set, hear_settled=self._hear_settled)
             except InputsChangedError:
                 raise  # It goes on, with another driver.
@@ -427,6 +437,7 @@ def _http_order(app: Application, queries: PresentQueries, watching: Watching) -
         metrics=lambda: render(app.monitor.snapshot()),
         extend=partial(_add_console, watching),
         open_below=("/console",),
+        instances=app.instance_urls,
     )
 
 

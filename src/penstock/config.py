@@ -258,6 +258,12 @@ class Config:
     )
     http_tls_key_file: str = _option("", "http.tls.key.file", "Its private key, as PEM.")
     http_hosts: tuple[str, ...] = _option((), "http.hosts", "Names that it may be called by.")
+    instance_http_listen: str = _option(
+        "",
+        "instance.http.listen",
+        "HOST:PORT where each instance that the application starts answers queries too; port 0 is "
+        "a free one. The options of the driver's service count here as well.",
+    )
     num_standby_replicas: int = _option(
         0,
         "num.standby.replicas",
@@ -558,7 +564,11 @@ def _check_handlers(config: Config) -> None:
 def _check_members(config: Config) -> None:
     if config.group_instance_id:
         check_group_instance_id(config.group_instance_id)
-    for address in (config.coordinator_listen, config.http_listen):
+    for address in (
+        config.coordinator_listen,
+        config.http_listen,
+        config.instance_http_listen,
+    ):
         if address:
             parse_address(address)
     files = (config.tls_certificate_file, config.tls_key_file, config.tls_ca_file)

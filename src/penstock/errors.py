@@ -307,6 +307,10 @@ class QueryAccessError(QueryError):
     """The token is missing or wrong, may not do this, or the request comes from elsewhere."""
 
 
+class StoreElsewhereError(QueryError):
+    """An instance is asked for a store that only the driver can read: ask the driver."""
+
+
 class ServiceUnreachableError(QueryError):
     """No service answers at that address before the deadline."""
 

@@ -24,6 +24,7 @@ from penstock.queries.contract import (
     StoreKind,
 )
 from penstock.queries.gate import AsgiApp
+from penstock.queries.instances import instance_service
 from penstock.queries.limits import Limits
 from penstock.queries.present import PresentQueries
 from penstock.queries.probes import Controls, Probes
@@ -264,6 +265,17 @@ def made_service(
         limits=limits,
         metrics=lambda: b"penstock_up 1\n",
         controls=(paused or Paused()).controls(),
+    )
+
+
+def made_instance_service(queries: InMemoryQueries | None = None) -> AsgiApp:
+    """What an instance would serve of it."""
+    return instance_service(
+        (queries or InMemoryQueries()).present(),
+        access=Access.of({READ: "read", ADMIN: "admin"}),
+        is_ready=lambda: True,
+        limits=Limits(),
+        instances=lambda: {"instance-0": "http://127.0.0.1:1"},
     )
 
 

@@ -16,7 +16,14 @@ from penstock.queries.access import Access
 from penstock.queries.gate import OPEN_PATHS, SECURITY_HEADERS, AsgiApp
 from penstock.queries.probes import Probes
 from penstock.queries.service import guarded, service
-from tests.unit.queries_in_memory import ADMIN, READ, InMemoryQueries, made_service, request
+from tests.unit.queries_in_memory import (
+    ADMIN,
+    READ,
+    InMemoryQueries,
+    made_instance_service,
+    made_service,
+    request,
+)
 
 METHODS = ["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "TRACE", "CONNECT", "BREW"]
 NO_TOKEN_NEEDED = {"/health/live", "/health/ready", "/docs", "/docs/style.css", "/openapi.json"}
@@ -27,27 +34,41 @@ def routes(app: AsgiApp) -> list[Any]:
     return list(inner._app.routes)
 
 
+def paths(app: AsgiApp) -> list[str]:
+    found = (route.path for route in routes(app))
+    return [path.replace("{store}", "counts").replace("{key:path}", "a") for path in found]
+
+
 APP = made_service()
-PATHS = [
-    route.path.replace("{store}", "counts").replace("{key:path}", "a") for route in routes(APP)
+PATHS = paths(APP)
+ON_INSTANCES = made_instance_service()
+EVERYWHERE = [
+    pytest.param(app, path, id=f"{name} {path}")
+    for name, app in (("driver", APP), ("instance", ON_INSTANCES))
+    for path in paths(app)
 ]
 
 
 def test_the_route_table_is_what_is_tested() -> None:
-    assert len(PATHS) >= 18
+    assert len(PATHS) >= 19
     assert set(PATHS) >= NO_TOKEN_NEEDED
     assert OPEN_PATHS == NO_TOKEN_NEEDED
+    # An instance answers the same, but for what concerns the whole application.
+    assert set(PATHS) - set(paths(ON_INSTANCES)) == {"/metrics", "/v1/pause", "/v1/resume"}
+    assert set(paths(ON_INSTANCES)) < set(PATHS)
 
 
 @pytest.mark.parametrize("method", METHODS)
-@pytest.mark.parametrize("path", PATHS)
-def test_nothing_is_had_without_a_token_or_with_a_wrong_one(path: str, method: str) -> None:
+@pytest.mark.parametrize(("app", "path"), EVERYWHERE)
+def test_nothing_is_had_without_a_token_or_with_a_wrong_one(
+    app: AsgiApp, path: str, method: str
+) -> None:
     wrong = [f"Bearer {READ[:-1]}x", f"Bearer {READ}x", f"Basic {READ}", READ, "Bearer", "Bearer "]
     for header in wrong:
-        reply = request(APP, method, path, token=None, headers={"authorization": header})
+        reply = request(app, method, path, token=None, headers={"authorization": header})
         assert reply.status == 401, header
         assert reply.headers["www-authenticate"] == "Bearer"
-    without = request(APP, method, path, token=None)
+    without = request(app, method, path, token=None)
     if path in NO_TOKEN_NEEDED:
         assert without.status == (200 if method == "GET" else 405)
     else:
@@ -56,8 +77,10 @@ def test_nothing_is_had_without_a_token_or_with_a_wrong_one(path: str, method: s
 
 
 @pytest.mark.parametrize("method", METHODS)
-@pytest.mark.parametrize("path", PATHS)
-def test_nothing_is_had_by_another_name_or_from_another_page(path: str, method: str) -> None:
+@pytest.mark.parametrize(("app", "path"), EVERYWHERE)
+def test_nothing_is_had_by_another_name_or_from_another_page(
+    app: AsgiApp, path: str, method: str
+) -> None:
     for header in (
         {"host": "evil.example"},
         {"host": ""},
@@ -66,7 +89,7 @@ def test_nothing_is_had_by_another_name_or_from_another_page(path: str, method: 
         {"origin": "null"},
         {"origin": "http://localhost:81"},
     ):
-        reply = request(APP, method, path, token=ADMIN, headers=header)
+        reply = request(app, method, path, token=ADMIN, headers=header)
         assert reply.status == 403, header
 
 
@@ -86,7 +109,7 @@ def test_only_an_admin_changes_anything_and_never_by_get() -> None:
 
 
 def test_every_route_says_which_scope_it_needs() -> None:
-    for route in routes(APP):
+    for route in [*routes(APP), *routes(ON_INSTANCES)]:
         needs = list(getattr(route, "dependencies", ()))
         assert bool(needs) is (route.path not in NO_TOKEN_NEEDED), route.path
 

@@ -93,6 +93,9 @@ class World:
     def holders(self, task: TaskId) -> Holders:
         return self.held.get(task, Holders())
 
+    def holders_since(self, task: TaskId, moment: float) -> Holders:
+        return self.holders(task)
+
     def present(self) -> list[str]:
         return sorted(self.instances)
 

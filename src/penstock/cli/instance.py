@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import socket
 import sys
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -13,9 +13,34 @@ from penstock.cli.loading import load_application
 from penstock.errors import ConfigError
 from penstock.instance.client import tcp_location
 from penstock.instance.global_processing import programs_of
+from penstock.instance.http_options import HttpOptions
 from penstock.instance.process import TOKEN_VARIABLE, InstanceOptions, run_instance
 from penstock.instance.tls import TlsFiles
 from penstock.option_values import check_group_instance_id, check_tls_files, parse_address
+from penstock.pipeline.instances import serve_http
+from penstock.queries.listening import Listening
+
+_Certificate = Annotated[
+    str, typer.Option(envvar="PENSTOCK_TLS_CERTIFICATE_FILE", help="What it shows, as PEM.")
+]
+_Key = Annotated[str, typer.Option(envvar="PENSTOCK_TLS_KEY_FILE", help="Its private key.")]
+_Authority = Annotated[
+    str, typer.Option(envvar="PENSTOCK_TLS_CA_FILE", help="Who signed the others'.")
+]
+_ServerName = Annotated[
+    str, typer.Option(envvar="PENSTOCK_TLS_SERVER_NAME", help="The name in all of them.")
+]
+_HttpToken = Annotated[
+    str,
+    typer.Option(envvar="PENSTOCK_HTTP_TOKEN_FILE", help="A file with a token that may ask."),
+]
+_HttpCertificate = Annotated[
+    str,
+    typer.Option(envvar="PENSTOCK_HTTP_TLS_CERTIFICATE_FILE", help="What it shows over HTTP."),
+]
+_HttpKey = Annotated[
+    str, typer.Option(envvar="PENSTOCK_HTTP_TLS_KEY_FILE", help="Its private key.")
+]
 
 
 def instance(
@@ -31,18 +56,19 @@ def instance(
         list[str] | None,
         typer.Option(help="NAME=VALUE, such as zone=a; standbys go where the values differ."),
     ] = None,
-    tls_certificate_file: Annotated[
-        str, typer.Option(envvar="PENSTOCK_TLS_CERTIFICATE_FILE", help="What it shows, as PEM.")
+    tls_certificate_file: _Certificate = "",
+    tls_key_file: _Key = "",
+    tls_ca_file: _Authority = "",
+    tls_server_name: _ServerName = "",
+    http: Annotated[
+        str, typer.Option(help="HOST:PORT where it answers queries over HTTP; port 0 is free.")
     ] = "",
-    tls_key_file: Annotated[
-        str, typer.Option(envvar="PENSTOCK_TLS_KEY_FILE", help="Its private key.")
-    ] = "",
-    tls_ca_file: Annotated[
-        str, typer.Option(envvar="PENSTOCK_TLS_CA_FILE", help="Who signed the others'.")
-    ] = "",
-    tls_server_name: Annotated[
-        str, typer.Option(envvar="PENSTOCK_TLS_SERVER_NAME", help="The name in all of them.")
-    ] = "",
+    http_token_file: _HttpToken = "",
+    http_tls_certificate_file: _HttpCertificate = "",
+    http_tls_key_file: _HttpKey = "",
+    http_host: Annotated[
+        list[str] | None, typer.Option(help="A name by which it may be called there.")
+    ] = None,
     slot: Annotated[str, typer.Option(help="A directory for one of several on a host.")] = "",
     application: Annotated[
         str, typer.Option(help="app.py[:app], if processors of it keep global stores.")
@@ -62,14 +88,7 @@ def instance(
         )
     if group_instance_id:
         name = check_group_instance_id(group_instance_id)
-    files = (tls_certificate_file, tls_key_file, tls_ca_file)
-    check_tls_files(files, server_name=tls_server_name)
-    tls = None
-    if all(files):
-        certificate, key, authority = files
-        tls = TlsFiles(
-            certificate=certificate, key=key, authority=authority, server_name=tls_server_name
-        )
+    tls = _tls(tls_certificate_file, tls_key_file, tls_ca_file, server_name=tls_server_name)
     location = tcp_location(*parse_address(coordinator), tls=tls is not None)
     options = InstanceOptions(
         name=name or f"{socket.gethostname()}-{os.getpid()}",
@@ -80,9 +99,33 @@ def instance(
         is_patient=True,
         tags={"host": socket.gethostname(), **_tags(client_tag or [])},
         tls=tls,
+        http=_http(
+            http,
+            token_file=http_token_file,
+            tls_certificate_file=http_tls_certificate_file,
+            tls_key_file=http_tls_key_file,
+            hosts=tuple(http_host or ()),
+        ),
     )
     tables = load_application(application).build().global_tables if application else ()
-    sys.exit(run_instance(options, programs_of(tables)))
+    sys.exit(run_instance(options, programs_of(tables), serve=serve_http))
+
+
+def _tls(certificate: str, key: str, authority: str, *, server_name: str) -> TlsFiles | None:
+    files = (certificate, key, authority)
+    check_tls_files(files, server_name=server_name)
+    if not all(files):
+        return None
+    return TlsFiles(certificate=certificate, key=key, authority=authority, server_name=server_name)
+
+
+def _http(listen: str, **others: Any) -> HttpOptions | None:
+    if not listen:
+        return None
+    options = HttpOptions(listen=listen, **others)
+    # Before anything is waited for: what is not safe is refused at once.
+    Listening.of(options.config(), option="--http")
+    return options
 
 
 def _tags(given: list[str]) -> dict[str, str]:

@@ -32,6 +32,8 @@ class Member:
     is_static: bool = False
     """Its name is its `group_instance_id`."""
     tags: Mapping[str, str] = field(default_factory=dict)
+    http_url: str = ""
+    """Where it answers over HTTP, if it does."""
 
 
 @dataclass(frozen=True, kw_only=True)

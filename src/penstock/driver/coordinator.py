@@ -15,9 +15,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from penstock.coordination.members import Change, Member, Members, Verdict, refusal
+from penstock.driver.telling import PlacesTelling
 from penstock.errors import InstanceError, InstanceUnreachableError, PenstockError
 from penstock.instance import protocol
 from penstock.instance.client import Client, ClientCache, tcp_location
+from penstock.instance.http_options import HttpOptions
 from penstock.instance.process import InstanceOptions
 from penstock.instance.protocol import (
     Beat,
@@ -34,6 +36,7 @@ from penstock.instance.protocol import (
 )
 from penstock.instance.server import Server
 from penstock.instance.tls import TlsFiles
+from penstock.instance.told_messages import HttpTold
 from penstock.option_values import parse_address
 from penstock.pipeline.instances import start_instance
 
@@ -63,8 +66,12 @@ class Coordinator:
         listen: str = "",
         client_tags: Mapping[str, str] | None = None,
         tls: TlsFiles | None = None,
+        http: HttpOptions | None = None,
+        told: HttpTold | None = None,
     ) -> None:
         self.token = token
+        self._http = http
+        self._told = told
         # Nobody beyond this machine calls a socket, so there is nothing to encrypt.
         self._tls = tls if listen else None
         self.trust = None if self._tls is None else self._tls.trust()
@@ -84,6 +91,8 @@ class Coordinator:
         self._failure: PenstockError | None = None
         self.overview: Callable[[], Message] | None = None
         """What whoever asks how things stand is told, once there is something to tell."""
+        self.telling: PlacesTelling | None = None
+        """What instances that are asked over HTTP are told of the state, once there is any."""
         self._clients = ClientCache()
         self._directory = tempfile.TemporaryDirectory(prefix="penstock-")
         self._server = self._listen()
@@ -115,6 +124,7 @@ class Coordinator:
             is_static=is_static,
             tags=self._tags,
             tls=self._tls,
+            http=self._http,
         )
         # The pipe is never written to: that it closes with this process is the message.
         process = start_instance(options, programs=self._programs, stdin=subprocess.PIPE)
@@ -253,6 +263,9 @@ class Coordinator:
             "leave": self._on_leave,
             "failed": self._on_failed,
             "overview": self._on_overview,
+            "http": self._on_http,
+            "places": lambda body: self._tells().places(body),
+            "log_ends": lambda body: self._tells().log_ends(body),
         }
         previous = os.umask(0o177)
         try:
@@ -303,6 +316,17 @@ class Coordinator:
         self._failure = protocol.error_of(failure.fault)
         return BeatReply(known=False)
 
+    def _on_http(self, body: bytes) -> Message:
+        protocol.decode(body, Hello)
+        if self._told is None:
+            raise InstanceError("There is nothing to be told to those who answer over HTTP")
+        return self._told
+
+    def _tells(self) -> PlacesTelling:
+        if self.telling is None:
+            raise InstanceError("The application is starting", hint="Ask again in a moment")
+        return self.telling
+
     def _on_overview(self, body: bytes) -> Message:
         if self.overview is None:
             raise InstanceError("The application is starting", hint="Ask again in a moment")
@@ -321,4 +345,5 @@ def _member(body: bytes) -> Member:
         member_id=who.member_id,
         is_static=who.is_static,
         tags=who.tags,
+        http_url=who.http_url,
     )

@@ -84,8 +84,8 @@ class Driver:
             copies=copies,
             commit_nothing=self._commit_nothing,
         )
-        places = Whereabouts(parts, self._owners, copies.ends_seen)
-        self.queries = StoreQueries(parts.catalogue, places)
+        self.places = Whereabouts(parts, self._owners, copies.ends_seen)
+        self.queries = StoreQueries(parts.catalogue, self.places)
 
     def _watch_copies(self, commits: Mapping[str, int]) -> CopyWatch:
         parts = self._parts

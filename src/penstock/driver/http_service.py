@@ -5,8 +5,9 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+import secrets
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
 
 from penstock.config import Config
 from penstock.errors import StateDirectoryError
@@ -36,6 +37,10 @@ class HttpOrder:
     """Adds routes, as `penstock.queries.service.service` says; those of a console."""
     open_below: tuple[str, ...] = ()
     limits: Limits = Limits()  # noqa: RUF009 - frozen
+    token: str = field(default_factory=lambda: secrets.token_urlsafe(32), repr=False)
+    """Of this run; those of its instances that answer over HTTP let it in too."""
+    instances: Callable[[], Mapping[str, str]] | None = None
+    """Where those are, by name."""
 
 
 @contextlib.contextmanager
@@ -47,7 +52,7 @@ def http_service(order: HttpOrder) -> Iterator[str]:
     if not order.config.http_listen:
         yield ""
         return
-    listening = Listening.of(order.config)
+    listening = Listening.of(order.config, token=order.token)
     server = HttpServer(lambda: _service(order, listening), listening, order.limits)
     facts = DriverFile(
         application_id=order.application_id,
@@ -77,6 +82,7 @@ def _service(order: HttpOrder, listening: Listening) -> AsgiApp:
         controls=order.controls,
         extend=order.extend,
         open_below=order.open_below,
+        instances=order.instances,
     )
 
 

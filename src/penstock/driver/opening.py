@@ -30,13 +30,16 @@ from penstock.driver.monitor import Monitor
 from penstock.driver.overview import Overviews
 from penstock.driver.parts import DriverParts
 from penstock.driver.setup import Prepared, prepare
+from penstock.driver.telling import PlacesTelling
 from penstock.driver.watch import InputWatch
 from penstock.driver.watching import Watching
 from penstock.errors import AnotherDriverError, ConfigError, InstanceError
 from penstock.instance.client import tcp_location
+from penstock.instance.http_options import HttpOptions
 from penstock.instance.process import TOKEN_VARIABLE
 from penstock.instance.protocol import Settings
 from penstock.instance.tls import TlsFiles
+from penstock.instance.told_messages import HttpTold
 from penstock.local.jars import SPARK_KAFKA, ensure
 from penstock.option_values import check_listening
 from penstock.pipeline.executors import (
@@ -49,6 +52,7 @@ from penstock.pipeline.group import leave_group
 from penstock.pipeline.jobs import Jobs, pickle_programs
 from penstock.pipeline.session import Session, open_session
 from penstock.queries.catalogue import Catalogue
+from penstock.queries.told_stores import told_store
 from penstock.topology import Topology
 from penstock.topology.external import kept_sentence
 
@@ -74,6 +78,8 @@ class OpeningOrder:
     listener: Listener
     hear_restore: RestoreHearer
     token: str = field(repr=False)
+    http_url: str
+    http_token: str = field(repr=False)
     should_stop: Callable[[], bool]
     is_paused: Callable[[], bool]
     state: Callable[[], str]
@@ -177,7 +183,7 @@ def _open_driver(order: OpeningOrder, stack: contextlib.ExitStack) -> Driver:
     driver = Driver(parts, commits, order.listener, order.totals)
     stack.callback(driver.drain, _DRAIN_SECONDS)
     overviews = Overviews(parts=parts, driver=driver, totals=order.totals, state=order.state)
-    coordinator.overview = overviews
+    coordinator.overview, coordinator.telling = overviews, PlacesTelling(driver.places)
     stack.enter_context(order.watching.opened(overviews, KafkaView(prepared, logs)))
     _wait_for_instances(order, coordinator, expected)
     return driver
@@ -190,6 +196,15 @@ def _catalogue(order: OpeningOrder, prepared: Prepared) -> Catalogue:
         sub_topologies=tuple(subs.values()), global_tables=order.topology.global_tables
     )
     return Catalogue.of(topology, order.application_id, prepared.layout.widths)
+
+
+def _told(order: OpeningOrder, prepared: Prepared) -> HttpTold:
+    """What instances that answer over HTTP are told; an operator may start one at any time."""
+    return HttpTold(
+        token=order.http_token,
+        driver_url=order.http_url,
+        stores=[told_store(store) for store in _catalogue(order, prepared).all()],
+    )
 
 
 def _watch_instances(
@@ -256,6 +271,8 @@ def _start_instances(
         listen=listen,
         client_tags=order.config.client_tags,
         tls=tls,
+        http=HttpOptions.of(order.config),
+        told=_told(order, prepared),
     )
     stack.callback(coordinator.close, _CLOSE_SECONDS)
     if order.config.coordinator_listen:
@@ -265,7 +282,9 @@ def _start_instances(
         are_all = wait_for_executors(
             session, seconds=_EXECUTORS_SECONDS, should_stop=order.should_stop
         )
-        wanted = InstancesOrder(coordinator.location, order.token, tls)
+        wanted = InstancesOrder(
+            coordinator.location, order.token, tls, HttpOptions.of(order.config)
+        )
         started = start_on_executors(session, wanted, programs)
         return coordinator, started if are_all else None
     count = order.config.num_instances or max((os.cpu_count() or 1) // 2, 1)
@@ -285,7 +304,12 @@ def _visits(
         return lambda: None
     visits = ExecutorVisits(
         session,
-        InstancesOrder(coordinator.location, order.token, TlsFiles.of(order.config)),
+        InstancesOrder(
+            coordinator.location,
+            order.token,
+            TlsFiles.of(order.config),
+            HttpOptions.of(order.config),
+        ),
         programs=pickle_programs(order.topology.global_tables),
         instances=lambda: len(coordinator.names()),
     )

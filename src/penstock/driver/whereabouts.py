@@ -37,9 +37,28 @@ class Whereabouts:
         """Who holds a task."""
         return self._owners.holders.get(task, _NOBODY)
 
+    def holders_since(self, task: TaskId, moment: float) -> Holders:
+        """The same: what is decided is decided here."""
+        del moment
+        return self.holders(task)
+
+    def all_holders(self) -> Mapping[TaskId, Holders]:
+        """Who holds what; it is replaced when that changes."""
+        return self._owners.holders
+
     def present(self) -> list[str]:
         """The instances that are there, by name."""
         return sorted(set(self._coordinator.names()) - self._coordinator.away())
+
+    def locations(self) -> dict[str, str]:
+        """Where those listen."""
+        found = {name: self.location(name) for name in self.present()}
+        return {name: location for name, location in found.items() if location is not None}
+
+    def urls(self) -> dict[str, str]:
+        """Where those of them answer that have an HTTP service."""
+        members = (self._coordinator.member(name) for name in self.present())
+        return {each.name: each.http_url for each in members if each is not None and each.http_url}
 
     def location(self, instance: str) -> str | None:
         """Where an instance listens."""

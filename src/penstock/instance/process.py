@@ -19,6 +19,7 @@ import threading
 import time
 import uuid
 from collections.abc import Iterator
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from pathlib import Path
@@ -40,6 +41,7 @@ from penstock.instance.clients import SharedClients
 from penstock.instance.global_processing import Programs
 from penstock.instance.global_tables import GlobalTables
 from penstock.instance.holder import Holder
+from penstock.instance.http_options import HttpOptions, HttpParts, ServeHttp
 from penstock.instance.peers import PeerCopies, PeerSource, listener_for
 from penstock.instance.protocol import (
     Beat,
@@ -109,11 +111,18 @@ class InstanceOptions:
     """What tells it from others, such as its zone, where standbys are to be spread."""
     tls: TlsFiles | None = None
     """What it shows to other hosts, and by what it knows them."""
+    http: HttpOptions | None = None
+    """Where it answers questions over HTTP, if it does."""
     member_id: str = field(default_factory=lambda: uuid.uuid4().hex)
 
 
-def run_instance(options: InstanceOptions, programs: Programs | None = None) -> int:
-    """Serve until told to stop or until the lease ends; the exit code says which."""
+def run_instance(
+    options: InstanceOptions, programs: Programs | None = None, *, serve: ServeHttp | None = None
+) -> int:
+    """Serve until told to stop or until the lease ends; the exit code says which.
+
+    `serve` answers over HTTP, where the options want that.
+    """
     # Restores make messages by the million, none in a cycle: looking through them is in vain.
     gc.freeze()
     gc.set_threshold(50_000, 20, 20)
@@ -137,7 +146,7 @@ def run_instance(options: InstanceOptions, programs: Programs | None = None) -> 
         if not _let_in(coordinator, "claim", _registration(options, []), settings, stop):
             return 0
         with _held_id(options, settings, stop):
-            return _serve(options, settings, coordinator, stop, programs)
+            return _serve(options, settings, coordinator, stop, programs, serve)
     except MemberRefusedError as error:
         if options.watch_stdin:
             # The driver would start it again and again.
@@ -195,6 +204,7 @@ def _serve(
     coordinator: Client,
     stop: threading.Event,
     programs: Programs | None,
+    serve: ServeHttp | None,
 ) -> int:
     config = settings.config()
     if config.log_format == "json":
@@ -235,10 +245,13 @@ def _serve(
             servers = _listen(holder, copies, stop, options, Path(sockets), host=host)
             cleaner = Cleaner(directory, config.state_cleanup_delay, keep=holder.tasks)
             try:
-                registration = _registration(options, servers)
-                if not _let_in(coordinator, "register", registration, settings, stop):
-                    return 0
-                return _beat(options, coordinator, lease, stop, holder, config.heartbeat_interval)
+                with _http(options, coordinator, lease, serve) as url:
+                    registration = _registration(options, servers, http_url=url)
+                    if not _let_in(coordinator, "register", registration, settings, stop):
+                        return 0
+                    return _beat(
+                        options, coordinator, lease, stop, holder, config.heartbeat_interval
+                    )
             finally:
                 cleaner.close()
                 copies.close()
@@ -249,6 +262,22 @@ def _serve(
                 for server in servers:
                     server.shutdown()
                 clients.close()
+
+
+def _http(
+    options: InstanceOptions, coordinator: Client, lease: Lease, serve: ServeHttp | None
+) -> AbstractContextManager[str]:
+    if options.http is None or serve is None:
+        return contextlib.nullcontext("")
+    parts = HttpParts(
+        name=options.name,
+        options=options.http,
+        coordinator=coordinator,
+        token=options.token,
+        trust=None if options.tls is None else options.tls.trust(),
+        is_ready=lease.holds,
+    )
+    return serve(parts)
 
 
 def _location(config: Config, application_id: str) -> SnapshotLocation | None:
@@ -332,7 +361,9 @@ def _let_in(
             return False
 
 
-def _registration(options: InstanceOptions, servers: list[Server]) -> Registration:
+def _registration(
+    options: InstanceOptions, servers: list[Server], *, http_url: str = ""
+) -> Registration:
     tcp = ""
     if len(servers) > 1:
         tcp = f"{str(servers[1].location).rpartition(':')[0]}:{servers[1].port}"
@@ -345,6 +376,7 @@ def _registration(options: InstanceOptions, servers: list[Server]) -> Registrati
         tags=options.tags,
         unix_location=servers[0].location if servers else "",
         tcp_location=tcp,
+        http_url=http_url,
     )
 
 

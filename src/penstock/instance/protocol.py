@@ -313,6 +313,7 @@ class Registration(Message, frozen=True):
     tags: dict[str, str] = {}
     unix_location: str = ""
     tcp_location: str = ""
+    http_url: str = ""
 
 
 class RegistrationReply(Message, frozen=True):

@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from penstock.instance.http_options import HttpOptions
 from penstock.instance.process import InstanceOptions
 from penstock.instance.tls import TlsFiles
 from penstock.pipeline.instances import start_instance
@@ -34,6 +35,7 @@ class InstancesOrder:
     coordinator: str
     token: str = field(repr=False)
     tls: TlsFiles | None = None
+    http: HttpOptions | None = None
 
 
 def start_on_executors(session: Session, order: InstancesOrder, programs: bytes) -> int:
@@ -132,6 +134,7 @@ def _start_here(order: InstancesOrder, programs: bytes) -> str:
         slot="*",
         tags={"host": socket.gethostname()},
         tls=order.tls,
+        http=order.http,
     )
     devnull = subprocess.DEVNULL
     process = start_instance(options, programs=programs, stdin=devnull, stdout=devnull)

@@ -13,14 +13,17 @@ import os
 import subprocess
 import sys
 import tempfile
+from contextlib import AbstractContextManager
 from dataclasses import replace
 
 import msgspec
 
 from penstock.instance.global_processing import programs_of
+from penstock.instance.http_options import HttpParts
 from penstock.instance.process import TOKEN_VARIABLE, InstanceOptions, options_of, run_instance
 
 _PLAIN = "penstock.instance.process"
+_WITH_HTTP = "penstock.queries.instances"
 _WITH_PROGRAMS = "penstock.pipeline.instances"
 
 
@@ -32,7 +35,9 @@ def start_instance(
     Its token goes into the environment and not into its command line, which all users can see.
     """
     told = msgspec.json.encode(replace(options, token="")).decode()
-    command, passed = [sys.executable, "-m", _PLAIN, told], []
+    # What is not needed is not loaded: an instance is to be there soon.
+    module = _PLAIN if options.http is None else _WITH_HTTP
+    command, passed = [sys.executable, "-m", module, told], []
     with contextlib.ExitStack() as stack:
         if programs:
             file = stack.enter_context(tempfile.TemporaryFile())
@@ -58,6 +63,13 @@ def start_instance(
         )
 
 
+def serve_http(parts: HttpParts) -> AbstractContextManager[str]:
+    """Answer over HTTP, as `queries.instances` does; loaded where it is wanted alone."""
+    from penstock.queries import instances
+
+    return instances.serve_http(parts)
+
+
 def main(arguments: list[str]) -> int:
     """An instance that has programs of the user's to run."""
     # Importing Spark takes a second, which those that only start instances need not wait for.
@@ -66,7 +78,7 @@ def main(arguments: list[str]) -> int:
     with os.fdopen(int(arguments[1]), "rb") as file:
         file.seek(0)
         subs = cloudpickle.load(file)
-    return run_instance(options_of(arguments), programs_of(subs))
+    return run_instance(options_of(arguments), programs_of(subs), serve=serve_http)
 
 
 if __name__ == "__main__":

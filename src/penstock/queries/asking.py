@@ -50,7 +50,7 @@ _ANYTHING = Bound()
 
 
 class Places(Protocol):
-    """Where the state is. Any thread may ask, and nothing here waits, but for `ends`."""
+    """Where the state is. Any thread may ask; nothing waits, unless it says so."""
 
     @property
     def token(self) -> str:
@@ -69,6 +69,10 @@ class Places(Protocol):
 
     def holders(self, task: TaskId) -> Holders:
         """Who holds a task."""
+        ...
+
+    def holders_since(self, task: TaskId, moment: float) -> Holders:
+        """The same as of that moment, or later, if it can be found out soon; this may wait."""
         ...
 
     def present(self) -> list[str]:
@@ -287,20 +291,31 @@ class StoreQueries:
             return sorted(shuffled, key=lambda name: name in silent)
         return candidates(self._places.holders(task), bound, present, silent)
 
+    def _holders_after(self, answer: StoreAnswer, task: TaskId, came_at: float) -> Holders:
+        """Who holds the task after an answer came: whoever was the owner then still is."""
+        if answer.role == "active":
+            return self._places.holders_since(task, came_at)
+        return self._places.holders(task)
+
     def _judge(
         self, store: AskedStore, partition: int, name: str, answer: StoreAnswer, bound: Bound
     ) -> tuple[Source | None, str]:
         """What is to be said of an answer, or why it will not do."""
-        # Read after the answer came: whoever was the owner then still is.
-        role = role_of(answer, name, self._places.holders(store.task(partition)))
+        came_at = time.monotonic()
+        holders = self._holders_after(answer, store.task(partition), came_at)
+        role = role_of(answer, name, holders, came_at=came_at)
+        owned_at = holders.seen_at if holders.owned(answer, name) else None
+        if role != answer.role and owned_at is not None and not bound.lets_standbys:
+            return None, "the driver does not answer, and does not say whether it is still active"
         log = (store.changelog, partition)
         end = self._places.ends_seen.end(log)
         why = refusal(answer, role, bound, partition=partition, end=end)
         if why:
             return None, why
         held_all_at = self._places.ends_seen.held_all_at(log, answer.next_offset)
-        known = None if held_all_at is None else time.monotonic() - held_all_at
-        age = age_of(answer, role, known)
+        # As long as it was the owner, it held all that was committed.
+        known_at = max((at for at in (held_all_at, owned_at) if at is not None), default=None)
+        age = age_of(answer, role, None if known_at is None else time.monotonic() - known_at)
         if age is None:
             return None, "it was given up, and it is not known how old it is"
         source = Source(

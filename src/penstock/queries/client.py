@@ -180,6 +180,10 @@ class Client:
             for each in known
         ]
 
+    def instances(self) -> dict[str, str]:
+        """Where the instances are that answer too, by name."""
+        return {each["name"]: each["url"] for each in self._get("/v1/instances")["instances"]}
+
     def close(self) -> None:
         """Close the connections."""
         self._pool.clear()
@@ -294,6 +298,10 @@ class AsyncClient:
     async def lags(self) -> list[PartitionLag]:
         """How far every copy of every store is behind."""
         return await self._run(self._client.lags)
+
+    async def instances(self) -> dict[str, str]:
+        """Where the instances are that answer too, by name."""
+        return await self._run(self._client.instances)
 
     async def close(self) -> None:
         """Close the connections."""

@@ -12,6 +12,7 @@ from penstock.errors import (
     QueryError,
     QueryLimitError,
     ServiceBusyError,
+    StoreElsewhereError,
     StoreUnavailableError,
     UnknownStoreError,
 )
@@ -24,6 +25,7 @@ _STATUSES: dict[type[PenstockError], int] = {
     StoreUnavailableError: 503,
     ServiceBusyError: 503,
     QueryAccessError: 403,
+    StoreElsewhereError: 421,
     QueryError: BAD_REQUEST,
 }
 _TEXT_MAX = 2_000

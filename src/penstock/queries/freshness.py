@@ -44,6 +44,11 @@ class EndsSeen:
             looks = self._looks.get(log)
             return looks[-1][0] if looks else None
 
+    def latest(self) -> dict[Log, tuple[int, float]]:
+        """Where each log was last seen to end, and when."""
+        with self._lock:
+            return {log: looks[-1] for log, looks in self._looks.items()}
+
     def held_all_at(self, log: Log, next_offset: int) -> float | None:
         """When one who has read a log up to there is known to have lacked nothing; None if never.
 

@@ -19,6 +19,7 @@ as in an address, is that text where the serde takes texts or bytes, and else is
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import math
 from datetime import datetime
@@ -127,9 +128,29 @@ def _typed(serde: Serde[Any], value: Any) -> Any:
     if isinstance(serde, DoubleSerde | FloatSerde):
         return float(converted(_NOT_FINITE.get(value, value) if _is_text(value) else value, float))
     if isinstance(serde, JsonSerde):
-        return converted(value, serde.type)
+        return _with_defaults(converted(value, serde.type))
     kind = _TYPES.get(type(serde))
     return value if kind is None else converted(value, kind)
+
+
+def _with_defaults(value: Any) -> Any:
+    """A key with the defaults that were left out: a program that makes one has them, and they are
+    among its bytes. msgspec leaves those of a dataclass to its class.
+    """
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        for each in dataclasses.fields(value):
+            inner = _with_defaults(getattr(value, each.name))
+            object.__setattr__(value, each.name, inner)
+    elif isinstance(value, msgspec.Struct):
+        for name in value.__struct_fields__:
+            _with_defaults(getattr(value, name))
+    elif isinstance(value, dict):
+        for inner in value.values():
+            _with_defaults(inner)
+    elif isinstance(value, list | tuple):
+        for inner in value:
+            _with_defaults(inner)
+    return value
 
 
 def _is_text(value: Any) -> bool:

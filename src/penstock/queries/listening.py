@@ -29,15 +29,19 @@ class Listening:
     tls: ssl.SSLContext | None = None
     certificate: str = ""
     hosts: tuple[str, ...] = ()
+    option: str = "http_listen"
 
     @classmethod
-    def of(cls, config: Config) -> Self:
-        """What the options say. Raises `ConfigError` for what is open to others and not safe."""
+    def of(cls, config: Config, *, token: str = "", option: str = "http_listen") -> Self:
+        """What the options say. Raises `ConfigError` for what is open to others and not safe.
+
+        `token` is the run's, a new one unless it is given; `option` is what the address is called.
+        """
         host, port = parse_address(config.http_listen)
         tls = _tls(config)
         if not is_loopback(host):
-            _check_wide(config)
-        token = secrets.token_urlsafe(32)
+            _check_wide(config, option)
+        token = token or secrets.token_urlsafe(32)
         tokens: dict[str, Scope] = {token: "admin"}
         if config.http_token_file:
             tokens[_token(config.http_token_file, "http_token_file")] = "read"
@@ -52,6 +56,7 @@ class Listening:
             tls=tls,
             certificate=str(Path(config.http_tls_certificate_file).resolve()) if tls else "",
             hosts=config.http_hosts,
+            option=option,
         )
 
     def bind(self) -> socket.socket:
@@ -65,7 +70,7 @@ class Listening:
         except OSError as error:
             listener.close()
             raise ConfigError(
-                f"Option http_listen is {self.host}:{self.port}, which cannot be had: "
+                f"Option {self.option} is {self.host}:{self.port}, which cannot be had: "
                 f"{error.strerror or error}",
                 hint="Use another port; 0 takes one that is free",
             ) from error
@@ -73,14 +78,16 @@ class Listening:
 
     def url(self, port: int) -> str:
         """The address to ask at, by a name that the certificate should have."""
-        host = self.hosts[0] if self.hosts else self.host
+        # Where several hosts share the options, each is called by its own name.
+        own = socket.gethostname()
+        host = own if own in self.hosts else self.hosts[0] if self.hosts else self.host
         if host in _WILDCARDS:
             host = socket.gethostname()
         shown = f"[{host}]" if ":" in host else host
         return f"{'https' if self.tls else 'http'}://{shown}:{port}"
 
 
-def _check_wide(config: Config) -> None:
+def _check_wide(config: Config, option: str) -> None:
     missing = [
         name
         for name in ("http_tls_certificate_file", "http_tls_key_file", "http_token_file")
@@ -88,7 +95,7 @@ def _check_wide(config: Config) -> None:
     ]
     if missing:
         raise ConfigError(
-            f"Option http_listen is {config.http_listen!r}, which others can reach, and "
+            f"Option {option} is {config.http_listen!r}, which others can reach, and "
             f"{missing[0]} is not set",
             hint="Beyond this machine it takes TLS and a token: set http_tls_certificate_file, "
             "http_tls_key_file and http_token_file; or listen on 127.0.0.1",

@@ -16,11 +16,21 @@ from penstock.queries.contract import Bound
 
 @dataclass(frozen=True, kw_only=True)
 class Holders:
-    """Who holds a task, as far as the driver knows."""
+    """Who holds a task, as far as is known."""
 
     owner: str = ""
     epoch: tuple[int, int] = (0, 0)
     followers: tuple[str, ...] = ()
+    seen_at: float | None = None
+    """When the driver said so, by `time.monotonic()`; None where it is the driver that asks."""
+
+    def owned(self, answer: StoreAnswer, instance: str) -> bool:
+        """Whether who answered was the owner, under the epoch of its answer, when this was so."""
+        return instance == self.owner and tuple(answer.epoch) == tuple(self.epoch)
+
+    def are_of(self, moment: float) -> bool:
+        """Whether this was so at that moment, or later."""
+        return self.seen_at is None or self.seen_at >= moment
 
 
 def candidates(
@@ -44,13 +54,13 @@ def candidates(
     return sorted(wanted, key=lambda name: name in silent)
 
 
-def role_of(answer: StoreAnswer, instance: str, holders: Holders) -> Role:
+def role_of(answer: StoreAnswer, instance: str, holders: Holders, *, came_at: float = 0.0) -> Role:
     """What the copy was that answered, by those who hold the task after the answer came.
 
     One that was given up answers as active until it hears of it: what it said was committed, and
-    is a standby's word.
+    is a standby's word. So is that of one who may have been given up meanwhile.
     """
-    is_owner = instance == holders.owner and tuple(answer.epoch) == tuple(holders.epoch)
+    is_owner = holders.owned(answer, instance) and holders.are_of(came_at)
     if answer.role == "active" and not is_owner:
         return "standby"
     return answer.role

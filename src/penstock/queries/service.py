@@ -22,11 +22,16 @@ from penstock.queries.failures import INTERNAL, error_body, status_of
 from penstock.queries.gate import GRANTED, AsgiApp, Gate
 from penstock.queries.json_values import encode_json
 from penstock.queries.limits import Limits
-from penstock.queries.present import PresentQueries
 from penstock.queries.probes import Controls, Probes
 from penstock.queries.question_threads import QuestionThreads
-from penstock.queries.shapes import Answered, HealthShape, PauseShape, Refusal
-from penstock.queries.store_routes import ROWS, StoreRoutes
+from penstock.queries.shapes import (
+    Answered,
+    HealthShape,
+    InstancesShape,
+    PauseShape,
+    Refusal,
+)
+from penstock.queries.store_routes import ROWS, ServedQueries, StoreRoutes
 from penstock.queries.store_routes import json_answer as _json
 
 METRICS_TYPE = "text/plain; version=0.0.4; charset=utf-8"
@@ -40,7 +45,7 @@ _log = logging.getLogger("penstock.queries")
 
 
 def service(
-    queries: PresentQueries,
+    queries: ServedQueries,
     *,
     access: Access,
     probes: Probes,
@@ -49,9 +54,11 @@ def service(
     controls: Controls | None = None,
     extend: Extend | None = None,
     open_below: Sequence[str] = (),
+    instances: Callable[[], Mapping[str, str]] | None = None,
 ) -> AsgiApp:
     """The service of one application; `metrics` gives Prometheus' text.
 
+    `instances` says where those of its instances are that answer too, by name.
     `extend` adds further routes, such as a console's, each with `guarded(...)` as options unless
     its path is one of `open_below`, or below it.
     """
@@ -70,6 +77,7 @@ def service(
     asking = QuestionThreads(limits)
     _add_store_routes(app, StoreRoutes(queries, asking, limits))
     _add_probes(app, probes)
+    _add_instances(app, instances or dict, asking)
     if metrics is not None:
         _add_metrics(app, metrics, asking)
     if controls is not None:
@@ -162,6 +170,25 @@ def _probe_endpoint(is_so: Callable[[], bool]) -> Callable[[], Coroutine[Any, An
     return endpoint
 
 
+def _add_instances(
+    app: FastAPI, instances: Callable[[], Mapping[str, str]], asking: QuestionThreads
+) -> None:
+    async def endpoint() -> Response:
+        urls = await asking.answer(instances)
+        return _json({"instances": [{"name": n, "url": url} for n, url in sorted(urls.items())]})
+
+    app.add_api_route(
+        "/v1/instances",
+        endpoint,
+        operation_id="instances",
+        summary="The instances that answer over HTTP, and where.",
+        response_model=Answered[InstancesShape],
+        responses=_responses({}),
+        tags=["state"],
+        **guarded("read"),
+    )
+
+
 def _add_metrics(app: FastAPI, metrics: Callable[[], bytes], asking: QuestionThreads) -> None:
     async def endpoint() -> Response:
         return Response(await asking.answer(metrics), headers={"content-type": METRICS_TYPE})
@@ -234,6 +261,7 @@ def _responses(more: Mapping[int | str, dict[str, Any]]) -> dict[int | str, dict
         404: "There is no such store.",
         408: "The request did not arrive in time.",
         413: "The question or its answer is too large.",
+        421: "Only the driver can read the store; an instance was asked.",
         _UNPROCESSABLE: "The request has not the form of a question.",
         503: "Nobody who may answer did before the deadline, or too many ask.",
     }

@@ -175,6 +175,19 @@ class LagsShape(BaseModel):
     lags: list[LagShape]
 
 
+class InstanceShape(BaseModel):
+    """An instance that answers, and where."""
+
+    name: str
+    url: str
+
+
+class InstancesShape(BaseModel):
+    """All instances that answer."""
+
+    instances: list[InstanceShape]
+
+
 class HealthShape(BaseModel):
     """Whether the application is as asked."""
 

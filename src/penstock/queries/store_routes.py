@@ -5,16 +5,16 @@ from __future__ import annotations
 from collections.abc import Callable, Coroutine, Mapping
 from dataclasses import asdict
 from datetime import timedelta
-from typing import Annotated, Any
+from typing import Annotated, Any, Protocol
 
 from fastapi import Query, Request, Response
 
 from penstock.errors import QueryLimitError, QuestionRefusedError
 from penstock.queries.arrow_rows import ARROW_STREAM, encode_rows
-from penstock.queries.contract import Answer, Bound, Question
+from penstock.queries.contract import Answer, Bound, Queries, Question
 from penstock.queries.json_values import encode_json, key_of_json, key_of_text
 from penstock.queries.limits import Limits
-from penstock.queries.present import PresentQueries
+from penstock.queries.present import StoreSerdes
 from penstock.queries.question_threads import QuestionThreads
 from penstock.queries.shapes import (
     Choice,
@@ -47,12 +47,20 @@ ROWS: dict[int | str, dict[str, Any]] = {
 }
 
 
+class ServedQueries(Queries, Protocol):
+    """Queries whose keys and values can be made JSON."""
+
+    def serdes_of(self, store: str) -> StoreSerdes:
+        """What a store is written by. Raises `QueryError`."""
+        ...
+
+
 class StoreRoutes:
     """What can be asked about stores; each public method but `table` is a route."""
 
     rows_shape = RowsShape
 
-    def __init__(self, queries: PresentQueries, threads: QuestionThreads, limits: Limits) -> None:
+    def __init__(self, queries: ServedQueries, threads: QuestionThreads, limits: Limits) -> None:
         self._queries = queries
         self._threads = threads
         self._limits = limits
