@@ -234,6 +234,12 @@ class Config:
     tls_server_name: str = _option(
         "", "tls.server.name", "The name in all of them; else each bears its host's address."
     )
+    tls_verify_clients: bool = _option(
+        False,
+        "tls.verify.clients",
+        "Whoever calls driver or instances from another host shows such a certificate too: workers "
+        "then need the files on their hosts.",
+    )
     allow_unencrypted: bool = _option(
         False,
         "allow.unencrypted",
@@ -257,6 +263,11 @@ class Config:
         "", "http.tls.certificate.file", "The certificate that is shown, with its chain, as PEM."
     )
     http_tls_key_file: str = _option("", "http.tls.key.file", "Its private key, as PEM.")
+    http_tls_client_ca_file: str = _option(
+        "",
+        "http.tls.client.ca.file",
+        "The CA of clients, as PEM: whoever shows no certificate that it signed is not let in.",
+    )
     http_hosts: tuple[str, ...] = _option((), "http.hosts", "Names that it may be called by.")
     instance_http_listen: str = _option(
         "",
@@ -572,5 +583,7 @@ def _check_members(config: Config) -> None:
         if address:
             parse_address(address)
     files = (config.tls_certificate_file, config.tls_key_file, config.tls_ca_file)
-    check_tls_files(files, server_name=config.tls_server_name)
+    check_tls_files(
+        files, server_name=config.tls_server_name, verify_clients=config.tls_verify_clients
+    )
     check_listening(config.coordinator_listen, tls=any(files), allowed=config.allow_unencrypted)

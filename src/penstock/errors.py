@@ -267,6 +267,10 @@ class InstanceUnreachableError(InstanceError):
     """An instance does not answer before the deadline. The task is planned again."""
 
 
+class InstanceCertificateError(InstanceUnreachableError):
+    """Driver or instance hung up on a caller over TLS: most likely it wants a certificate of it."""
+
+
 class TaskNotHereError(InstanceError):
     """The instance does not hold that task under that epoch. The task is planned again."""
 
@@ -305,6 +309,10 @@ class ServiceBusyError(QueryError):
 
 class QueryAccessError(QueryError):
     """The token is missing or wrong, may not do this, or the request comes from elsewhere."""
+
+
+class ClientCertificateError(QueryAccessError):
+    """The service wants certificates of clients, and got none, or one that it does not trust."""
 
 
 class StoreElsewhereError(QueryError):

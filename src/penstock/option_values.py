@@ -118,9 +118,12 @@ def check_listening(address: str, *, tls: bool, allowed: bool) -> None:
         )
 
 
-def check_tls_files(files: tuple[str, str, str], *, server_name: str) -> None:
+def check_tls_files(
+    files: tuple[str, str, str], *, server_name: str, verify_clients: bool = False
+) -> None:
     """Refuse half of what TLS needs. Raises `ConfigError`."""
-    if any(files) != all(files) or (server_name and not all(files)):
+    needed = bool(server_name) or verify_clients
+    if any(files) != all(files) or (needed and not all(files)):
         raise ConfigError(
             "Some of the options for TLS are set, and some are not",
             hint="Set tls_certificate_file, tls_key_file and tls_ca_file, or none",

@@ -22,6 +22,7 @@ import urllib3
 
 from penstock.config import Config
 from penstock.errors import (
+    ClientCertificateError,
     ConfigError,
     PageRefusedError,
     QueryAccessError,
@@ -46,6 +47,7 @@ from penstock.queries.listening import Listening
 from penstock.queries.probes import Probes
 from penstock.queries.server import HttpServer
 from penstock.queries.service import service
+from tests.certificates import Authority
 from tests.unit.queries_in_memory import InMemoryQueries, Patient, unavailable
 
 TOKEN = "file-canary-0b7e6a51c2d94f83a6e0d1f2"
@@ -332,6 +334,60 @@ def test_over_tls_by_a_token_from_a_file(
             stranger = Client(server.url, token=TOKEN, ca_file=ca_file)
             with stranger, pytest.raises(ServiceUnreachableError, match="certificate"):
                 stranger.stores()
+
+
+def test_clients_are_known_by_certificates_if_that_is_wanted(
+    queries: InMemoryQueries, certificates: dict[str, str], tmp_path: Path
+) -> None:
+    clients, others = Authority(tmp_path, "clients"), Authority(tmp_path, "others")
+    config = Config(**wide(certificates, http_tls_client_ca_file=str(clients.certificate)))
+    listening = Listening.of(config)
+    trusted: dict[str, Any] = {"token": TOKEN, "ca_file": certificates["ca"]}
+    with served(queries, listening) as server:
+        shown = clients.issue("asker")
+        with Client(
+            server.url,
+            certificate_file=shown.certificate,
+            key_file=shown.key,
+            timeout=timedelta(minutes=3),
+            **trusted,
+        ) as client:
+            assert client.get("counts", "b") == 1
+        with (
+            Client(
+                server.url,
+                certificate_file=shown.certificate,
+                key_file=shown.key,
+                **trusted | {"token": "x" * 40},
+            ) as client,
+            pytest.raises(QueryAccessError, match="token"),
+        ):
+            client.stores()
+        for wrong in (None, others.issue("wrong"), clients.issue("late", expired=True)):
+            files = {} if wrong is None else {"certificate_file": wrong.certificate}
+            key = {} if wrong is None else {"key_file": wrong.key}
+            with (
+                Client(server.url, **trusted, **files, **key) as client,
+                pytest.raises(ClientCertificateError, match="certificate"),
+            ):
+                client.stores()
+
+
+def test_client_certificates_that_cannot_be_used_are_told(
+    certificates: dict[str, str], tmp_path: Path
+) -> None:
+    with pytest.raises(ConfigError, match="CA of clients"):
+        Listening.of(Config(**wide(certificates, http_tls_client_ca_file=certificates["token"])))
+    # It would be no use without TLS, and must not be taken for it.
+    with pytest.raises(ConfigError, match="http_tls_certificate_file"):
+        Listening.of(Config(http_tls_client_ca_file=certificates["ca"]))
+    with pytest.raises(ConfigError, match="client's certificate"):
+        Client(
+            "https://localhost",
+            token=TOKEN,
+            certificate_file=certificates["certificate"],
+            key_file=certificates["ca"],
+        )
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import socket
+import ssl
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 
@@ -13,7 +15,12 @@ import pytest
 
 from penstock.changelog.snapshots import copy_snapshot
 from penstock.config import Config
-from penstock.errors import ConfigError, InstanceUnreachableError, SnapshotError
+from penstock.errors import (
+    ConfigError,
+    InstanceCertificateError,
+    InstanceUnreachableError,
+    SnapshotError,
+)
 from penstock.instance.client import Client, tcp_location
 from penstock.instance.peers import PeerCopies, PeerSource, listener_for
 from penstock.instance.process import TOKEN_VARIABLE, InstanceOptions, options_of
@@ -73,6 +80,73 @@ def test_other_authorities_names_and_plain_callers_are_not_answered(
             call(server, trust)
     with pytest.raises(InstanceUnreachableError):
         call(server, None, tls=False)
+
+
+@pytest.fixture
+def mutual(files: TlsFiles) -> TlsFiles:
+    return replace(files, verify_clients=True)
+
+
+def test_callers_show_certificates_where_they_are_verified(
+    mutual: TlsFiles, files: TlsFiles, tmp_path: Path
+) -> None:
+    other = Authority(tmp_path, "other").issue("wrong")
+    late = Authority(tmp_path, "late").issue("late", expired=True)
+    actions = {"beat": lambda body: BeatReply(known=True)}
+    place = tcp_location("127.0.0.1", 0, tls=True)
+    with Server(place, token="t", actions=actions, tls=mutual) as server:
+        assert call(server, mutual.trust())
+        with pytest.raises(InstanceUnreachableError):
+            call(server, mutual.trust(), token="guess")
+        wrong = [
+            replace(mutual.trust(), certificate=str(each.certificate), key=str(each.key))
+            for each in (other, late)
+        ]
+        for trust in (files.trust(), *wrong):
+            with pytest.raises(InstanceCertificateError, match="tls_verify_clients"):
+                call(server, trust)
+        # A worker's host that has not the files says which.
+        with pytest.raises(ConfigError, match="tls_key_file"):
+            call(server, replace(mutual.trust(), key=str(tmp_path / "none")))
+
+
+def test_a_certificate_that_is_not_asked_for_does_no_harm(server: Server, mutual: TlsFiles) -> None:
+    assert call(server, mutual.trust())
+
+
+def test_copies_of_stores_are_for_those_who_show_certificates(
+    mutual: TlsFiles, files: TlsFiles, tmp_path: Path
+) -> None:
+    with (
+        socket.create_server(("127.0.0.1", 0)) as listener,
+        ThreadPoolExecutor(1) as pool,
+    ):
+        address = listener.getsockname()
+
+        def served() -> bytes:
+            connection, _ = listener.accept()
+            with connection, mutual.context().wrap_socket(connection, server_side=True) as wrapped:
+                return wrapped.recv(1)
+
+        for trust, is_let_in in ((mutual.trust(), True), (files.trust(), False)):
+            answer = pool.submit(served)
+            context, name = trust.wrap("127.0.0.1")
+            with (
+                contextlib.suppress(OSError),
+                socket.create_connection(address) as plain,
+                context.wrap_socket(plain, server_hostname=name) as connection,
+            ):
+                connection.sendall(b"x")
+            if is_let_in:
+                assert answer.result(30) == b"x"
+            else:
+                with pytest.raises(ssl.SSLError):
+                    answer.result(30)
+
+
+def test_verifying_clients_takes_certificates() -> None:
+    with pytest.raises(ConfigError, match="TLS"):
+        Config(tls_verify_clients=True)
 
 
 def test_copies_of_stores_come_over_tls(files: TlsFiles, tmp_path: Path) -> None:

@@ -30,6 +30,20 @@ _Authority = Annotated[
 _ServerName = Annotated[
     str, typer.Option(envvar="PENSTOCK_TLS_SERVER_NAME", help="The name in all of them.")
 ]
+_VerifyClients = Annotated[
+    bool,
+    typer.Option(
+        "--tls-verify-clients",
+        envvar="PENSTOCK_TLS_VERIFY_CLIENTS",
+        help="Callers show certificates too.",
+    ),
+]
+_HttpClientAuthority = Annotated[
+    str,
+    typer.Option(
+        envvar="PENSTOCK_HTTP_TLS_CLIENT_CA_FILE", help="Who signs those of whoever asks."
+    ),
+]
 _HttpToken = Annotated[
     str,
     typer.Option(envvar="PENSTOCK_HTTP_TOKEN_FILE", help="A file with a token that may ask."),
@@ -60,12 +74,14 @@ def instance(
     tls_key_file: _Key = "",
     tls_ca_file: _Authority = "",
     tls_server_name: _ServerName = "",
+    tls_verify_clients: _VerifyClients = False,
     http: Annotated[
         str, typer.Option(help="HOST:PORT where it answers queries over HTTP; port 0 is free.")
     ] = "",
     http_token_file: _HttpToken = "",
     http_tls_certificate_file: _HttpCertificate = "",
     http_tls_key_file: _HttpKey = "",
+    http_tls_client_ca_file: _HttpClientAuthority = "",
     http_host: Annotated[
         list[str] | None, typer.Option(help="A name by which it may be called there.")
     ] = None,
@@ -88,7 +104,8 @@ def instance(
         )
     if group_instance_id:
         name = check_group_instance_id(group_instance_id)
-    tls = _tls(tls_certificate_file, tls_key_file, tls_ca_file, server_name=tls_server_name)
+    files = (tls_certificate_file, tls_key_file, tls_ca_file)
+    tls = _tls(files, server_name=tls_server_name, verify_clients=tls_verify_clients)
     location = tcp_location(*parse_address(coordinator), tls=tls is not None)
     options = InstanceOptions(
         name=name or f"{socket.gethostname()}-{os.getpid()}",
@@ -104,6 +121,7 @@ def instance(
             token_file=http_token_file,
             tls_certificate_file=http_tls_certificate_file,
             tls_key_file=http_tls_key_file,
+            tls_client_ca_file=http_tls_client_ca_file,
             hosts=tuple(http_host or ()),
         ),
     )
@@ -111,12 +129,18 @@ def instance(
     sys.exit(run_instance(options, programs_of(tables), serve=serve_http))
 
 
-def _tls(certificate: str, key: str, authority: str, *, server_name: str) -> TlsFiles | None:
-    files = (certificate, key, authority)
-    check_tls_files(files, server_name=server_name)
+def _tls(files: tuple[str, str, str], *, server_name: str, verify_clients: bool) -> TlsFiles | None:
+    check_tls_files(files, server_name=server_name, verify_clients=verify_clients)
     if not all(files):
         return None
-    return TlsFiles(certificate=certificate, key=key, authority=authority, server_name=server_name)
+    certificate, key, authority = files
+    return TlsFiles(
+        certificate=certificate,
+        key=key,
+        authority=authority,
+        server_name=server_name,
+        verify_clients=verify_clients,
+    )
 
 
 def _http(listen: str, **others: Any) -> HttpOptions | None:

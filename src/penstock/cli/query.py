@@ -32,6 +32,10 @@ def query(
         Path | None, typer.Option(help="With --url: a file with the token.")
     ] = None,
     ca_file: Annotated[Path | None, typer.Option(help="A CA to trust instead of usual.")] = None,
+    certificate_file: Annotated[
+        Path | None, typer.Option(help="What to show, if it wants to see a certificate.")
+    ] = None,
+    key_file: Annotated[Path | None, typer.Option(help="The private key of that.")] = None,
     all_rows: Annotated[bool, typer.Option("--all", help="Everything.")] = False,
     lower: Annotated[str | None, typer.Option("--from", help="From this key on.")] = None,
     upper: Annotated[str | None, typer.Option("--to", help="Up to and with this key.")] = None,
@@ -49,7 +53,9 @@ def query(
     json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
 ) -> None:
     timeout = timeout_ms * _MILLISECOND
-    with _client(application, state_dir, url, token_file, ca_file, timeout) as client:
+    options: dict[str, Any] = {"certificate_file": certificate_file, "key_file": key_file}
+    options["timeout"] = timeout
+    with _client(application, state_dir, url, token_file, ca_file, options) as client:
         if not store:
             _print_stores(client, as_json=json)
             return
@@ -88,7 +94,7 @@ def _client(
     url: str,
     token_file: Path | None,
     ca_file: Path | None,
-    timeout: timedelta,
+    options: dict[str, Any],
 ) -> Client:
     if bool(application) is bool(url):
         raise typer.BadParameter("Say either --application ID or --url URL")
@@ -96,14 +102,14 @@ def _client(
         from os import environ
 
         place = state_dir or Config.build({}, environ).state_dir
-        return Client.of_application(application, state_dir=place, timeout=timeout)
+        return Client.of_application(application, state_dir=place, **options)
     if token_file is None:
         raise typer.BadParameter("--url takes --token-file: arguments can be seen by all")
     try:
         token = token_file.read_text(encoding="utf-8").strip()
     except (OSError, UnicodeDecodeError):
         raise ConfigError(f"The file {token_file} cannot be read") from None
-    return Client(url, token=token, ca_file=ca_file, timeout=timeout)
+    return Client(url, token=token, ca_file=ca_file, **options)
 
 
 def _kind(client: Client, store: str) -> str:

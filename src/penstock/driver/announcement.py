@@ -38,13 +38,21 @@ class DriverFile(msgspec.Struct, frozen=True, kw_only=True):
     authorities: str = ""
     """Where the coordinator speaks TLS: whom to trust, and the name that it shows."""
     server_name: str = ""
+    certificate: str = ""
+    """The files of what a caller shows, if it has to."""
+    key: str = ""
 
     @property
     def trust(self) -> Trust | None:
         """By what a caller knows the coordinator; None where it needs no TLS."""
         if not self.authorities:
             return None
-        return Trust(authorities=self.authorities, server_name=self.server_name)
+        return Trust(
+            authorities=self.authorities,
+            server_name=self.server_name,
+            certificate=self.certificate,
+            key=self.key,
+        )
 
 
 @contextlib.contextmanager
@@ -71,6 +79,8 @@ def announced(
         token=token,
         authorities="" if trust is None else trust.authorities,
         server_name="" if trust is None else trust.server_name,
+        certificate="" if trust is None else trust.certificate,
+        key="" if trust is None else trust.key,
     )
     try:
         _write(path, msgspec.json.encode(about))

@@ -13,7 +13,11 @@ from typing import Any
 import pyarrow as pa
 from pyarrow import flight
 
-from penstock.errors import InstanceError, InstanceUnreachableError
+from penstock.errors import (
+    InstanceCertificateError,
+    InstanceError,
+    InstanceUnreachableError,
+)
 from penstock.instance import protocol
 from penstock.instance.protocol import (
     CommitHeader,
@@ -44,6 +48,8 @@ _FAILURES = (
     StopIteration,
 )
 
+_HUNG_UP = ("failed to connect", "Socket closed")
+"""What becomes of a caller over TLS whose certificate is not taken: gRPC gives no reason."""
 _PYTHON_EXCEPTION = "Detail: Python exception: "
 """How Flight tells of an exception in the peer's own code."""
 
@@ -121,6 +127,13 @@ class Client:
                 f"{self.location} failed with {lines[-1]}", where={"location": self.location}
             )
         reason = lines[0]
+        if self.location.startswith(TLS_SCHEME) and all(each in text for each in _HUNG_UP):
+            return InstanceCertificateError(
+                f"{self.location} closed the connection as soon as it was made",
+                where={"location": self.location},
+                hint="If tls_verify_clients is set there, set it here, with a certificate that the "
+                "same CA signed and that has not expired",
+            )
         return InstanceUnreachableError(
             f"No answer from {self.location}: {reason}", where={"location": self.location}
         )
@@ -139,8 +152,13 @@ def _tls(location: str, trust: Trust | None) -> dict[str, Any]:
     """What Flight wants to know of whom to trust, where it speaks TLS."""
     if trust is None or not location.startswith(TLS_SCHEME):
         return {}
-    name = {"override_hostname": trust.server_name} if trust.server_name else {}
-    return {"tls_root_certs": trust.authorities, **name}
+    options: dict[str, Any] = {"tls_root_certs": trust.authorities}
+    if trust.server_name:
+        options["override_hostname"] = trust.server_name
+    shown = trust.pair()
+    if shown is not None:
+        options["cert_chain"], options["private_key"] = shown
+    return options
 
 
 class ClientCache:

@@ -24,6 +24,7 @@ class HttpOptions:
     admin_token_file: str = ""
     tls_certificate_file: str = ""
     tls_key_file: str = ""
+    tls_client_ca_file: str = ""
     hosts: tuple[str, ...] = ()
 
     @classmethod
@@ -37,6 +38,7 @@ class HttpOptions:
             admin_token_file=config.http_admin_token_file,
             tls_certificate_file=config.http_tls_certificate_file,
             tls_key_file=config.http_tls_key_file,
+            tls_client_ca_file=config.http_tls_client_ca_file,
             hosts=config.http_hosts,
         )
 
@@ -48,6 +50,7 @@ class HttpOptions:
             http_admin_token_file=self.admin_token_file,
             http_tls_certificate_file=self.tls_certificate_file,
             http_tls_key_file=self.tls_key_file,
+            http_tls_client_ca_file=self.tls_client_ca_file,
             http_hosts=self.hosts,
         )
 

@@ -65,7 +65,10 @@ class Server(flight.FlightServerBase):  # type: ignore[misc]
     ) -> None:
         certificates = [] if tls is None else [flight.CertKeyPair(*tls.pair())]
         gate = {MIDDLEWARE: TokenGate(token)}
-        super().__init__(location, middleware=gate, tls_certificates=certificates)
+        verified: dict[str, Any] = {}
+        if tls is not None and tls.verify_clients:
+            verified = {"verify_client": True, "root_certificates": tls.authorities()}
+        super().__init__(location, middleware=gate, tls_certificates=certificates, **verified)
         self.location = location
         self._handlers = actions
         self._rows = rows

@@ -1,5 +1,6 @@
 """TLS between the processes of an application: whoever listens to other hosts shows a certificate,
-and whoever calls checks it. Who calls is told by the run's token, as everywhere.
+and whoever calls checks it. Who calls is told by the run's token, as everywhere; and by a
+certificate as well, if clients are to be verified.
 """
 
 from __future__ import annotations
@@ -14,17 +15,31 @@ from penstock.errors import ConfigError
 
 @dataclass(frozen=True, kw_only=True)
 class Trust:
-    """By what callers know that they speak with the application; none of it is secret."""
+    """By what callers know that they speak with the application, and are known themselves; none of
+    it is secret.
+    """
 
     authorities: str
     """Certificates of those who sign, as PEM."""
     server_name: str = ""
     """The name in every certificate; empty if each bears the address of its host."""
+    certificate: str = ""
+    """The files on the caller's host of what it shows, if it is to be known by that."""
+    key: str = ""
+
+    def pair(self) -> tuple[bytes, bytes] | None:
+        """What the caller shows, as PEM; None if nothing. Raises `ConfigError`."""
+        if not self.certificate:
+            return None
+        certificate = _read(self.certificate, "tls_certificate_file")
+        return certificate, _read(self.key, "tls_key_file")
 
     def wrap(self, address: str) -> tuple[ssl.SSLContext, str]:
         """What a socket to that address is wrapped with, and the name that it must show."""
         context = ssl.create_default_context(cadata=self.authorities)
         context.minimum_version = ssl.TLSVersion.TLSv1_2
+        if self.certificate:
+            _load_chain(context, self.certificate, self.key)
         return context, self.server_name or address
 
 
@@ -36,6 +51,8 @@ class TlsFiles:
     key: str
     authority: str
     server_name: str = ""
+    verify_clients: bool = False
+    """Whether callers show certificates too, this host among them."""
 
     @classmethod
     def of(cls, config: Config) -> TlsFiles | None:
@@ -47,12 +64,23 @@ class TlsFiles:
             key=config.tls_key_file,
             authority=config.tls_ca_file,
             server_name=config.tls_server_name,
+            verify_clients=config.tls_verify_clients,
         )
 
     def trust(self) -> Trust:
         """What callers need. Raises `ConfigError`."""
-        text = _read(self.authority, "tls_ca_file").decode("utf-8", "replace")
-        return Trust(authorities=text, server_name=self.server_name)
+        text = self.authorities().decode("utf-8", "replace")
+        shown = self.verify_clients
+        return Trust(
+            authorities=text,
+            server_name=self.server_name,
+            certificate=self.certificate if shown else "",
+            key=self.key if shown else "",
+        )
+
+    def authorities(self) -> bytes:
+        """The certificates of those who sign. Raises `ConfigError`."""
+        return _read(self.authority, "tls_ca_file")
 
     def pair(self) -> tuple[bytes, bytes]:
         """The certificate and its key, as PEM. Raises `ConfigError`, also if they do not match."""
@@ -65,16 +93,23 @@ class TlsFiles:
         """What a listening socket's connections are wrapped with."""
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         context.minimum_version = ssl.TLSVersion.TLSv1_2
-        try:
-            # Without a password nobody is asked for one on a terminal that is not there.
-            context.load_cert_chain(self.certificate, self.key, password="")
-        except OSError as error:
-            raise ConfigError(
-                f"The certificate and its key cannot be used: {error.strerror or error}",
-                where={"tls_certificate_file": self.certificate, "tls_key_file": self.key},
-                hint="Use PEM files that belong together, the key without a password",
-            ) from error
+        _load_chain(context, self.certificate, self.key)
+        if self.verify_clients:
+            context.load_verify_locations(cadata=self.authorities().decode("utf-8", "replace"))
+            context.verify_mode = ssl.CERT_REQUIRED
         return context
+
+
+def _load_chain(context: ssl.SSLContext, certificate: str, key: str) -> None:
+    try:
+        # Without a password nobody is asked for one on a terminal that is not there.
+        context.load_cert_chain(certificate, key, password="")
+    except OSError as error:
+        raise ConfigError(
+            f"The certificate and its key cannot be used: {error.strerror or error}",
+            where={"tls_certificate_file": certificate, "tls_key_file": key},
+            hint="Use PEM files that belong together, the key without a password",
+        ) from error
 
 
 def _read(path: str, option: str) -> bytes:

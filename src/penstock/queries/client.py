@@ -7,6 +7,7 @@ Both ask what `Queries` can be asked. Keys and values are what JSON has, by the 
 from __future__ import annotations
 
 import asyncio
+import socket
 import ssl
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -24,7 +25,12 @@ import pyarrow as pa
 import urllib3
 
 from penstock.config import default_state_dir
-from penstock.errors import ConfigError, QueryError, ServiceUnreachableError
+from penstock.errors import (
+    ClientCertificateError,
+    ConfigError,
+    QueryError,
+    ServiceUnreachableError,
+)
 from penstock.queries.access import is_loopback
 from penstock.queries.arrow_rows import ARROW_STREAM, decode_rows
 from penstock.queries.contract import (
@@ -47,6 +53,8 @@ _MILLISECOND = timedelta(milliseconds=1)
 _GRACE = timedelta(seconds=2)
 """The service keeps to the deadline itself, and says more when it is missed."""
 _ATTEMPTS = 2
+_HTTPS_PORT = 443
+_PROBE_SECONDS = 2.0
 _OK = 200
 
 
@@ -62,7 +70,8 @@ class ArrowAnswer:
 class Client:
     """Asks one application; any thread may use it, and it is itself `Queries`.
 
-    `ca_file` is trusted instead of the system's certificates. Raises `ConfigError` for an address
+    `ca_file` is trusted instead of the system's certificates; `certificate_file` and `key_file` are
+    what it shows, if the service wants that. Raises `ConfigError` for an address
     to which a token would go in the clear, and `QueryError` and its kinds when asked.
     """
 
@@ -72,13 +81,18 @@ class Client:
         *,
         token: str,
         ca_file: str | Path | None = None,
+        certificate_file: str | Path | None = None,
+        key_file: str | Path | None = None,
         timeout: timedelta = timedelta(seconds=5),
         connections: int = 8,
     ) -> None:
         self._url = _checked(url)
         self._timeout = timeout
         self._headers = {"authorization": f"Bearer {token}", "content-type": "application/json"}
-        tls: Any = {"ssl_context": _tls(ca_file)} if self._url.startswith("https:") else {}
+        self._tls: ssl.SSLContext | None = None
+        if self._url.startswith("https:"):
+            self._tls = _tls(ca_file, certificate_file, key_file)
+        tls: Any = {} if self._tls is None else {"ssl_context": self._tls}
         self._pool = urllib3.PoolManager(maxsize=connections, block=True, retries=False, **tls)
 
     @classmethod
@@ -240,7 +254,38 @@ class Client:
                 return bytes(response.data)
         raise AssertionError  # The last attempt returns or raises.
 
-    def _unreachable(self, error: Exception) -> ServiceUnreachableError:
+    def _refusal(self) -> str:
+        """What the service did with a connection on which nothing was asked yet; empty if it waits.
+
+        Python's own servers hang up on a certificate that they do not take, and others say why.
+        """
+        if self._tls is None:
+            return ""
+        parts = urlsplit(self._url)
+        address = (parts.hostname or "", parts.port or _HTTPS_PORT)
+        try:
+            with (
+                socket.create_connection(address, timeout=_PROBE_SECONDS) as plain,
+                self._tls.wrap_socket(plain, server_hostname=parts.hostname) as connection,
+            ):
+                if not connection.recv(1):
+                    return "it hung up as soon as the connection was made"
+        except ssl.SSLError as error:
+            reason = error.reason or ""
+            return reason.replace("_", " ").lower() if "ALERT" in reason else ""
+        except OSError:
+            pass
+        return ""
+
+    def _unreachable(self, error: Exception) -> QueryError:
+        refused = self._refusal()
+        if refused:
+            return ClientCertificateError(
+                f"The service does not take this client's certificate, or misses one: {refused}",
+                where={"url": self._url},
+                hint="Give certificate_file and key_file, of a certificate that the service's "
+                "http_tls_client_ca_file signed and that has not expired",
+            )
         reason = getattr(error, "reason", None) or error
         return ServiceUnreachableError(
             f"No answer: {type(reason).__name__}: {_first_line(reason)}",
@@ -390,7 +435,11 @@ def _checked(url: str) -> str:
     return f"{parts.scheme}://{parts.netloc}"
 
 
-def _tls(ca_file: str | Path | None) -> ssl.SSLContext:
+def _tls(
+    ca_file: str | Path | None,
+    certificate_file: str | Path | None = None,
+    key_file: str | Path | None = None,
+) -> ssl.SSLContext:
     try:
         context = ssl.create_default_context(cafile=None if ca_file is None else str(ca_file))
     except (OSError, ssl.SSLError) as error:
@@ -398,6 +447,15 @@ def _tls(ca_file: str | Path | None) -> ssl.SSLContext:
     if ca_file is not None:
         # The certificate itself may be given, and not only that of its CA.
         context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
+    if certificate_file is not None:
+        try:
+            # Without a password nobody is asked for one on a terminal that is not there.
+            context.load_cert_chain(certificate_file, key_file, password="")
+        except OSError as error:
+            raise ConfigError(
+                f"The client's certificate and key cannot be used: {error.strerror or error}",
+                where={"certificate": certificate_file, "key": key_file},
+            ) from error
     return context
 
 

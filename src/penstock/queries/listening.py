@@ -104,12 +104,13 @@ def _check_wide(config: Config, option: str) -> None:
 
 def _tls(config: Config) -> ssl.SSLContext | None:
     certificate, key = config.http_tls_certificate_file, config.http_tls_key_file
-    if not certificate and not key:
+    clients = config.http_tls_client_ca_file
+    if not certificate and not key and not clients:
         return None
     if not certificate or not key:
         raise ConfigError(
             "Of http_tls_certificate_file and http_tls_key_file one is not set",
-            hint="Set both, to PEM files",
+            hint="Set both, to PEM files; without, clients cannot be known by certificates either",
         )
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
@@ -121,7 +122,21 @@ def _tls(config: Config) -> ssl.SSLContext | None:
             where={"certificate": certificate, "key": key},
             hint="Give PEM files that this user can read, the key without a password",
         ) from error
+    if clients:
+        _verify_clients(context, clients)
     return context
+
+
+def _verify_clients(context: ssl.SSLContext, authority: str) -> None:
+    try:
+        context.load_verify_locations(cafile=authority)
+    except (OSError, ssl.SSLError) as error:
+        raise ConfigError(
+            f"The CA of clients cannot be used: {error.strerror or error}",
+            where={"http_tls_client_ca_file": authority},
+            hint="Give a PEM file that this user can read",
+        ) from error
+    context.verify_mode = ssl.CERT_REQUIRED
 
 
 def _token(file: str, option: str) -> str:
