@@ -26,6 +26,8 @@ def write_snapshot(
     entries: Sequence[tuple[Any, ...]],
     *,
     kind: str = "key_value",
+    written_ms: int = 0,
+    keep: int = 1,
 ) -> None:
     """Entries are key, value and time, and the start and end of a window where there is one."""
     layout = kind if kind == "key_value" else f"{kind} segment_ms=60000"
@@ -45,8 +47,13 @@ def write_snapshot(
         copy = Path(directory) / "copy"
         inner.checkpoint(copy)
         inner.close()
-        manifest = Manifest(identity=identity, offset=len(entries), files=read_files(copy))
-        SnapshotLocation(location.as_uri(), application_id).write(
+        manifest = Manifest(
+            identity=identity,
+            offset=len(entries),
+            files=read_files(copy),
+            written_ms=written_ms,
+        )
+        SnapshotLocation(location.as_uri(), application_id, keep=keep).write(
             f"sub-{partition}", manifest, copy
         )
 

@@ -329,6 +329,11 @@ class Config:
     snapshot_interval: timedelta = _option(
         timedelta(minutes=10), "snapshot.interval.ms", "How often they are copied there."
     )
+    snapshot_keep: int = _option(
+        1,
+        "snapshot.keep",
+        "How many copies of each store stay there, to be read as of then; they share files.",
+    )
     rocksdb_memory_bytes: int = _option(
         512 * 1024 * 1024,
         "rocksdb.memory.bytes",

@@ -65,6 +65,7 @@ PARSERS: dict[Any, Callable[[str], Any]] = {
 
 
 LEAST = {
+    "snapshot_keep": 1,
     "replication_factor": -1,
     "statestore_cache_max_bytes": 0,
     "num_instances": 0,

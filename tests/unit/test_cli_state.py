@@ -20,6 +20,7 @@ from penstock.serdes.windowed import session_key, window_key
 from penstock.stores.contract import Change, StoreIdentity, stored_value
 from penstock.stores.directory import StateDirectory
 from penstock.stores.rocksdb import RocksDBStore
+from tests.snapshot_stores import write_snapshot
 
 PROGRAM = """
 from datetime import timedelta
@@ -115,6 +116,23 @@ def test_ls_lists_stores_and_does_without_a_broker(
     assert run("ls", *where, "--application", "ward") == 0
     assert "There is no state" in capsys.readouterr().out
     assert run("ls", "--state-dir", states / "nowhere") == 1
+
+
+def test_snapshots_that_are_kept_are_listed(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for time in (1_000, 2_000):
+        write_snapshot(tmp_path, "clinic", "counts", 3, [("a", time, 1)], written_ms=time, keep=2)
+    where = ("--application", "clinic", "--location", tmp_path.as_uri())
+    assert run("snapshots", *where) == 0
+    lines = [line.split() for line in capsys.readouterr().out.splitlines()]
+    assert [line[:2] for line in lines[1:]] == [["sub-3/counts", "0"], ["sub-3/counts", "1"]]
+    assert run("snapshots", *where, "--json") == 0
+    found = answer(capsys)["data"]["snapshots"]
+    assert [(each["partition"], each["written_ms"]) for each in found] == [(3, 2_000), (3, 1_000)]
+    assert run("snapshots", "--application", "ward", "--location", tmp_path.as_uri()) == 0
+    assert "no snapshot" in capsys.readouterr().out
+    assert run("snapshots", "--application", "clinic") == 1
 
 
 def test_show_prints_bytes_or_what_the_programs_serdes_read(

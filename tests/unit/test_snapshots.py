@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 import msgspec
@@ -148,3 +148,78 @@ def test_a_location_that_cannot_be_written_is_named(
     _fill(store, 0, 10)
     with pytest.raises(SnapshotError, match="cannot be written"):
         _write(location, store, tmp_path / "copy")
+
+
+def _names(*manifests: Manifest) -> set[str]:
+    return {f"{f.name}-{f.size}-{f.checksum:016x}" for each in manifests for f in each.files}
+
+
+def _earlier(tmp_path: Path) -> list[int]:
+    names = [path.name for path in _files(tmp_path)]
+    return [int(name[9:-5]) for name in names if name.startswith("manifest-")]
+
+
+def _rounds(
+    tmp_path: Path, store: RocksDBStore, times: Iterable[int], *, keep: int
+) -> list[Manifest]:
+    """Snapshots of a store that grows, and of which what was there before changes."""
+    kept = SnapshotLocation(f"file://{tmp_path}/snapshots", "clinic", keep=keep)
+    made: list[Manifest] = []
+    for time in times:
+        _fill(store, 0, 100 * time)
+        path = tmp_path / f"copy-{time}"
+        store.checkpoint(path)
+        manifest = Manifest(
+            identity=IDENTITY, offset=100 * time - 1, files=read_files(path), written_ms=time
+        )
+        kept.write(TASK, manifest, path)
+        made.append(manifest)
+    return made
+
+
+def test_earlier_snapshots_are_kept_and_can_be_copied(
+    tmp_path: Path, store: RocksDBStore, location: SnapshotLocation
+) -> None:
+    made = _rounds(tmp_path, store, range(1, 7), keep=3)
+    assert location.history(TASK, "counts") == made[:2:-1]
+    assert location.manifest(TASK, "counts") == made[-1]
+    assert _earlier(tmp_path) == [4, 5, 6]
+    for manifest in made[3:]:
+        path = tmp_path / f"again-{manifest.written_ms}"
+        copy_snapshot(location.snapshot(TASK, manifest), path)
+        copy = RocksDBStore("counts", path)
+        assert len(list(copy.all())) == 100 * manifest.written_ms
+        copy.close()
+    # The files of the one that went last stay for a round, and no others.
+    there = {path.name for path in _files(tmp_path) if "manifest" not in path.name}
+    assert there == _names(*made[2:])
+    assert location.stores() == [(TASK, "counts")]
+
+
+def test_fewer_are_kept_from_then_on(
+    tmp_path: Path, store: RocksDBStore, location: SnapshotLocation
+) -> None:
+    _rounds(tmp_path, store, range(1, 5), keep=4)
+    *_, last = _rounds(tmp_path, store, range(5, 7), keep=1)
+    assert location.history(TASK, "counts") == [last]
+    assert _earlier(tmp_path) == []
+
+
+def test_a_damaged_manifest_costs_no_other_snapshot_and_goes_in_time(
+    tmp_path: Path, store: RocksDBStore, location: SnapshotLocation
+) -> None:
+    made = _rounds(tmp_path, store, range(1, 4), keep=3)
+    damaged = next(path for path in _files(tmp_path) if path.name == f"manifest-{2:015}.json")
+    damaged.write_text("no manifest")
+    made += _rounds(tmp_path, store, [4], keep=3)
+    # Nobody knows which files it needs: all are there.
+    assert _names(*made) <= {path.name for path in _files(tmp_path)}
+    made += _rounds(tmp_path, store, [5, 6], keep=3)
+    assert location.history(TASK, "counts") == made[:2:-1]
+    there = {path.name for path in _files(tmp_path) if "manifest" not in path.name}
+    assert _names(*made[3:]) <= there
+
+
+def test_of_a_store_without_snapshots_there_is_no_history(location: SnapshotLocation) -> None:
+    assert location.history(TASK, "counts") == []
+    assert location.stores() == []

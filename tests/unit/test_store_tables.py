@@ -154,6 +154,70 @@ def test_a_snapshot_has_a_row_for_each_key(counts: SnapshotTable) -> None:
     assert {row["partition"] for row in found} == {0, 1}
 
 
+@pytest.fixture
+def history(tmp_path: Path) -> dict[str, str]:
+    """Two partitions, copied at different times; the second of them once less."""
+    for time in (1_000, 2_000, 3_000):
+        for partition in range(2):
+            if (time, partition) != (2_000, 1):
+                entries = [(f"k{partition}", time, 1), (f"other{time}", 0, 1)]
+                write_snapshot(
+                    tmp_path,
+                    "clinic",
+                    "counts",
+                    partition,
+                    entries,
+                    written_ms=time + partition,
+                    keep=5,
+                )
+    return {
+        "application": "clinic",
+        "store": "counts",
+        "snapshot": tmp_path.as_uri(),
+        "key": "string",
+        "value": "long",
+    }
+
+
+@pytest.mark.parametrize(
+    ("options", "values"),
+    [
+        ({}, {"k0": 3_000, "k1": 3_000}),
+        ({"snapshot_number": "1"}, {"k0": 2_000, "k1": 1_000}),
+        ({"snapshot_time": "2999"}, {"k0": 2_000, "k1": 1_000}),
+        ({"snapshot_time": "3000"}, {"k0": 3_000, "k1": 1_000}),
+        ({"snapshot_time": "1970-01-01T01:00:03.001+01:00"}, {"k0": 3_000, "k1": 3_000}),
+        ({"snapshot_time": "2001", "snapshot_number": "0"}, {"k0": 2_000, "k1": 1_000}),
+    ],
+)
+def test_an_earlier_snapshot_is_read_by_number_or_time(
+    history: dict[str, str], options: dict[str, str], values: dict[str, int]
+) -> None:
+    found = {row["key"]: row["value"] for row in rows(table_of({**history, **options}))}
+    assert {key: found[key] for key in ("k0", "k1")} == values
+    # What was written later is not in it.
+    times = {int(key[5:]) for key in found if key.startswith("other")}
+    assert times == set(values.values())
+
+
+def test_the_newest_snapshot_is_read_whatever_became_of_others(
+    history: dict[str, str], tmp_path: Path
+) -> None:
+    for path in tmp_path.rglob("manifest-*.json"):
+        path.write_text("no manifest")
+    assert {row["value"] for row in rows(table_of(history))} == {0, 3_000}
+    with pytest.raises(SnapshotError, match="manifest cannot be read"):
+        table_of({**history, "snapshot_number": "1"}).shape()
+
+
+@pytest.mark.parametrize("options", [{"snapshot_number": "2"}, {"snapshot_time": "1000"}])
+def test_a_snapshot_that_is_not_kept_is_told_before_anything_is_read(
+    history: dict[str, str], options: dict[str, str]
+) -> None:
+    with pytest.raises(SnapshotError, match=r"partition 1 that is so old.*snapshot_keep"):
+        table_of({**history, **options}).shape()
+
+
 @pytest.mark.parametrize(
     ("wanted", "keys"),
     [
@@ -252,6 +316,10 @@ def test_what_is_not_there_is_named(tmp_path: Path) -> None:
         {"store": "s", "url": "http://127.0.0.1:1", "token_file": "/nowhere"},
         {"store": "s", "url": "http://127.0.0.1:1", "token": "t", "stale": "perhaps"},
         {"store": "s", "application": "a", "program": "nowhere:app"},
+        {"store": "s", "application": "a", "snapshot": "file:///x", "snapshot_number": "-1"},
+        {"store": "s", "application": "a", "snapshot": "file:///x", "snapshot_time": "noon"},
+        {"store": "s", "application": "a", "snapshot": "file:///x", "snapshot_time": "2026-01-01"},
+        {"store": "s", "application": "a", "url": "http://127.0.0.1:1", "snapshot_number": "1"},
     ],
 )
 def test_options_that_cannot_work_are_refused(options: dict[str, str]) -> None:

@@ -30,6 +30,7 @@ from penstock.topology.naming import check_name
 
 CHUNK_BYTES = 1024 * 1024
 _MANIFEST = "manifest.json"
+_EARLIER = re.compile(r"manifest-[0-9]{15}\.json")
 _NAME = re.compile(r"[A-Za-z0-9._-]+")
 _FILE = re.compile(r"[A-Za-z0-9._-]{1,200}")
 
@@ -49,6 +50,8 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
     identity: StoreIdentity
     offset: int
     files: list[SnapshotFile]
+    written_ms: int = 0
+    """When it was made, in milliseconds since 1970; 0 if that is not known."""
 
     @property
     def size(self) -> int:
@@ -183,10 +186,11 @@ def _empty(directory: Path) -> None:
 class SnapshotLocation:
     """Snapshots in a directory or an object store, by `file:///...`, `s3://...` and so on.
 
-    Below it: `<application>/<task>/<store>/manifest.json`, and beside that the files.
+    Below it: `<application>/<task>/<store>/manifest.json`, and beside that the files; and as many
+    `manifest-<time>.json` as are to be kept, if that is more than the newest. They share files.
     """
 
-    def __init__(self, uri: str, application_id: str) -> None:
+    def __init__(self, uri: str, application_id: str, *, keep: int = 1) -> None:
         try:
             self._files, root = fs.FileSystem.from_uri(uri)
         except (pa.ArrowException, ValueError) as error:
@@ -194,33 +198,56 @@ class SnapshotLocation:
                 f"Option snapshot_location is {shown_address(uri)!r}: {shown_address(str(error))}",
                 hint="Write file:///directory or s3://bucket/prefix",
             ) from None  # Arrow's text repeats the address, with a password perhaps.
+        self._keep = keep
         self._root = f"{root}/{check_name(application_id, 'application')}"
 
     @contextlib.contextmanager
     def open(self, task: str, wanted: StoreIdentity) -> Iterator[Snapshot | None]:
         """The newest snapshot of a store, if there is one."""
         manifest = self.manifest(task, wanted.store)
-        chunks = functools.partial(self.chunks, task, wanted.store)
-        if manifest is None:
-            yield None
-        else:
-            yield Snapshot(manifest, lambda file, target: poured(chunks(file), target))
+        yield None if manifest is None else self.snapshot(task, manifest)
+
+    def snapshot(self, task: str, manifest: Manifest) -> Snapshot:
+        """The snapshot that a manifest of this location describes."""
+        chunks = functools.partial(self.chunks, task, manifest.identity.store)
+        return Snapshot(manifest, lambda file, target: poured(chunks(file), target))
 
     def tasks(self, store: str) -> list[str]:
         """The tasks, by their durable names, that have a snapshot of a store."""
+        names = self._directories(self._root)
+        return [name for name in names if self.manifest(name, store) is not None]
+
+    def stores(self) -> list[tuple[str, str]]:
+        """Tasks and stores of which there are snapshots."""
+        return [
+            (task, store)
+            for task in self._directories(self._root)
+            for store in self._directories(f"{self._root}/{task}")
+        ]
+
+    def _directories(self, path: str) -> list[str]:
         try:
-            found = self._files.get_file_info(fs.FileSelector(self._root))
+            found = self._files.get_file_info(fs.FileSelector(path))
         except (FileNotFoundError, NotADirectoryError):
             return []
         except OSError as error:
             raise SnapshotError(f"The location cannot be read: {error}") from error
-        names = sorted(each.base_name for each in found if each.type == fs.FileType.Directory)
-        return [name for name in names if self.manifest(name, store) is not None]
+        return sorted(each.base_name for each in found if each.type == fs.FileType.Directory)
 
-    def manifest(self, task: str, store: str) -> Manifest | None:
-        """What the newest snapshot of a store is; None if there is none."""
+    def history(self, task: str, store: str) -> list[Manifest]:
+        """All snapshots of a store that are kept, the newest first."""
+        newest = self.manifest(task, store)
+        if newest is None:
+            return []
+        names = sorted(filter(_EARLIER.fullmatch, self._names(task, store)), reverse=True)
+        # One that was removed since the list was made is gone.
+        found = [self.manifest(task, store, name) for name in names]
+        return [newest, *(each for each in found if each is not None and each != newest)]
+
+    def manifest(self, task: str, store: str, name: str = _MANIFEST) -> Manifest | None:
+        """What the newest snapshot of a store is, or that of such a name; None if there is none."""
         try:
-            with self._files.open_input_stream(self._path(task, store, _MANIFEST)) as stream:
+            with self._files.open_input_stream(self._path(task, store, name)) as stream:
                 found = check_files(decoder(Manifest).decode(stream.read()))
         except (FileNotFoundError, NotADirectoryError):
             return None
@@ -263,12 +290,14 @@ class SnapshotLocation:
                 self._put(
                     self._path(task, store, _stored(file)), read_chunks(directory / file.name)
                 )
-            self._put(self._path(task, store, _MANIFEST), iter([msgspec.json.encode(manifest)]))
-            needed = {_stored(file) for file in manifest.files}
-            # Somebody may be reading the one before: its files stay for one more round.
-            needed |= {_stored(file) for file in before.files} if before else set()
-            for name in there - needed - {_MANIFEST}:
-                self._files.delete_file(self._path(task, store, name))
+            data = msgspec.json.encode(manifest)
+            earlier = set(filter(_EARLIER.fullmatch, there))
+            if self._keep > 1:
+                name = f"manifest-{manifest.written_ms:015}.json"
+                self._put(self._path(task, store, name), iter([data]))
+                earlier.add(name)
+            self._put(self._path(task, store, _MANIFEST), iter([data]))
+            self._clean(task, [manifest, *([before] if before else [])], there, earlier)
         except OSError as error:
             raise SnapshotError(
                 f"A snapshot cannot be written: {error}",
@@ -276,6 +305,25 @@ class SnapshotLocation:
                 hint="See whether the location has room, and who may write there",
             ) from error
         return sum(file.size for file in new)
+
+    def _clean(self, task: str, newest: list[Manifest], there: set[str], earlier: set[str]) -> None:
+        """Remove what no snapshot needs that is kept."""
+        store = newest[0].identity.store
+        kept = set(sorted(earlier)[-self._keep :]) if self._keep > 1 else set()
+        # Somebody may be reading one that goes now, or the one before: for one more round the files
+        # of both stay.
+        manifests = list(newest)
+        for name in sorted(earlier):
+            try:
+                found = self.manifest(task, store, name)
+            except SnapshotError:
+                if name in kept:
+                    return  # Nobody knows what it needs; it is out of date soon.
+                continue
+            manifests += [found] if found is not None else []
+        needed = {_stored(file) for each in manifests for file in each.files}
+        for name in (there | earlier) - needed - kept - {_MANIFEST}:
+            self._files.delete_file(self._path(task, store, name))
 
     def _put(self, path: str, chunks: Iterator[bytes]) -> None:
         local = isinstance(self._files, fs.LocalFileSystem)

@@ -15,12 +15,14 @@ from typing import Annotated, Any
 import typer
 
 from penstock.changelog.clients import LogClients
+from penstock.changelog.snapshots import SnapshotLocation
 from penstock.cli.answers import EXIT_REFUSED, print_answer
 from penstock.cli.changelog_ends import ChangelogEnds
-from penstock.cli.entries import Row, key_bytes, row_of, shown
+from penstock.cli.entries import Row, key_bytes, row_of, shown, shown_time
 from penstock.cli.loading import load_application
 from penstock.cli.parquet import write_parquet
 from penstock.config import Config
+from penstock.coordination.ids import TaskId
 from penstock.driver.setup import check_broker
 from penstock.errors import ConfigError, StateLockedError, StoreDamagedError
 from penstock.instance.inspection import (
@@ -166,6 +168,50 @@ def show(
     lines += [f"More than {limit}; see --limit"] if more else []
     data = {"store": store, "entries": [row.facts() for row in rows[:limit]], "more": more}
     print_answer("\n".join(lines), data, as_json=json)
+
+
+@state.command(
+    "snapshots",
+    help="List the snapshots of stores in a snapshot location.",
+    epilog="Example: penstock state snapshots app.py",
+)
+def snapshots(
+    app: AppFile = "",
+    application: ApplicationId = "",
+    location: Annotated[str, typer.Option(help="Where, if not in snapshot_location.")] = "",
+    json: Json = False,
+) -> None:
+    subject = _Subject.of(app, application, None)
+    where = location or subject.config.snapshot_location
+    if not subject.application_id or not where:
+        raise ConfigError(
+            "It is not said whose snapshots, or where they are",
+            hint="Say app.py, or --application ID and --location file:///directory",
+        )
+    facts = _snapshots(SnapshotLocation(where, subject.application_id))
+    columns = ("place", "number", "written", "offset", "size_bytes")
+    lines = _aligned([columns, *([each[name] for name in columns] for each in facts)])
+    if not facts:
+        lines = ["There is no snapshot"]
+    print_answer("\n".join(lines), {"snapshots": facts}, as_json=json)
+
+
+def _snapshots(location: SnapshotLocation) -> list[dict[str, Any]]:
+    """Each that is kept, the newest of a store first; their sizes are not of files of their own."""
+    return [
+        {
+            "place": f"{task}/{store}",
+            "store": store,
+            "partition": TaskId.parse(manifest.identity.task).partition,
+            "number": number,
+            "written": shown_time(manifest.written_ms) if manifest.written_ms else None,
+            "written_ms": manifest.written_ms or None,
+            "offset": manifest.offset,
+            "size_bytes": manifest.size,
+        }
+        for task, store in location.stores()
+        for number, manifest in enumerate(location.history(task, store))
+    ]
 
 
 @state.command(

@@ -282,7 +282,7 @@ def _http(
 
 def _location(config: Config, application_id: str) -> SnapshotLocation | None:
     uri = config.snapshot_location
-    return SnapshotLocation(uri, application_id) if uri else None
+    return SnapshotLocation(uri, application_id, keep=config.snapshot_keep) if uri else None
 
 
 def _snapshotter(location: SnapshotLocation, config: Config, holder: Holder) -> Snapshotter:

@@ -358,6 +358,7 @@ _PLAIN_OPTIONS = (
     "state_cleanup_delay",
     "snapshot_location",
     "snapshot_interval",
+    "snapshot_keep",
     "metrics_recording_level",
     "log_format",
 )
@@ -377,6 +378,7 @@ class Settings(Message, frozen=True):
     state_cleanup_delay: timedelta
     snapshot_location: str
     snapshot_interval: timedelta
+    snapshot_keep: int
     metrics_recording_level: RecordingLevel
     log_format: LogFormat
     rocksdb: RocksDBSettings

@@ -8,6 +8,7 @@ import threading
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
+from penstock.changelog.restore import wall_clock_ms
 from penstock.changelog.snapshots import Manifest, SnapshotLocation, read_files
 from penstock.errors import PenstockError, TaskNotHereError
 from penstock.instance.state import TaskStores
@@ -72,6 +73,11 @@ def checkpoint(
     with stores.copy(name, "snapshot") as path:
         files = read_files(path, last.files if last else ())
         yield (
-            Manifest(identity=stores.identity(stores.order(name)), offset=offset, files=files),
+            Manifest(
+                identity=stores.identity(stores.order(name)),
+                offset=offset,
+                files=files,
+                written_ms=wall_clock_ms(),
+            ),
             path,
         )

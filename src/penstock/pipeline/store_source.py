@@ -17,6 +17,7 @@ import difflib
 import sys
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -44,6 +45,7 @@ from penstock.option_values import imported
 from penstock.pipeline.store_tables import (
     KeyFilter,
     LiveTable,
+    SnapshotChoice,
     SnapshotTable,
     StoreShape,
     StoreTable,
@@ -75,9 +77,13 @@ _OPTIONS = frozenset(
         "token",
         "token_file",
         "ca_file",
+        "certificate_file",
+        "key_file",
         "stale",
         "max_lag",
         "snapshot",
+        "snapshot_number",
+        "snapshot_time",
         "program",
         "key",
         "value",
@@ -99,7 +105,7 @@ _ORDERED = (StringSerde, BytesSerde)
 
 
 class StoreSource(DataSource):
-    """A store of an application, as it is now or as it was in its last snapshot."""
+    """A store of an application, as it is now or as it was in a snapshot."""
 
     @classmethod
     def name(cls) -> str:
@@ -269,13 +275,21 @@ def table_of(options: Mapping[str, str]) -> StoreTable:
             key=key or BytesSerde(),
             value=value or BytesSerde(),
             window_ms=None if spec is None or spec.duplicates else spec.window_ms,
+            choice=_snapshot(options),
         )
+    for name in ("snapshot_number", "snapshot_time"):
+        if name in options:
+            raise ConfigError(
+                f"Option {name} is for snapshots", hint='Say where: .option("snapshot", ...)'
+            )
     url, token, ca_file = _address(options)
     return LiveTable(
         url=url,
         token=token,
         store=store,
         ca_file=ca_file,
+        certificate_file=options.get("certificate_file"),
+        key_file=options.get("key_file"),
         serdes=(key, value),
         bound=_bound(options),
     )
@@ -298,6 +312,36 @@ def _address(options: Mapping[str, str]) -> tuple[str, str, str | None]:
             ) from error
         return options["url"], token, ca_file
     return options["url"], _required(options, "token"), ca_file
+
+
+def _snapshot(options: Mapping[str, str]) -> SnapshotChoice:
+    """Which snapshot options ask for."""
+    number, time = options.get("snapshot_number", "0"), options.get("snapshot_time")
+    if not number.isdecimal():
+        raise ConfigError(
+            f"Option snapshot_number is {number!r}", hint="0 is the newest, 1 the one before it"
+        )
+    return SnapshotChoice(number=int(number), until_ms=None if time is None else _moment(time))
+
+
+def _moment(text: str) -> int:
+    """Milliseconds since 1970, of those or of a time as ISO 8601 writes it.
+
+    >>> _moment("2026-01-01T00:00:00Z"), _moment("1767225600000")
+    (1767225600000, 1767225600000)
+    """
+    if text.isdecimal():
+        return int(text)
+    try:
+        moment = datetime.fromisoformat(text)
+    except ValueError:
+        moment = None
+    if moment is None or moment.tzinfo is None:
+        raise ConfigError(
+            f"Option snapshot_time is {text!r}",
+            hint="Write milliseconds, or such as 2026-01-01T00:00:00Z, with its zone",
+        )
+    return int(moment.timestamp() * 1000)
 
 
 def _bound(options: Mapping[str, str]) -> Bound:

@@ -6,9 +6,9 @@ from __future__ import annotations
 
 import contextlib
 import tempfile
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from functools import partial
 from pathlib import Path
 from typing import Any, Protocol
@@ -17,7 +17,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from msgspec import structs
 
-from penstock.changelog.snapshots import SnapshotLocation, copy_snapshot
+from penstock.changelog.snapshots import Manifest, SnapshotLocation, copy_snapshot
 from penstock.coordination.ids import TaskId
 from penstock.errors import DeserializationError, SnapshotError, UnknownStoreError
 from penstock.instance.inspection import StoreOnDisk, opened
@@ -205,6 +205,8 @@ class LiveTable:
     token: str
     store: str
     ca_file: str | None = None
+    certificate_file: str | None = None
+    key_file: str | None = None
     serdes: tuple[Serde[Any] | None, Serde[Any] | None] = (None, None)
     """Where the user says what reads keys and values; else the application says by what name."""
     bound: Bound = field(default_factory=Bound)
@@ -247,7 +249,14 @@ class LiveTable:
     def _client(self) -> Any:
         from penstock.queries.client import Client
 
-        return Client(self.url, token=self.token, ca_file=self.ca_file, timeout=_TIMEOUT)
+        return Client(
+            self.url,
+            token=self.token,
+            ca_file=self.ca_file,
+            certificate_file=self.certificate_file,
+            key_file=self.key_file,
+            timeout=_TIMEOUT,
+        )
 
 
 def question_for(shape: StoreShape, partition: int, wanted: KeyFilter) -> Question:
@@ -269,8 +278,44 @@ def question_for(shape: StoreShape, partition: int, wanted: KeyFilter) -> Questi
 
 
 @dataclass(frozen=True, kw_only=True)
+class SnapshotChoice:
+    """Which of the snapshots that are kept: by number, 0 being the newest, or as of a time."""
+
+    number: int = 0
+    until_ms: int | None = None
+
+    def of(self, history: Sequence[Manifest], partition: int) -> Manifest:
+        """The one of these, the newest first. Raises `SnapshotError` if none is old enough."""
+        found = [
+            each
+            for each in history
+            # Of one that does not say when it was made nobody knows.
+            if self.until_ms is None or 0 < each.written_ms <= self.until_ms
+        ]
+        if self.number < len(found):
+            return found[self.number]
+        raise SnapshotError(
+            f"There is no snapshot of partition {partition} that is so old: of {len(history)} the "
+            f"oldest is of {shown_moment(history[-1].written_ms) if history else 'no time'}",
+            hint="snapshot_keep says how many are kept; `penstock state snapshots` lists them",
+        )
+
+
+def shown_moment(milliseconds: int) -> str:
+    """A time for people.
+
+    >>> shown_moment(1_767_225_600_000), shown_moment(0)
+    ('2026-01-01T00:00:00.000Z', 'an unknown time')
+    """
+    if not milliseconds:
+        return "an unknown time"
+    moment = datetime.fromtimestamp(milliseconds / 1000, UTC)
+    return f"{moment.isoformat(timespec='milliseconds').removesuffix('+00:00')}Z"
+
+
+@dataclass(frozen=True, kw_only=True)
 class SnapshotTable:
-    """A store as it was when its tasks were last copied to a snapshot location."""
+    """A store as it was when its tasks were copied to a snapshot location: last, or earlier."""
 
     location: str
     application_id: str
@@ -279,6 +324,7 @@ class SnapshotTable:
     value: Serde[Any]
     window_ms: int | None = None
     """How long a window is, if it is known: the location does not tell."""
+    choice: SnapshotChoice = SnapshotChoice()
 
     def __repr__(self) -> str:
         return f"SnapshotTable({self.application_id!r}, {self.store!r})"
@@ -293,6 +339,11 @@ class SnapshotTable:
                 hint="Check the names, and that snapshot is what the application has as "
                 "snapshot_location",
             )
+        if self.choice != SnapshotChoice():
+            # Told now, and not by the worker that would read it.
+            location = self._open()
+            for partition, (name, _) in tasks.items():
+                self._manifest(location, name, partition)
         [kind, *others] = {order.kind for _, order in tasks.values()}
         if others:
             raise SnapshotError("Snapshots of the store are of several kinds")
@@ -308,15 +359,10 @@ class SnapshotTable:
         """The rows of a task's store, from a copy that is gone afterwards."""
         name, _ = self._tasks()[partition]
         location = self._open()
-        manifest = location.manifest(name, self.store)
-        assert manifest is not None
-        with (
-            tempfile.TemporaryDirectory(prefix="penstock-snapshot-") as directory,
-            location.open(name, manifest.identity) as snapshot,
-        ):
-            assert snapshot is not None
+        manifest = self._manifest(location, name, partition)
+        with tempfile.TemporaryDirectory(prefix="penstock-snapshot-") as directory:
             path = Path(directory) / self.store
-            copy_snapshot(snapshot, path)
+            copy_snapshot(location.snapshot(name, manifest), path)
             with opened(StoreOnDisk(path=path, place=name)) as found:
                 question = store_question(shape, wanted)
                 while True:
@@ -325,6 +371,12 @@ class SnapshotTable:
                     if answer.after is None:
                         return
                     question = structs.replace(question, after=answer.after)
+
+    def _manifest(self, location: SnapshotLocation, name: str, partition: int) -> Manifest:
+        newest = location.manifest(name, self.store)
+        if newest is not None and self.choice == SnapshotChoice():
+            return newest
+        return self.choice.of(location.history(name, self.store), partition)
 
     def _open(self) -> SnapshotLocation:
         return SnapshotLocation(self.location, self.application_id)
