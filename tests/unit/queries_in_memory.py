@@ -10,8 +10,10 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 from uuid import UUID
 
+from penstock.coordination.states import ApplicationState
 from penstock.errors import QuestionRefusedError, StoreUnavailableError, UnknownStoreError
 from penstock.queries.access import Access
+from penstock.queries.catalogue import AskedStore, Catalogue
 from penstock.queries.contract import (
     Answer,
     Bound,
@@ -25,7 +27,7 @@ from penstock.queries.contract import (
 )
 from penstock.queries.gate import AsgiApp
 from penstock.queries.limits import Limits
-from penstock.queries.present import PresentQueries
+from penstock.queries.live import LiveQueries
 from penstock.queries.probes import Controls, Probes
 from penstock.queries.service import service
 from penstock.serdes import serde_of
@@ -112,15 +114,27 @@ class InMemoryQueries:
         self.asked: list[tuple[str, Question, Bound, timedelta]] = []
         self.raises: Exception | None = None
 
-    def present(self) -> PresentQueries:
-        """As a driver hands it in."""
-        present = PresentQueries()
-        specs = [
-            StoreSpec(name=name, key_serde=serde_of(each.key), value_serde=serde_of(each.value))
+    def opened(self) -> LiveQueries:
+        """As a driver opens it."""
+        live = LiveQueries(state=lambda: ApplicationState.RUNNING)
+        live.open(self)
+        return live
+
+    @property
+    def catalogue(self) -> Catalogue:
+        return Catalogue(
+            AskedStore(
+                spec=StoreSpec(
+                    name=name, key_serde=serde_of(each.key), value_serde=serde_of(each.value)
+                ),
+                sub_topology=0,
+                partitions=1,
+            )
             for name, each in self.shelves.items()
-        ]
-        present.hand_in(self, specs)
-        return present
+        )
+
+    def present(self) -> list[str]:
+        return ["i-0"]
 
     def stores(self) -> list[StoreDescription]:
         return [
@@ -258,7 +272,7 @@ def made_service(
     """The service of it, with everything on."""
     queries = queries or InMemoryQueries()
     return service(
-        queries.present(),
+        queries.opened(),
         access=Access.of({READ: "read", ADMIN: "admin"}, hosts=hosts),
         probes=Probes(live=lambda: True, ready=ready),
         limits=limits,

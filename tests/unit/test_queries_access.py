@@ -146,7 +146,7 @@ def test_routes_of_a_console_pass_the_same_gate() -> None:
 
     queries = InMemoryQueries()
     app = service(
-        queries.present(),
+        queries.opened(),
         access=Access.of({READ: "read"}),
         probes=Probes(live=lambda: True, ready=lambda: True),
         extend=extend,

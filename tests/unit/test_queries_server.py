@@ -59,7 +59,7 @@ def served(
 
     def make() -> Any:
         return service(
-            queries.present(),
+            queries.opened(),
             access=listening.access,
             probes=Probes(live=lambda: True, ready=lambda: True),
             limits=limits,
@@ -255,7 +255,7 @@ def test_it_answers_after_a_start_that_loaded_nothing_and_leaves_signals_alone(
     def make() -> Any:
         made.set()
         return service(
-            queries.present(),
+            queries.opened(),
             access=listening.access,
             probes=Probes(live=lambda: True, ready=lambda: True),
         )

@@ -22,7 +22,7 @@ from penstock.queries.failures import INTERNAL, error_body, status_of
 from penstock.queries.gate import GRANTED, AsgiApp, Gate
 from penstock.queries.json_values import encode_json
 from penstock.queries.limits import Limits
-from penstock.queries.present import PresentQueries
+from penstock.queries.live import LiveQueries
 from penstock.queries.probes import Controls, Probes
 from penstock.queries.question_threads import QuestionThreads
 from penstock.queries.shapes import Answered, HealthShape, PauseShape, Refusal
@@ -40,7 +40,7 @@ _log = logging.getLogger("penstock.queries")
 
 
 def service(
-    queries: PresentQueries,
+    queries: LiveQueries,
     *,
     access: Access,
     probes: Probes,
