@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -120,7 +121,7 @@ class InMemoryQueries:
         live.open(self)
         return live
 
-    @property
+    @functools.cached_property
     def catalogue(self) -> Catalogue:
         return Catalogue(
             AskedStore(
@@ -310,6 +311,17 @@ def request(
 ) -> Reply:
     """Send one request to an ASGI application, without a socket."""
     return _RUNNER.run(_request(app, method, path, token, body, headers or {}, raw))
+
+
+def requests_at_once(app: AsgiApp, paths: Sequence[str]) -> list[Reply]:
+    """Send many requests that read before any of them is answered."""
+
+    async def all_of_them() -> list[Reply]:
+        return await asyncio.gather(
+            *(_request(app, "GET", path, READ, None, {}, None) for path in paths)
+        )
+
+    return _RUNNER.run(all_of_them())
 
 
 async def _request(

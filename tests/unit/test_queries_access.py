@@ -24,7 +24,7 @@ NO_TOKEN_NEEDED = {"/health/live", "/health/ready", "/docs", "/docs/style.css", 
 
 def routes(app: AsgiApp) -> list[Any]:
     inner: Any = app
-    return list(inner._app.routes)
+    return list(inner._app._app.routes)
 
 
 APP = made_service()

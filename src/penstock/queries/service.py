@@ -23,6 +23,7 @@ from penstock.queries.gate import GRANTED, AsgiApp, Gate
 from penstock.queries.json_values import encode_json
 from penstock.queries.limits import Limits
 from penstock.queries.live import LiveQueries
+from penstock.queries.point_reads import PointReads
 from penstock.queries.probes import Controls, Probes
 from penstock.queries.question_threads import QuestionThreads
 from penstock.queries.shapes import Answered, HealthShape, PauseShape, Refusal
@@ -77,7 +78,8 @@ def service(
     if extend is not None:
         extend(app, asking.answer)
     _add_documents(app)
-    return Gate(app, access=access, limits=limits, open_below=open_below)
+    reads = PointReads(app, queries, asking, limits)
+    return Gate(reads, access=access, limits=limits, open_below=open_below)
 
 
 class _Route(APIRoute):
