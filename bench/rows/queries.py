@@ -2,21 +2,22 @@
 
 from __future__ import annotations
 
+import itertools
 import multiprocessing
-import threading
 import time
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 
 from bench import clients
 from bench.errors import BenchError
+from bench.http_reads import read_for
 from bench.inputs import key_bytes, value_bytes
 from bench.lab import Lab
-from bench.load import create_topic, delete_topics
+from bench.load import create_topic, delete_topics, records_held
 from bench.measure import CommittedOffsets
 from bench.processes import Running, running
 from bench.results import Row
@@ -24,18 +25,21 @@ from bench.rows.latency import percentile
 from bench.systems import Guarantee, Job
 from penstock.errors import PenstockError
 from penstock.queries import Client
+from penstock.queries.driver_file import read_driver_file
 
 GUARANTEE: Guarantee = "exactly_once"
 KEYS = 100_000
 BATCH_KEYS = 1_000
-FEED_PER_SECOND = 150_000
-"""Less than half of what row `count` gives on two cores."""
-ASKERS = 4
+FLAT_OUT = 1_000_000
+"""Records a second that no application here can follow."""
+ASKERS = 16
 BATCHED_LEAST = 50_000
 SINGLE_LEAST = 2_000
 SINGLE_P99_MS = 20.0
 WARM_SECONDS = 20.0
 START_SECONDS = 240.0
+MOMENT_RECORDS = 200_000
+"""About a second of input."""
 
 
 @dataclass
@@ -45,6 +49,8 @@ class Figures:
     batched: list[float] = field(default_factory=list)
     single: list[float] = field(default_factory=list)
     p99_ms: list[float] = field(default_factory=list)
+    capacity: list[float] = field(default_factory=list)
+    """Records a second that are committed when they come faster than that, from the same feeder."""
     fed: dict[str, list[float]] = field(default_factory=dict)
     """Records a second that were committed meanwhile."""
     problems: list[str] = field(default_factory=list)
@@ -74,26 +80,29 @@ def run(lab: Lab) -> list[Row]:
 def measure(lab: Lab, job: Job, processes: Running, figures: Figures, label: str) -> None:
     lab.display.status(f"{label}: starting")
     seconds = float(lab.settings.seconds)
-    with feeding(lab.bootstrap_servers, job.input), client_of(job, processes) as client:
+    with feeding(lab.bootstrap_servers, job.input) as rate, client_of(job, processes) as client:
         offsets = CommittedOffsets(
             lab.bootstrap_servers, group=job.application_id, topics=[job.input]
         )
         try:
             time.sleep(WARM_SECONDS)
             wait_for_keys(client, processes)
+            lab.display.status(f"{label}: as fast as it can, {seconds:.0f} s")
+            figures.capacity.append(fed_meanwhile(offsets, lambda: time.sleep(seconds)))
+            rate.value = figures.capacity[-1] / 2
+            wait_for_the_end(lab, job, offsets)
             for way, asked in (
                 ("alone", lambda: time.sleep(seconds)),
                 ("batched", lambda: figures.batched.append(batched(client, seconds, figures))),
-                ("single", lambda: ask_singly(client, seconds, figures)),
+                ("single", lambda: ask_singly(job, seconds, figures)),
             ):
                 lab.display.status(f"{label}: {way}, {seconds:.0f} s")
-                rate = fed_meanwhile(offsets, asked)
-                figures.fed.setdefault(way, []).append(rate)
+                figures.fed.setdefault(way, []).append(fed_meanwhile(offsets, asked))
         finally:
             offsets.close()
     text = (
         f"{figures.batched[-1]:,.0f} keys/s in batches, {figures.single[-1]:,.0f}/s one by one "
-        f"with p99 {figures.p99_ms[-1]:.1f} ms; committed "
+        f"with p99 {figures.p99_ms[-1]:.1f} ms; committed {figures.capacity[-1]:,.0f}/s at most, "
         + ", ".join(f"{rates[-1]:,.0f}/s {way}" for way, rates in figures.fed.items())
     )
     lab.display.figure("queries", "Penstock", GUARANTEE, text)
@@ -112,22 +121,16 @@ def batched(client: Client, seconds: float, figures: Figures) -> float:
     return asked / took
 
 
-def ask_singly(client: Client, seconds: float, figures: Figures) -> None:
-    """Questions of one key from several threads: how many a second, and how long they took."""
-    end = time.monotonic() + seconds
-
-    def ask(seed: int) -> list[float]:
-        draw, took = np.random.default_rng(seed), []
-        while (begin := time.monotonic()) < end:
-            if client.get("counts", key_bytes(int(draw.integers(0, KEYS)))) is None:
-                figures.problems.append("a key that was counted has no count")
-            took.append((time.monotonic() - begin) * 1000)
-        return took
-
-    with ThreadPoolExecutor(ASKERS) as pool:
-        times = [each for took in pool.map(ask, range(ASKERS)) for each in took]
-    figures.single.append(len(times) / seconds)
-    figures.p99_ms.append(percentile(times, 99))
+def ask_singly(job: Job, seconds: float, figures: Figures) -> None:
+    """Questions of one key over several connections: how many a second, and how long they took."""
+    draw = np.random.default_rng(11)
+    keys = [key_bytes(int(n)) for n in draw.integers(0, KEYS, 20_000)]
+    driver = read_driver_file(job.state_dir, job.application_id)
+    reads = read_for(driver, "counts", keys, seconds, ASKERS)
+    if reads.missing:
+        figures.problems.append(f"{reads.missing} keys that were counted have no count")
+    figures.single.append(len(reads.milliseconds) / seconds)
+    figures.p99_ms.append(percentile(reads.milliseconds, 99))
 
 
 def fed_meanwhile(offsets: CommittedOffsets, act: Callable[[], object]) -> float:
@@ -166,41 +169,54 @@ def wait_for_keys(client: Client, processes: Running) -> None:
 
 
 @contextmanager
-def feeding(bootstrap_servers: str, topic: str) -> Iterator[None]:
-    """Records at a steady rate from a process of their own."""
+def feeding(bootstrap_servers: str, topic: str) -> Iterator[Any]:
+    """Records at a steady rate, which can be changed, from a process of their own."""
     context = multiprocessing.get_context("spawn")
-    process = context.Process(target=feed, args=(bootstrap_servers, topic), daemon=True)
+    rate = context.Value("d", FLAT_OUT)
+    process = context.Process(target=feed, args=(bootstrap_servers, topic, rate), daemon=True)
     process.start()
     try:
-        yield
+        yield rate
     finally:
         process.terminate()
         process.join()
 
 
-def feed(bootstrap_servers: str, topic: str) -> None:
-    """All keys in turn, by the clock: what is late follows at once."""
+def feed(bootstrap_servers: str, topic: str, rate: Any) -> None:
+    """All keys in turn, by the clock: what is late follows at once, as far as there is room."""
     # As Java chooses partitions: that is where keys are asked for.
     producer = clients.producer(bootstrap_servers, linger_ms=50, partitioner="murmur2_random")
-    keys = [key_bytes(n) for n in range(KEYS)]
-    value, begin, sent = value_bytes(0), time.monotonic(), 0
-    ended = threading.Event()
-    while not ended.wait(0.02):
-        due = int((time.monotonic() - begin) * FEED_PER_SECOND)
-        for number in range(sent, due):
-            while True:
-                try:
-                    producer.produce(topic, value, keys[number % KEYS])
-                    break
-                except BufferError:
-                    producer.poll(0.1)
-        sent = max(sent, due)
+    keys = itertools.cycle([key_bytes(n) for n in range(KEYS)])
+    value, last, due = value_bytes(0), time.monotonic(), 0.0
+    while True:
+        time.sleep(0.02)
+        now = time.monotonic()
+        due = min(due + (now - last) * rate.value, rate.value)
+        last = now
+        try:
+            while due >= 1:
+                producer.produce(topic, value, next(keys))
+                due -= 1
+        except BufferError:
+            pass
         producer.poll(0)
+
+
+def wait_for_the_end(lab: Lab, job: Job, offsets: CommittedOffsets) -> None:
+    """Wait until what came too fast is worked off."""
+    deadline = time.monotonic() + START_SECONDS
+    behind = float("inf")
+    while behind > MOMENT_RECORDS:
+        if time.monotonic() > deadline:
+            raise BenchError("the application does not follow half of what it could")
+        time.sleep(0.5)
+        behind = records_held(lab.bootstrap_servers, job.input) - offsets.records()
 
 
 def rows(figures: Figures) -> list[Row]:
     exact = not figures.problems
     fed = {way: [round(rate) for rate in rates] for way, rates in figures.fed.items()}
+    capacity = [round(rate) for rate in figures.capacity]
     return [
         Row(
             name="queries",
@@ -210,7 +226,7 @@ def rows(figures: Figures) -> list[Row]:
             targets={},
             exact=exact,
             least=BATCHED_LEAST,
-            details={"batch_keys": BATCH_KEYS, "committed_per_second": fed},
+            details={"batch_keys": BATCH_KEYS, "capacity": capacity, "committed_per_second": fed},
         ),
         Row(
             name="queries_http",

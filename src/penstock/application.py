@@ -29,7 +29,6 @@ from penstock.errors import ConfigError
 from penstock.observability.prometheus import render
 from penstock.observability.readings import MetricName, by_name
 from penstock.queries.live import LiveQueries, Queryable
-from penstock.queries.present import PresentQueries
 from penstock.queries.probes import Controls, Probes
 from penstock.serdes import Serde
 from penstock.topology import (
@@ -89,7 +88,6 @@ class Application(Queryable, Heard):
         self._watching = Watching(lambda: self.config, self.monitor, self.queries)
         self._listeners += [self.monitor.hear, self._watching.hear]
         self._state_lock = threading.Lock()
-        self._served = PresentQueries()
         self._urls: Callable[[], dict[str, str]] = dict
         self._stop = threading.Event()
         self._paused = threading.Event()
@@ -334,7 +332,7 @@ class Application(Queryable, Heard):
         if not self._change(_S.REBALANCING, only_from=_S.CREATED):
             raise ConfigError(f"The application is {self.state}", hint="Make a new Application")
         try:
-            order = _http_order(self, self._served, self._watching)
+            order = _http_order(self, self._watching)
             with http_service(order) as url:
                 self._drive(topology, http_url=url, http_token=order.token)
         except BaseException:
@@ -387,7 +385,6 @@ class Application(Queryable, Heard):
                 if driver is not None:
                     self.queries.open(driver.queries)
                     stack.callback(self.queries.close)
-                    stack.enter_context(self._served.handed_in(driver.queries))
                     self._urls = driver.places.urls
                     stack.callback(setattr, self, "_urls", dict)
                     driver.run(self._stop.is_set, hear_settled=self._hear_settled)
@@ -425,13 +422,13 @@ class Application(Queryable, Heard):
         return True
 
 
-def _http_order(app: Application, queries: PresentQueries, watching: Watching) -> HttpOrder:
+def _http_order(app: Application, watching: Watching) -> HttpOrder:
     """What is served over HTTP while the application runs."""
     health = app.monitor.health
     return HttpOrder(
         application_id=app.application_id,
         config=app.config,
-        queries=queries,
+        queries=app.queries,
         probes=Probes(live=lambda: health().live, ready=lambda: health().ready),
         controls=Controls(pause=app.pause, resume=app.resume, is_paused=lambda: app.is_paused),
         metrics=lambda: render(app.monitor.snapshot()),

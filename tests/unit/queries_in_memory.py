@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -10,8 +11,10 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 from uuid import UUID
 
+from penstock.coordination.states import ApplicationState
 from penstock.errors import QuestionRefusedError, StoreUnavailableError, UnknownStoreError
 from penstock.queries.access import Access
+from penstock.queries.catalogue import AskedStore, Catalogue
 from penstock.queries.contract import (
     Answer,
     Bound,
@@ -26,7 +29,7 @@ from penstock.queries.contract import (
 from penstock.queries.gate import AsgiApp
 from penstock.queries.instances import instance_service
 from penstock.queries.limits import Limits
-from penstock.queries.present import PresentQueries
+from penstock.queries.live import LiveQueries
 from penstock.queries.probes import Controls, Probes
 from penstock.queries.service import service
 from penstock.serdes import serde_of
@@ -113,15 +116,27 @@ class InMemoryQueries:
         self.asked: list[tuple[str, Question, Bound, timedelta]] = []
         self.raises: Exception | None = None
 
-    def present(self) -> PresentQueries:
-        """As a driver hands it in."""
-        present = PresentQueries()
-        specs = [
-            StoreSpec(name=name, key_serde=serde_of(each.key), value_serde=serde_of(each.value))
+    def opened(self) -> LiveQueries:
+        """As a driver opens it."""
+        live = LiveQueries(state=lambda: ApplicationState.RUNNING)
+        live.open(self)
+        return live
+
+    @functools.cached_property
+    def catalogue(self) -> Catalogue:
+        return Catalogue(
+            AskedStore(
+                spec=StoreSpec(
+                    name=name, key_serde=serde_of(each.key), value_serde=serde_of(each.value)
+                ),
+                sub_topology=0,
+                partitions=1,
+            )
             for name, each in self.shelves.items()
-        ]
-        present.hand_in(self, specs)
-        return present
+        )
+
+    def present(self) -> list[str]:
+        return ["i-0"]
 
     def stores(self) -> list[StoreDescription]:
         return [
@@ -259,7 +274,7 @@ def made_service(
     """The service of it, with everything on."""
     queries = queries or InMemoryQueries()
     return service(
-        queries.present(),
+        queries.opened(),
         access=Access.of({READ: "read", ADMIN: "admin"}, hosts=hosts),
         probes=Probes(live=lambda: True, ready=ready),
         limits=limits,
@@ -271,7 +286,7 @@ def made_service(
 def made_instance_service(queries: InMemoryQueries | None = None) -> AsgiApp:
     """What an instance would serve of it."""
     return instance_service(
-        (queries or InMemoryQueries()).present(),
+        (queries or InMemoryQueries()).opened(),
         access=Access.of({READ: "read", ADMIN: "admin"}),
         is_ready=lambda: True,
         limits=Limits(),
@@ -308,6 +323,17 @@ def request(
 ) -> Reply:
     """Send one request to an ASGI application, without a socket."""
     return _RUNNER.run(_request(app, method, path, token, body, headers or {}, raw))
+
+
+def requests_at_once(app: AsgiApp, paths: Sequence[str]) -> list[Reply]:
+    """Send many requests that read before any of them is answered."""
+
+    async def all_of_them() -> list[Reply]:
+        return await asyncio.gather(
+            *(_request(app, "GET", path, READ, None, {}, None) for path in paths)
+        )
+
+    return _RUNNER.run(all_of_them())
 
 
 async def _request(

@@ -12,7 +12,7 @@ import pytest
 
 from penstock.cli import main
 from penstock.driver.announcement import announced, find_driver
-from penstock.errors import ApplicationUnreachableError
+from penstock.errors import ApplicationUnreachableError, TopologyError
 
 
 @pytest.fixture
@@ -70,6 +70,16 @@ def test_a_driver_is_found_while_it_announces_itself(tmp_path: Path) -> None:
     dead.wait()
     path.write_bytes(text.replace(b'"pid":%d' % os.getpid(), b'"pid":%d' % dead.pid))
     with pytest.raises(ApplicationUnreachableError, match="has ended"):
+        find_driver("x", tmp_path)
+
+
+def test_a_driver_is_not_looked_for_elsewhere(tmp_path: Path) -> None:
+    for name in ("..", "../x", "a/b", "", "/etc"):
+        with pytest.raises(TopologyError):
+            find_driver(name, tmp_path)
+    (tmp_path / "x").mkdir()
+    (tmp_path / "x" / "coordinator.json").symlink_to("/etc/hostname")
+    with pytest.raises(ApplicationUnreachableError, match="cannot be read"):
         find_driver("x", tmp_path)
 
 

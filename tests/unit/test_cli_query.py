@@ -10,31 +10,24 @@ from typing import Any
 
 import pytest
 
+import penstock as ps
 from penstock.cli import main
 from penstock.config import Config
 from penstock.driver.http_service import HttpOrder, http_service
 from penstock.errors import StoreUnavailableError
 from penstock.queries import Client, Question
 from penstock.queries.driver_file import driver_path, read_driver_file
-from penstock.queries.present import PresentQueries
+from penstock.queries.live import LiveQueries
 from penstock.queries.probes import Probes
-from penstock.serdes import serde_of
-from penstock.topology import StoreSpec
 from tests.unit.queries_in_memory import InMemoryQueries, unavailable
 
 QUERIES = InMemoryQueries()
 PROBES = Probes(live=lambda: True, ready=lambda: True)
 
 
-def hand_in(present: PresentQueries) -> None:
-    """As a driver does when it is the one."""
-    present.hand_in(
-        QUERIES,
-        [
-            StoreSpec(name=name, key_serde=serde_of(each.key), value_serde=serde_of(each.value))
-            for name, each in QUERIES.shelves.items()
-        ],
-    )
+def nothing_open() -> LiveQueries:
+    """Those of an application whose driver has yet to be the one."""
+    return LiveQueries(state=lambda: ps.ApplicationState.RUNNING)
 
 
 def wake(state_dir: Path) -> None:
@@ -43,16 +36,16 @@ def wake(state_dir: Path) -> None:
         client.stores()
 
 
-def order(state_dir: Path, present: PresentQueries, **options: Any) -> HttpOrder:
+def order(state_dir: Path, live: LiveQueries, **options: Any) -> HttpOrder:
     config = Config(state_dir=state_dir, **options)
-    return HttpOrder(application_id="app", config=config, queries=present, probes=PROBES)
+    return HttpOrder(application_id="app", config=config, queries=live, probes=PROBES)
 
 
 @pytest.fixture(scope="module")
 def state_dir(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    directory, present = tmp_path_factory.mktemp("state"), PresentQueries()
-    with http_service(order(directory, present)):
-        hand_in(present)
+    directory, live = tmp_path_factory.mktemp("state"), nothing_open()
+    with http_service(order(directory, live)):
+        live.open(QUERIES)
         wake(directory)
         yield directory
     assert not driver_path(directory, "app").exists()
@@ -149,29 +142,29 @@ def test_by_an_address_and_a_token_from_a_file(
 
 def test_a_driver_that_never_was_the_one_leaves_the_file_of_the_other(state_dir: Path) -> None:
     before = read_driver_file(state_dir, "app")
-    with http_service(order(state_dir, PresentQueries())):
+    with http_service(order(state_dir, nothing_open())):
         assert read_driver_file(state_dir, "app") == before
     assert read_driver_file(state_dir, "app") == before
 
 
 def test_between_two_drivers_nobody_answers_and_then_the_next(tmp_path: Path) -> None:
-    present = PresentQueries()
-    with http_service(order(tmp_path, present)):
-        hand_in(present)
+    live = nothing_open()
+    with http_service(order(tmp_path, live)):
+        live.open(QUERIES)
         wake(tmp_path)
         with Client.of_application("app", state_dir=tmp_path) as client:
             assert client.get("counts", "b") == 1
-            present.take_back()
+            live.close()
             with pytest.raises(StoreUnavailableError):
                 client.ask("counts", Question(kind="all"))
-            hand_in(present)
+            live.open(QUERIES)
             assert client.get("counts", "b") == 1
 
 
 def test_nothing_listens_if_it_is_turned_off(tmp_path: Path) -> None:
-    present = PresentQueries()
-    with http_service(order(tmp_path, present, http_listen="")) as url:
-        hand_in(present)
+    live = nothing_open()
+    with http_service(order(tmp_path, live, http_listen="")) as url:
+        live.open(QUERIES)
         assert url == ""
     assert list(tmp_path.iterdir()) == []
 
@@ -180,8 +173,8 @@ def test_a_state_directory_that_cannot_be_written_does_not_stop_the_application(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     (tmp_path / "file").write_text("")
-    present = PresentQueries()
-    with http_service(order(tmp_path / "file", present)) as url:
-        hand_in(present)
+    live = nothing_open()
+    with http_service(order(tmp_path / "file", live)) as url:
+        live.open(QUERIES)
         assert url.startswith("http://127.0.0.1:")
     assert "cannot be found by its id" in caplog.text

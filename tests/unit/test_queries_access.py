@@ -31,7 +31,7 @@ NO_TOKEN_NEEDED = {"/health/live", "/health/ready", "/docs", "/docs/style.css", 
 
 def routes(app: AsgiApp) -> list[Any]:
     inner: Any = app
-    return list(inner._app.routes)
+    return list(inner._app._app.routes)
 
 
 def paths(app: AsgiApp) -> list[str]:
@@ -169,7 +169,7 @@ def test_routes_of_a_console_pass_the_same_gate() -> None:
 
     queries = InMemoryQueries()
     app = service(
-        queries.present(),
+        queries.opened(),
         access=Access.of({READ: "read"}),
         probes=Probes(live=lambda: True, ready=lambda: True),
         extend=extend,

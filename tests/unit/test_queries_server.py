@@ -61,7 +61,7 @@ def served(
 
     def make() -> Any:
         return service(
-            queries.present(),
+            queries.opened(),
             access=listening.access,
             probes=Probes(live=lambda: True, ready=lambda: True),
             limits=limits,
@@ -257,7 +257,7 @@ def test_it_answers_after_a_start_that_loaded_nothing_and_leaves_signals_alone(
     def make() -> Any:
         made.set()
         return service(
-            queries.present(),
+            queries.opened(),
             access=listening.access,
             probes=Probes(live=lambda: True, ready=lambda: True),
         )

@@ -19,13 +19,15 @@ from penstock.driver.process_id import is_alive, process_start
 from penstock.errors import ApplicationUnreachableError
 from penstock.instance.tls import Trust
 from penstock.serdes.decoders import decoder
+from penstock.stores.private_file import read_owned, remove_if_same, write_private
+from penstock.topology.naming import check_name
 
 FILE_NAME = "coordinator.json"
 
 _log = logging.getLogger("penstock.driver")
 
 
-class DriverFile(msgspec.Struct, frozen=True, kw_only=True):
+class CoordinatorFile(msgspec.Struct, frozen=True, kw_only=True):
     """A running driver, as it announces itself."""
 
     application_id: str
@@ -68,9 +70,9 @@ def announced(
 
     A directory that cannot be written to is told in the log: the application runs without.
     """
-    path = state_dir / application_id / FILE_NAME
+    path = _path(state_dir, application_id)
     pid = os.getpid()
-    about = DriverFile(
+    about = CoordinatorFile(
         application_id=application_id,
         host=socket.gethostname(),
         pid=pid,
@@ -82,26 +84,27 @@ def announced(
         certificate="" if trust is None else trust.certificate,
         key="" if trust is None else trust.key,
     )
+    data = msgspec.json.encode(about)
     try:
-        _write(path, msgspec.json.encode(about))
+        write_private(path, data)
     except OSError as error:
         _log.warning("Commands will not find this application: %s: %s", path, error.strerror)
     try:
         yield
     finally:
-        with contextlib.suppress(OSError, msgspec.DecodeError):
-            # A driver that came after this one has written its own.
-            if decoder(DriverFile).decode(path.read_bytes()) == about:
-                path.unlink()
+        remove_if_same(path, data)
 
 
-def find_driver(application_id: str, state_dir: Path) -> DriverFile:
-    """The running driver of an application. Raises `ApplicationUnreachableError`."""
-    path = state_dir / application_id / FILE_NAME
+def find_driver(application_id: str, state_dir: Path) -> CoordinatorFile:
+    """The running driver of an application.
+
+    Raises `ApplicationUnreachableError`, and `TopologyError` for what is no application's id.
+    """
+    path = _path(state_dir, application_id)
     where = {"application": application_id}
     hint = "Start it with `penstock run`, or give its state directory with --state-dir"
     try:
-        found = decoder(DriverFile).decode(_owned(path))
+        found = decoder(CoordinatorFile).decode(read_owned(path))
     except FileNotFoundError:
         raise ApplicationUnreachableError(
             f"It does not run on this machine with its state in {state_dir}", where=where, hint=hint
@@ -110,8 +113,8 @@ def find_driver(application_id: str, state_dir: Path) -> DriverFile:
         raise ApplicationUnreachableError(
             f"{path} belongs to another user", where=where, hint="Ask as the user who runs it"
         ) from None
-    except msgspec.DecodeError as error:
-        raise ApplicationUnreachableError(f"{path} is damaged: {error}", where=where) from None
+    except (OSError, msgspec.DecodeError) as error:
+        raise ApplicationUnreachableError(f"{path} cannot be read: {error}", where=where) from None
     if found.host == socket.gethostname() and not is_alive(found.pid, found.process_start):
         raise ApplicationUnreachableError(
             f"Its driver, process {found.pid}, has ended", where=where, hint=hint
@@ -119,20 +122,6 @@ def find_driver(application_id: str, state_dir: Path) -> DriverFile:
     return found
 
 
-def _write(path: Path, data: bytes) -> None:
-    """Whole or not at all, and never readable by others."""
-    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-    new = path.with_name(FILE_NAME + ".tmp")
-    new.unlink(missing_ok=True)
-    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW
-    with os.fdopen(os.open(new, flags, 0o600), "wb") as file:
-        file.write(data)
-    new.replace(path)
-
-
-def _owned(path: Path) -> bytes:
-    """The file's bytes; one that another user put there could lead to a listener of theirs."""
-    with os.fdopen(os.open(path, os.O_RDONLY | os.O_NOFOLLOW), "rb") as file:
-        if os.fstat(file.fileno()).st_uid not in (os.getuid(), 0):
-            raise PermissionError
-        return file.read()
+def _path(state_dir: Path, application_id: str) -> Path:
+    """Where the file lies: an id that is a path would lead out of the state directory."""
+    return state_dir / check_name(application_id, "application") / FILE_NAME

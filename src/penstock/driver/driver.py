@@ -13,6 +13,7 @@ from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
+from penstock.changelog.restore import wall_clock_ms
 from penstock.coordination.ids import TaskId, moved
 from penstock.coordination.planning import Batch, PlanLimits, Slice, joining, plan
 from penstock.coordination.tasks import TaskBook
@@ -159,7 +160,7 @@ class Driver:
         if not self._parts.warm_up.done():
             return
         self._parts.warm_up.result()
-        now_ms = _wall_clock_ms()
+        now_ms = wall_clock_ms()
         views = self._book.views(now_ms=now_ms)
         if not any(view.due <= now for view in views):
             return
@@ -260,7 +261,7 @@ class Driver:
             token=self._parts.coordinator.token,
             trust=self._parts.coordinator.trust,
             timeout_seconds=config.session_timeout.total_seconds() * 0.8,
-            now_ms=_wall_clock_ms(),
+            now_ms=wall_clock_ms(),
         )
 
     # What came back.
@@ -390,10 +391,6 @@ class Driver:
 
     def _notice(self, text: str) -> None:
         give_notice(self._listener, text)
-
-
-def _wall_clock_ms() -> int:
-    return time.time_ns() // 1_000_000
 
 
 def _reason(error: BaseException | None) -> str:

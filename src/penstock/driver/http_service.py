@@ -15,7 +15,7 @@ from penstock.queries.driver_file import DriverFile, remove_driver_file, write_d
 from penstock.queries.gate import AsgiApp
 from penstock.queries.limits import Limits
 from penstock.queries.listening import Listening
-from penstock.queries.present import PresentQueries
+from penstock.queries.live import LiveQueries
 from penstock.queries.probes import Controls, Probes
 from penstock.queries.server import HttpServer
 
@@ -28,7 +28,7 @@ class HttpOrder:
 
     application_id: str
     config: Config
-    queries: PresentQueries
+    queries: LiveQueries
     probes: Probes
     controls: Controls | None = None
     metrics: Callable[[], bytes] | None = None
@@ -65,7 +65,7 @@ def http_service(order: HttpOrder) -> Iterator[str]:
         stack.callback(server.stop)
         server.start()
         # Not before: a second driver of the same id, which is refused, must leave the file alone.
-        order.queries.tell_when_first_handed_in(lambda: _write_down(order, facts, stack))
+        order.queries.tell_when_first_opened(lambda: _write_down(order, facts, stack))
         yield server.url
 
 

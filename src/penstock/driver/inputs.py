@@ -12,6 +12,7 @@ from penstock.changelog.clients import LogClients
 from penstock.changelog.reading import EARLIEST, LATEST, log_offsets, told_offsets
 
 _COMMITTED = IsolationLevel.READ_COMMITTED
+_RECENT_SECONDS = 1.0
 
 
 class InputLogs:
@@ -37,13 +38,25 @@ class InputLogs:
         Raises `KafkaError`.
         """
         if not self._last_known:
-            return log_offsets(self._logs, self._partitions, LATEST, _COMMITTED)
+            self._note_ends(log_offsets(self._logs, self._partitions, LATEST, _COMMITTED))
+            return dict(self._ends)
         self._note_ends(told_offsets(self._logs, self._partitions, LATEST, _COMMITTED))
         oldest = time.monotonic() - self._logs.ask_timeout.total_seconds()
         late = [each for each in self._partitions if self._told_at.get(each, -math.inf) < oldest]
         if late:
             self._note_ends(log_offsets(self._logs, late, LATEST, _COMMITTED))
         return dict(self._ends)
+
+    def recent_ends(self) -> dict[tuple[str, int], int]:
+        """The ends as they were a second ago or less, for those who only watch: any number of
+        them ask Kafka no more often than that, and while the driver plans, not at all.
+
+        Raises `KafkaError`.
+        """
+        oldest = time.monotonic() - _RECENT_SECONDS
+        if all(self._told_at.get(each, -math.inf) >= oldest for each in self._partitions):
+            return dict(self._ends)
+        return self.ends()
 
     def _note_ends(self, told: Mapping[tuple[str, int], int]) -> None:
         self._ends.update(told)

@@ -122,7 +122,7 @@ class Overviews:
 
     def _tasks(self) -> list[TaskOverview]:
         try:
-            ends: Ends = self.parts.inputs.ends()
+            ends: Ends = self.parts.inputs.recent_ends()
         except KafkaError:
             ends = {}
         subs = {each.task: each.sub_topology.name for each in self.parts.prepared.layout.tasks}

@@ -15,6 +15,7 @@ import msgspec
 
 from penstock.config import Config
 from penstock.console.history import History
+from penstock.coordination.states import ApplicationState
 from penstock.driver.events import BatchEnded, Event, Notice, Rebalanced, StateChanged
 from penstock.driver.monitor import Monitor
 from penstock.errors import PenstockError, StoreUnavailableError
@@ -36,11 +37,6 @@ _COUNTS = ("records-consumed-total", "records-produced-total")
 _STEP_TAG = groups.GROUPS[groups.TOPIC].tags.index("processor-node-id")
 
 
-def wall_clock_ms() -> int:
-    """The time of day."""
-    return time.time_ns() // 1_000_000
-
-
 class Watching:
     """`console.model.Watched`, of whichever driver is open; any thread may ask.
 
@@ -48,7 +44,7 @@ class Watching:
     """
 
     def __init__(self, config: Callable[[], Config], monitor: Monitor, queries: Queries) -> None:
-        self.history = History(now_ms=wall_clock_ms)
+        self.history = History(now_ms=lambda: time.time_ns() // 1_000_000)
         self._config = config
         self._monitor = monitor
         self._sizes = StoreSizes(queries)
@@ -94,7 +90,9 @@ class Watching:
             each["memory_bytes"] = resident_bytes(each["pid"]) if each["host"] == here else 0
         own = resident_bytes(os.getpid())
         found["memory_bytes"] = own + sum(each["memory_bytes"] for each in found["instances"])
-        found["stores"] = self._sizes.entries()
+        # Instances that are on their way out are waited for, and this is asked for every second.
+        is_settled = found["state"] == ApplicationState.RUNNING
+        found["stores"] = self._sizes.entries() if is_settled else self._sizes.known()
         return found
 
     def topology_svg(self) -> str:
@@ -181,6 +179,10 @@ class StoreSizes:
                 for store in self._queries.stores():
                     count = self._queries.approximate_count(store.name, bound=_STALE)
                     self._known[store.name] = {"entries": count}
+        return self.known()
+
+    def known(self) -> dict[str, dict[str, int]]:
+        """As they were when they were last asked for."""
         return dict(self._known)
 
 

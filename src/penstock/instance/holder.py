@@ -16,6 +16,7 @@ from penstock.errors import PenstockError
 from penstock.instance import protocol, querying
 from penstock.instance.global_tables import GlobalTables
 from penstock.instance.metrics import InstanceMetrics
+from penstock.instance.pace import Pace
 from penstock.instance.protocol import (
     CommitHeader,
     CopiesReply,
@@ -50,7 +51,7 @@ class Holder:
     def __init__(self, environment: TaskEnvironment, tables: GlobalTables) -> None:
         self._environment = environment
         self._tables = tables
-        self._standbys = Standbys(environment)
+        self._standbys = Standbys(environment, Pace(lambda: bool(self._tasks)))
         self._tasks: dict[str, OpenTask] = {}
         self._metrics = InstanceMetrics(environment.recorder)
         self._lock = threading.Lock()

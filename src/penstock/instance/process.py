@@ -22,8 +22,11 @@ from collections.abc import Iterator
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
+from importlib.abc import MetaPathFinder
 from pathlib import Path
 from typing import Literal
+
+import pyarrow as pa
 
 from penstock.changelog.snapshots import SnapshotLocation
 from penstock.config import Config
@@ -126,6 +129,7 @@ def run_instance(
     # Restores make messages by the million, none in a cycle: looking through them is in vain.
     gc.freeze()
     gc.set_threshold(50_000, 20, 20)
+    keep_pandas_out()
     stop = threading.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: stop.set())
@@ -156,6 +160,26 @@ def run_instance(
     except PenstockError as error:
         _tell_failed(coordinator, options, error)
         return 1
+
+
+class _NoPandas(MetaPathFinder):
+    def find_spec(self, fullname: str, path: object, target: object = None) -> None:
+        if fullname == "pandas":
+            raise ModuleNotFoundError(fullname)
+
+
+def keep_pandas_out() -> None:
+    """Have Arrow know that it needs no pandas here; who imports it, as a custom store may, gets it.
+
+    Else Arrow loads it within the first commit: up to two seconds on a busy machine, with the GIL
+    held, just when the instance has taken over from one that died.
+    """
+    nothing = _NoPandas()
+    sys.meta_path.insert(0, nothing)
+    try:
+        pa.array([0])
+    finally:
+        sys.meta_path.remove(nothing)
 
 
 def _tell_failed(coordinator: Client, options: InstanceOptions, error: PenstockError) -> None:

@@ -26,6 +26,7 @@ from penstock.changelog.restore import apply_messages, wall_clock_ms
 from penstock.changelog.topics import commits_name
 from penstock.coordination.ids import TaskId
 from penstock.errors import ChangelogError, KafkaError, PenstockError, StoreDamagedError
+from penstock.instance.pace import Pace
 from penstock.instance.protocol import UNKNOWN_LAG, CopyState, CopyStatus, FollowOrder
 from penstock.instance.restores import Restores
 from penstock.instance.state import TaskStores
@@ -45,8 +46,9 @@ _RETRY_DOUBLINGS = 6
 class Followed:
     """One task that is followed. Its stores are used by one thread at a time, under its lock."""
 
-    def __init__(self, order: FollowOrder, environment: TaskEnvironment) -> None:
+    def __init__(self, order: FollowOrder, environment: TaskEnvironment, pace: Pace) -> None:
         self.order = order
+        self._pace = pace
         self.partition = TaskId.parse(order.task).partition
         self.round = 0
         """How often it has caught up and begun to be followed."""
@@ -77,7 +79,6 @@ class Followed:
         with self._lock, self._failing():
             if self._stopping.is_set():
                 return
-            stopped = self._stopping.is_set
             self.state = self._stores.meter.became("catching_up")
             record = self._record()
             if record is not None and record.until:
@@ -85,10 +86,10 @@ class Followed:
             self._stores.open(record)
             crash_point("follow.before_catching_up")
             began_ms = wall_clock_ms()
-            self._tell(self._stores.catch_up(stopped))
+            self._tell(self._stores.catch_up(self._pace.stop_check(self._stopping)))
             if self._stores.lost:
                 raise ChangelogError(self._stores.lost)
-            if not stopped():
+            if not self._stopping.is_set():
                 self._begin(began_ms)
 
     def apply(self, topic: str, messages: list[Message]) -> None:
@@ -255,8 +256,9 @@ _Followings = dict[tuple[str, int], tuple[Followed, int]]
 class Standbys:
     """All tasks that an instance follows; any thread may call."""
 
-    def __init__(self, environment: TaskEnvironment) -> None:
+    def __init__(self, environment: TaskEnvironment, pace: Pace) -> None:
         self._environment = environment
+        self._pace = pace
         self._followed: dict[str, Followed] = {}
         self._lock = threading.Lock()
         self._stopping = threading.Event()
@@ -292,7 +294,7 @@ class Standbys:
         with self._lock:
             if order.task in self._followed or self._stopping.is_set():
                 return
-            followed = self._followed[order.task] = Followed(order, self._environment)
+            followed = self._followed[order.task] = Followed(order, self._environment, self._pace)
             if self._thread is None:
                 self._thread = threading.Thread(target=self._run, name="standbys", daemon=True)
                 self._thread.start()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import logging
-import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import timedelta
 from pathlib import Path
@@ -18,6 +17,7 @@ from penstock.changelog.restore import (
     recreated,
     restore,
     truncated,
+    wall_clock_ms,
 )
 from penstock.changelog.snapshots import (
     Snapshot,
@@ -76,7 +76,7 @@ class TaskStores:
         engine: RocksDBEngine | None = None,
         snapshots: Sequence[SnapshotSource] = (),
         recorder: Recorder | None = None,
-        now_ms: Callable[[], int] = lambda: time.time_ns() // 1_000_000,
+        now_ms: Callable[[], int] = wall_clock_ms,
     ) -> None:
         self.task = self._task = order.task
         self._partition = TaskId.parse(order.task).partition

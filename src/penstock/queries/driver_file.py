@@ -5,18 +5,15 @@ It holds the address of the HTTP service and a token of the run, so only its own
 
 from __future__ import annotations
 
-import contextlib
-import os
-import secrets
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 import msgspec
 
 from penstock.errors import ConfigError, ServiceUnreachableError
 from penstock.serdes.decoders import decoder
 from penstock.stores.failures import directory_error
+from penstock.stores.private_file import read_owned, remove_if_same, write_private
 from penstock.topology.naming import check_name
 
 NAME = "driver.json"
@@ -41,12 +38,7 @@ def write_driver_file(state_dir: Path, facts: DriverFile) -> Path:
     """
     path = driver_path(state_dir, facts.application_id)
     try:
-        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        scratch = path.with_name(f".{NAME}.{secrets.token_hex(8)}")
-        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW
-        with os.fdopen(os.open(scratch, flags, 0o600), "wb") as file:
-            file.write(msgspec.json.encode(facts))
-        scratch.replace(path)
+        write_private(path, msgspec.json.encode(facts))
     except OSError as error:
         raise directory_error(error, path) from error
     return path
@@ -54,10 +46,7 @@ def write_driver_file(state_dir: Path, facts: DriverFile) -> Path:
 
 def remove_driver_file(state_dir: Path, facts: DriverFile) -> None:
     """Remove it if it is still this one: another driver may have written its own."""
-    with contextlib.suppress(OSError, msgspec.DecodeError):
-        path = driver_path(state_dir, facts.application_id)
-        if decoder(DriverFile).decode(path.read_bytes()) == facts:
-            path.unlink()
+    remove_if_same(driver_path(state_dir, facts.application_id), msgspec.json.encode(facts))
 
 
 def read_driver_file(state_dir: Path, application_id: str) -> DriverFile:
@@ -65,13 +54,17 @@ def read_driver_file(state_dir: Path, application_id: str) -> DriverFile:
     path = driver_path(state_dir, application_id)
     where = {"file": path}
     try:
-        data = _owned(path)
+        data = read_owned(path)
     except FileNotFoundError:
         raise ServiceUnreachableError(
             f"No application {application_id!r} with an HTTP service runs on this machine",
             where=where,
             hint="Start it, or say where it is: --state-dir, or --url and --token-file",
         ) from None
+    except PermissionError as error:
+        raise ServiceUnreachableError(
+            "The file belongs to another user", where=where, hint="Ask as the user who runs it"
+        ) from error
     except OSError as error:
         raise directory_error(error, path) from error
     try:
@@ -83,11 +76,3 @@ def read_driver_file(state_dir: Path, application_id: str) -> DriverFile:
 def driver_path(state_dir: Path, application_id: str) -> Path:
     """Where it lies. Raises `TopologyError` for what is no application's id."""
     return state_dir / check_name(application_id, "application") / NAME
-
-
-def _owned(path: Path) -> Any:
-    """The file's bytes; another user could have put an address of theirs there."""
-    with os.fdopen(os.open(path, os.O_RDONLY | os.O_NOFOLLOW), "rb") as file:
-        if os.fstat(file.fileno()).st_uid not in (os.getuid(), 0):
-            raise ConfigError("Another user made the file", where={"file": path})
-        return file.read()

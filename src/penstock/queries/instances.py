@@ -14,7 +14,6 @@ import functools
 import logging
 import sys
 from collections.abc import Callable, Iterator, Mapping
-from typing import TYPE_CHECKING
 
 from penstock.errors import ConfigError
 from penstock.instance.http_options import HttpParts
@@ -26,12 +25,10 @@ from penstock.queries.gate import AsgiApp
 from penstock.queries.limits import Limits
 from penstock.queries.listening import Listening
 from penstock.queries.probes import Probes
+from penstock.queries.served import ServedQueries
 from penstock.queries.server import HttpServer
 from penstock.queries.told_places import ToldPlaces
 from penstock.queries.told_stores import ToldQueries
-
-if TYPE_CHECKING:
-    from penstock.queries.store_routes import ServedQueries
 
 _log = logging.getLogger("penstock.queries")
 

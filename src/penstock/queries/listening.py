@@ -62,7 +62,9 @@ class Listening:
     def bind(self) -> socket.socket:
         """The socket, listening. Raises `ConfigError` if the address cannot be had."""
         family = socket.AF_INET6 if ":" in self.host else socket.AF_INET
-        listener = socket.socket(family, socket.SOCK_STREAM)
+        # Named, since asyncio sends small packets at once only where it sees that this is TCP: else
+        # every answer waits 40 ms for the client to confirm its first half.
+        listener = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
         try:
             listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             listener.bind((self.host, self.port))

@@ -6,7 +6,7 @@ import threading
 import time
 from collections.abc import Callable
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from penstock.coordination.states import ApplicationState
 from penstock.errors import StoreUnavailableError
@@ -16,18 +16,32 @@ from penstock.queries.contract import (
     Bound,
     KeyMetadata,
     PartitionLag,
+    Queries,
     Question,
     StoreDescription,
 )
 from penstock.queries.stores import ReadOnlyStore
 
 if TYPE_CHECKING:
-    # They bring the instances' protocol: those who only describe a topology need not wait for it.
-    from penstock.queries.asking import StoreQueries
+    # It brings pyarrow: those who only describe a topology need not wait for it.
     from penstock.queries.catalogue import Catalogue
+    from penstock.topology import StoreSpec
 
 _EXPECTED = (ApplicationState.REBALANCING, ApplicationState.RUNNING)
 _ANYTHING = Bound()
+
+
+class OpenedQueries(Queries, Protocol):
+    """Those of a driver that runs, with the stores and instances it has."""
+
+    @property
+    def catalogue(self) -> Catalogue:
+        """The stores that can be asked."""
+        ...
+
+    def present(self) -> list[str]:
+        """The instances that are there."""
+        ...
 
 
 class LiveQueries:
@@ -39,13 +53,20 @@ class LiveQueries:
     def __init__(self, *, state: Callable[[], ApplicationState]) -> None:
         self._state = state
         self._changed = threading.Condition()
-        self._opened: StoreQueries | None = None
+        self._opened: OpenedQueries | None = None
+        self._told: Callable[[], object] = lambda: None
 
-    def open(self, queries: StoreQueries) -> None:
+    def tell_when_first_opened(self, told: Callable[[], object]) -> None:
+        """Call this once, from the thread that opens: from then on the application is ours."""
+        self._told = told
+
+    def open(self, queries: OpenedQueries) -> None:
         """These are to be asked from now on."""
         with self._changed:
             self._opened = queries
             self._changed.notify_all()
+        told, self._told = self._told, lambda: None
+        told()
 
     def close(self) -> None:
         """Nobody is to be asked any more."""
@@ -56,6 +77,16 @@ class LiveQueries:
         """The stores of the application as it runs; None if it does not."""
         opened = self._opened
         return None if opened is None else opened.catalogue
+
+    def spec_of(self, store: str) -> StoreSpec:
+        """What a store is written by; never waits: an event loop may ask.
+
+        Raises `UnknownStoreError`, `StoreUnavailableError`.
+        """
+        catalogue = self.catalogue()
+        if catalogue is None:
+            raise _nobody_there(self._state())
+        return catalogue.find(store).spec
 
     def stores(self) -> list[StoreDescription]:
         """All stores, by name."""
@@ -90,7 +121,7 @@ class LiveQueries:
         opened = self._opened
         return opened is not None and instance in opened.present()
 
-    def _wait(self, timeout: timedelta) -> tuple[StoreQueries, timedelta]:
+    def _wait(self, timeout: timedelta) -> tuple[OpenedQueries, timedelta]:
         """Who is to be asked, and how much of the time is left."""
         opened = self._opened
         if opened is not None:
@@ -100,12 +131,16 @@ class LiveQueries:
             while self._opened is None:
                 remaining = deadline - time.monotonic()
                 if remaining <= 0 or self._state() not in _EXPECTED:
-                    raise StoreUnavailableError(
-                        f"The application is {self._state()}, and nobody holds its state",
-                        hint="Ask while it runs: `with app:`, or another thread beside app.run()",
-                    )
+                    raise _nobody_there(self._state())
                 self._changed.wait(min(remaining, 0.1))
             return self._opened, timedelta(seconds=max(deadline - time.monotonic(), 0.0))
+
+
+def _nobody_there(state: ApplicationState) -> StoreUnavailableError:
+    return StoreUnavailableError(
+        f"The application is {state}, and nobody holds its state",
+        hint="Ask while it runs: `with app:`, or another thread beside app.run()",
+    )
 
 
 class Queryable:

@@ -22,8 +22,10 @@ from penstock.queries.failures import INTERNAL, error_body, status_of
 from penstock.queries.gate import GRANTED, AsgiApp, Gate
 from penstock.queries.json_values import encode_json
 from penstock.queries.limits import Limits
+from penstock.queries.point_reads import PointReads
 from penstock.queries.probes import Controls, Probes
 from penstock.queries.question_threads import QuestionThreads
+from penstock.queries.served import ServedQueries
 from penstock.queries.shapes import (
     Answered,
     HealthShape,
@@ -31,7 +33,7 @@ from penstock.queries.shapes import (
     PauseShape,
     Refusal,
 )
-from penstock.queries.store_routes import ROWS, ServedQueries, StoreRoutes
+from penstock.queries.store_routes import ROWS, StoreRoutes
 from penstock.queries.store_routes import json_answer as _json
 
 METRICS_TYPE = "text/plain; version=0.0.4; charset=utf-8"
@@ -85,7 +87,8 @@ def service(
     if extend is not None:
         extend(app, asking.answer)
     _add_documents(app)
-    return Gate(app, access=access, limits=limits, open_below=open_below)
+    reads = PointReads(app, queries, asking, limits)
+    return Gate(reads, access=access, limits=limits, open_below=open_below)
 
 
 class _Route(APIRoute):

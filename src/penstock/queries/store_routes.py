@@ -5,17 +5,17 @@ from __future__ import annotations
 from collections.abc import Callable, Coroutine, Mapping
 from dataclasses import asdict
 from datetime import timedelta
-from typing import Annotated, Any, Protocol
+from typing import Annotated, Any
 
 from fastapi import Query, Request, Response
 
 from penstock.errors import QueryLimitError, QuestionRefusedError
 from penstock.queries.arrow_rows import ARROW_STREAM, encode_rows
-from penstock.queries.contract import Answer, Bound, Queries, Question
+from penstock.queries.contract import Answer, Bound, Question
 from penstock.queries.json_values import encode_json, key_of_json, key_of_text
 from penstock.queries.limits import Limits
-from penstock.queries.present import StoreSerdes
 from penstock.queries.question_threads import QuestionThreads
+from penstock.queries.served import ServedQueries
 from penstock.queries.shapes import (
     Choice,
     CountShape,
@@ -45,14 +45,6 @@ ROWS: dict[int | str, dict[str, Any]] = {
         "description": "Rows: JSON, or an Arrow stream of their bytes if `Accept` says so.",
     }
 }
-
-
-class ServedQueries(Queries, Protocol):
-    """Queries whose keys and values can be made JSON."""
-
-    def serdes_of(self, store: str) -> StoreSerdes:
-        """What a store is written by. Raises `QueryError`."""
-        ...
 
 
 class StoreRoutes:
@@ -89,13 +81,13 @@ class StoreRoutes:
 
     async def describe_store(self, store: StoreName) -> Response:
         """One store."""
-        self._queries.serdes_of(store)
+        self._queries.spec_of(store)
         found = await self._threads.answer(self._queries.stores)
         return json_answer(next(asdict(each) for each in found if each.name == store))
 
     async def count(self, store: StoreName, choice: Annotated[Choice, Query()]) -> Response:
         """About how many entries a store has."""
-        self._queries.serdes_of(store)
+        self._queries.spec_of(store)
         bound = _bound(choice)
         number = await self._threads.answer(
             lambda: self._queries.approximate_count(store, bound=bound),
@@ -105,7 +97,7 @@ class StoreRoutes:
 
     async def key_metadata(self, store: StoreName, key: KeyText) -> Response:
         """Where a key lives: its partition, and the instances that hold it."""
-        wanted = key_of_text(self._queries.serdes_of(store).key, key)
+        wanted = key_of_text(self._queries.spec_of(store).key_serde, key)
         found = await self._threads.answer(lambda: self._queries.key_metadata(store, wanted))
         return json_answer(asdict(found))
 
@@ -122,7 +114,7 @@ class StoreRoutes:
         choice: Annotated[KeyChoice, Query()],
     ) -> Response:
         """The value of a key, now or as of a time; null if there is none."""
-        wanted = key_of_text(self._queries.serdes_of(store).key, key)
+        wanted = key_of_text(self._queries.spec_of(store).key_serde, key)
         kind = "get" if choice.as_of is None else "as_of"
         question = Question(kind=kind, keys=(wanted,), as_of=choice.as_of)  # type: ignore[arg-type]
         return await self._rows(request, store, question, choice)
@@ -135,7 +127,7 @@ class StoreRoutes:
         choice: Annotated[WindowChoice, Query()],
     ) -> Response:
         """The windows or sessions of a key that begin within a time."""
-        wanted = key_of_text(self._queries.serdes_of(store).key, key)
+        wanted = key_of_text(self._queries.spec_of(store).key_serde, key)
         question = Question(
             kind="fetch", keys=(wanted,), start=choice.start, end=choice.end, **_scan(choice)
         )
@@ -145,7 +137,7 @@ class StoreRoutes:
         self, request: Request, store: StoreName, choice: Annotated[WindowsChoice, Query()]
     ) -> Response:
         """The windows or sessions of all keys, or of a range, that begin within a time."""
-        serde = self._queries.serdes_of(store).key
+        serde = self._queries.spec_of(store).key_serde
         question = Question(
             kind="fetch_range",
             lower=_end(serde, choice.lower),
@@ -160,7 +152,7 @@ class StoreRoutes:
         self, request: Request, store: StoreName, choice: Annotated[RangeChoice, Query()]
     ) -> Response:
         """The keys of a range, or with a prefix, and their values."""
-        serde = self._queries.serdes_of(store).key
+        serde = self._queries.spec_of(store).key_serde
         lower, upper, prefix = choice.lower, choice.upper, choice.prefix
         if prefix is not None and (lower is not None or upper is not None):
             raise QuestionRefusedError(
@@ -179,12 +171,12 @@ class StoreRoutes:
         self, request: Request, store: StoreName, choice: Annotated[Scan, Query()]
     ) -> Response:
         """Everything that a store holds."""
-        self._queries.serdes_of(store)
+        self._queries.spec_of(store)
         return await self._rows(request, store, Question(kind="all", **_scan(choice)), choice)
 
     async def query(self, request: Request, store: StoreName, body: QueryBody) -> Response:
         """Any question, also about many keys at once; it changes nothing."""
-        serde = self._queries.serdes_of(store).key
+        serde = self._queries.spec_of(store).key_serde
         if len(body.keys) > self._limits.keys:
             raise QueryLimitError(f"There are more than {self._limits.keys} keys")
         question = Question(
@@ -230,14 +222,16 @@ class StoreRoutes:
         return min(timedelta(milliseconds=choice.timeout_ms), self._limits.timeout)
 
     def _arrow(self, store: str, answer: Answer) -> bytes:
-        serdes = self._queries.serdes_of(store)
+        spec = self._queries.spec_of(store)
         facts = {
             "store": store,
-            "key": serdes.key.name,
-            "value": serdes.value.name,
+            "key": spec.key_serde.name,
+            "value": spec.value_serde.name,
             **freshness(answer),
         }
-        return encode_rows(answer, key_serde=serdes.key, value_serde=serdes.value, facts=facts)
+        return encode_rows(
+            answer, key_serde=spec.key_serde, value_serde=spec.value_serde, facts=facts
+        )
 
 
 def json_answer(data: Mapping[str, Any]) -> Response:

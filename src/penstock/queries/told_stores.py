@@ -23,7 +23,6 @@ from penstock.queries.contract import (
     Question,
     StoreDescription,
 )
-from penstock.queries.present import StoreSerdes
 from penstock.queries.told_types import told_type, type_of
 from penstock.serdes import (
     BoolSerde,
@@ -153,11 +152,14 @@ class ToldQueries:
         catalogue = Catalogue(store_told(told) for told in self._told.values())
         self._asked = StoreQueries(catalogue, places)
 
-    def serdes_of(self, store: str) -> StoreSerdes:
+    def catalogue(self) -> Catalogue:
+        """The stores that there are."""
+        return self._asked.catalogue
+
+    def spec_of(self, store: str) -> StoreSpec:
         """What a store is written by. Raises `UnknownStoreError`, `StoreElsewhereError`."""
         self._check(store)
-        spec = self._asked.catalogue.find(store).spec
-        return StoreSerdes(key=spec.key_serde, value=spec.value_serde)
+        return self._asked.catalogue.find(store).spec
 
     def stores(self) -> list[StoreDescription]:
         """All stores, by name; also those that only the driver answers for."""

@@ -1,4 +1,4 @@
-// Lines over time, drawn as SVG; a table with the same numbers stands behind each for who cannot see it.
+// Lines over time, drawn as SVG; the latest number is said in words too.
 
 import { h, number, s, time } from "./dom.js";
 
