@@ -14,7 +14,7 @@ import penstock as ps
 from penstock.cli import main
 from penstock.config import Config
 from penstock.driver.http_service import HttpOrder, http_service
-from penstock.errors import StoreUnavailableError
+from penstock.errors import ConfigError, StoreUnavailableError
 from penstock.queries import Client, Question
 from penstock.queries.driver_file import driver_path, read_driver_file
 from penstock.queries.live import LiveQueries
@@ -167,6 +167,18 @@ def test_nothing_listens_if_it_is_turned_off(tmp_path: Path) -> None:
         live.open(QUERIES)
         assert url == ""
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("driver", ["", "127.0.0.1:0"])
+def test_instances_that_would_listen_to_others_without_tls_are_refused_at_once(
+    tmp_path: Path, driver: str
+) -> None:
+    options = {"http_listen": driver, "instance_http_listen": "0.0.0.0:0"}
+    with (
+        pytest.raises(ConfigError, match=r"instance_http_listen.*http_tls_certificate_file"),
+        http_service(order(tmp_path, nothing_open(), **options)),
+    ):
+        pass
 
 
 def test_a_state_directory_that_cannot_be_written_does_not_stop_the_application(

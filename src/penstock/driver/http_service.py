@@ -11,10 +11,11 @@ from dataclasses import dataclass, field
 
 from penstock.config import Config
 from penstock.errors import StateDirectoryError
+from penstock.instance.http_options import HttpOptions
 from penstock.queries.driver_file import DriverFile, remove_driver_file, write_driver_file
 from penstock.queries.gate import AsgiApp
 from penstock.queries.limits import Limits
-from penstock.queries.listening import Listening
+from penstock.queries.listening import Listening, check_safe
 from penstock.queries.live import LiveQueries
 from penstock.queries.probes import Controls, Probes
 from penstock.queries.server import HttpServer
@@ -49,6 +50,10 @@ def http_service(order: HttpOrder) -> Iterator[str]:
 
     Raises `ConfigError` where it must not, or cannot, listen.
     """
+    instances = HttpOptions.of(order.config)
+    if instances is not None:
+        # Told now, and not by the first of them that starts.
+        check_safe(instances.config(), option="instance_http_listen")
     if not order.config.http_listen:
         yield ""
         return

@@ -8,11 +8,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from typing import Self
+from typing import TYPE_CHECKING, Self
 
 from penstock.config import Config
-from penstock.instance.client import Client
-from penstock.instance.tls import Trust
+
+if TYPE_CHECKING:
+    # It brings Arrow's Flight: those who only look at the options need not wait for it.
+    from penstock.instance.client import Client
+    from penstock.instance.tls import Trust
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -39,8 +39,7 @@ class Listening:
         """
         host, port = parse_address(config.http_listen)
         tls = _tls(config)
-        if not is_loopback(host):
-            _check_wide(config, option)
+        check_safe(config, option=option)
         token = token or secrets.token_urlsafe(32)
         tokens: dict[str, Scope] = {token: "admin"}
         if config.http_token_file:
@@ -89,7 +88,10 @@ class Listening:
         return f"{'https' if self.tls else 'http'}://{shown}:{port}"
 
 
-def _check_wide(config: Config, option: str) -> None:
+def check_safe(config: Config, *, option: str) -> None:
+    """Refuse an address that others can reach without TLS and a token. Raises `ConfigError`."""
+    if is_loopback(parse_address(config.http_listen)[0]):
+        return
     missing = [
         name
         for name in ("http_tls_certificate_file", "http_tls_key_file", "http_token_file")
