@@ -255,7 +255,9 @@ class CopyWatch:
     def _ask(self, member: Member, action: str, message: Message, reply: type[M]) -> M:
         location = member.tcp_location or member.unix_location
         token = self._coordinator.token
-        client = self._clients.get(location, token=token, timeout_seconds=_CALL_SECONDS)
+        client = self._clients.get(
+            location, token=token, timeout_seconds=_CALL_SECONDS, trust=self._coordinator.trust
+        )
         try:
             return client.call(action, message, reply)
         except InstanceUnreachableError:

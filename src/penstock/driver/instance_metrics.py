@@ -48,7 +48,10 @@ class InstanceReadings:
         found: Snapshot = []
         try:
             client = self._clients.get(
-                location, token=self._coordinator.token, timeout_seconds=_CALL_SECONDS
+                location,
+                token=self._coordinator.token,
+                timeout_seconds=_CALL_SECONDS,
+                trust=self._coordinator.trust,
             )
             found = client.call("metrics", MetricsReply(readings=[]), MetricsReply).readings
         except InstanceUnreachableError:
