@@ -9,12 +9,18 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
+from typing import cast
 
 import msgspec
 import pytest
 
 from penstock.changelog.snapshots import copy_snapshot
 from penstock.config import Config
+from penstock.coordination.ids import TaskId
+from penstock.coordination.members import Member
+from penstock.driver.coordinator import Coordinator
+from penstock.driver.copies import CopyWatch
+from penstock.driver.instance_metrics import InstanceReadings
 from penstock.errors import (
     ConfigError,
     InstanceCertificateError,
@@ -24,11 +30,12 @@ from penstock.errors import (
 from penstock.instance.client import Client, tcp_location
 from penstock.instance.peers import PeerCopies, PeerSource, listener_for
 from penstock.instance.process import TOKEN_VARIABLE, InstanceOptions, options_of
-from penstock.instance.protocol import Beat, BeatReply
+from penstock.instance.protocol import Beat, BeatReply, CopiesReply, CopyStatus, MetricsReply
 from penstock.instance.server import Server
 from penstock.instance.tls import TlsFiles, Trust
 from penstock.stores.directory import StateDirectory
 from tests.certificates import Authority
+from tests.harness import wait_until
 from tests.unit.test_peers import IDENTITY, TASK, fill
 
 
@@ -142,6 +149,57 @@ def test_copies_of_stores_are_for_those_who_show_certificates(
             else:
                 with pytest.raises(ssl.SSLError):
                     answer.result(30)
+
+
+class Members:
+    """What a coordinator knows of one instance, which listens to other hosts."""
+
+    token = "t"
+
+    def __init__(self, server: Server, trust: Trust) -> None:
+        self.trust = trust
+        place = tcp_location("127.0.0.1", server.port, tls=True)
+        self._members = {
+            name: Member(
+                name=name,
+                host="h",
+                pid=1,
+                unix_location="",
+                tcp_location=place,
+                last_beat=0.0,
+                member_id=name,
+            )
+            for name in ("a", "b")
+        }
+
+    def names(self) -> list[str]:
+        return list(self._members)
+
+    def away(self) -> frozenset[str]:
+        return frozenset()
+
+    def member(self, name: str) -> Member | None:
+        return self._members.get(name)
+
+
+def test_the_driver_asks_for_copies_and_metrics_over_tls_too(mutual: TlsFiles) -> None:
+    told = CopiesReply(copies=[CopyStatus(task="0_0", state="following", positions={"log": 7})])
+    actions = {
+        "copies": lambda body: told,
+        "metrics": lambda body: MetricsReply(readings=[]),
+    }
+    place = tcp_location("127.0.0.1", 0, tls=True)
+    with Server(place, token="t", actions=actions, tls=mutual) as server:
+        members = cast("Coordinator", Members(server, mutual.trust()))
+        readings = InstanceReadings(members)
+        assert {each.value for each in readings.snapshot()} == {1.0}
+        readings.close()
+        copies = CopyWatch(members, {}, ends_of=dict, order_for=lambda task, name: None)  # type: ignore[arg-type, return-value]
+        try:
+            wait_until(lambda: copies.has_heard(["a", "b"]), what="both were heard")
+            assert copies.positions()["b"] == {TaskId(0, 0): 7}
+        finally:
+            copies.close()
 
 
 def test_verifying_clients_takes_certificates() -> None:
