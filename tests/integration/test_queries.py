@@ -52,7 +52,8 @@ def run(kafka: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Run]:
     # Each key has a record at 0 s, one at 10 s, and one in the second minute.
     times = (0, 10_000, 70_000)
     total = scene.produce((key, str(at)) for at in times for key in KEYS)
-    with Run(scene, every_kind, num_instances=2, num_standby_replicas=1) as run:
+    options = {"num_standby_replicas": 1, "instance_http_listen": "127.0.0.1:0"}
+    with Run(scene, every_kind, num_instances=2, **options) as run:
         run.wait_committed(total)
         yield run
 
@@ -119,11 +120,16 @@ OVER_HTTP = {
 }
 
 
-def test_the_same_is_answered_over_http(run: Run) -> None:
-    app, state_dir = run.app, run.app.config.state_dir
+@pytest.mark.parametrize("whom", ["driver", "one instance", "the other"])
+def test_the_same_is_answered_over_http(run: Run, whom: str) -> None:
+    app = run.app
+    found = read_driver_file(app.config.state_dir, app.application_id)
+    first, second = sorted(app.instance_urls().values())
+    url = {"driver": found.url, "one instance": first, "the other": second}[whom]
     # The first request loads what answers, which takes its time on a busy machine.
     patience = timedelta(minutes=2)
-    with Client.of_application(app.application_id, state_dir=state_dir, timeout=patience) as client:
+    with Client(url, token=found.token, timeout=patience) as client:
+        assert client.instances() == app.instance_urls()
         for store, questions in OVER_HTTP.items():
             for question in questions:
                 told, asked = client.ask(store, question), app.queries.ask(store, question)
