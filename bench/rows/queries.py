@@ -37,6 +37,8 @@ BATCHED_LEAST = 50_000
 SINGLE_LEAST = 2_000
 SINGLE_P99_MS = 20.0
 WARM_SECONDS = 20.0
+WARM_PER_SECOND = 50_000
+SETTLE_SECONDS = 5.0
 START_SECONDS = 240.0
 MOMENT_RECORDS = 200_000
 """About a second of input."""
@@ -88,9 +90,12 @@ def measure(lab: Lab, job: Job, processes: Running, figures: Figures, label: str
             time.sleep(WARM_SECONDS)
             wait_for_keys(client, processes)
             lab.display.status(f"{label}: as fast as it can, {seconds:.0f} s")
+            rate.value = FLAT_OUT
             figures.capacity.append(fed_meanwhile(offsets, lambda: time.sleep(seconds)))
-            rate.value = figures.capacity[-1] / 2
+            rate.value = 0
             wait_for_the_end(lab, job, offsets)
+            rate.value = figures.capacity[-1] / 2
+            time.sleep(SETTLE_SECONDS)
             for way, asked in (
                 ("alone", lambda: time.sleep(seconds)),
                 ("batched", lambda: figures.batched.append(batched(client, seconds, figures))),
@@ -172,7 +177,7 @@ def wait_for_keys(client: Client, processes: Running) -> None:
 def feeding(bootstrap_servers: str, topic: str) -> Iterator[Any]:
     """Records at a steady rate, which can be changed, from a process of their own."""
     context = multiprocessing.get_context("spawn")
-    rate = context.Value("d", FLAT_OUT)
+    rate = context.Value("d", WARM_PER_SECOND)
     process = context.Process(target=feed, args=(bootstrap_servers, topic, rate), daemon=True)
     process.start()
     try:
@@ -191,7 +196,7 @@ def feed(bootstrap_servers: str, topic: str, rate: Any) -> None:
     while True:
         time.sleep(0.02)
         now = time.monotonic()
-        due = min(due + (now - last) * rate.value, rate.value)
+        due = min(due + (now - last) * rate.value, float(FLAT_OUT))
         last = now
         try:
             while due >= 1:

@@ -20,6 +20,8 @@ SYSTEMS = ("penstock", "kafka_streams")
 TARGET = 1.0
 PROBES = Probes(warmup=0, measured=1_000, tail=0)
 TIMEOUT_SECONDS = 600.0
+INSTANCES = 2
+"""As many as Kafka Streams has threads here: both restore in parallel as far as that."""
 
 
 @dataclass(frozen=True)
@@ -70,7 +72,8 @@ def run_once(lab: Lab, system: System, changelog: CountsChangelog, label: str) -
 def measure(lab: Lab, system: System, job: Job) -> Restored:
     offsets = CommittedOffsets(lab.bootstrap_servers, group=job.application_id, topics=[job.input])
     try:
-        with running(system.commands(job), lab.log(job)) as processes:
+        options = {"PENSTOCK_NUM_INSTANCES": str(INSTANCES)}
+        with running(system.commands(job), lab.log(job), options) as processes:
             found = wait_restored(
                 lab.log(job),
                 partitions=PARTITIONS,
@@ -100,6 +103,7 @@ def row(runs: dict[str, list[Run]], changelog: CountsChangelog) -> Row:
         exact=not any(run.problems for each in runs.values() for run in each),
         details={
             "changelog_records": changelog.records,
+            "instances": INSTANCES,
             "restored": {n: [run.restored.records for run in each] for n, each in runs.items()},
         },
     )

@@ -58,6 +58,15 @@ def static(group: Group) -> Group:
 
 
 class TestDynamic:
+    def test_one_that_stands_still_is_not_called(self, group: Group) -> None:
+        group.join("a", 1)
+        assert not group.members.is_silent("a", 27)
+        assert group.members.is_silent("a", 28)
+        assert not group.members.is_silent("nobody", 28)
+        group.now = 28
+        assert group.beat("a", 1)
+        assert not group.members.is_silent("a", 29)
+
     def test_silence_loses_a_member_and_doubt_loses_it_sooner(self, group: Group) -> None:
         group.join("a", 1)
         group.join("b", 2)

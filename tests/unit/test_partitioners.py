@@ -80,7 +80,7 @@ def test_the_handler_for_production_may_go_on_without_such_a_record() -> None:
     assert found == [("out", 1, b"k"), ("out", 2, b"k")]
 
 
-def test_a_repartition_topic_has_its_own_partitioner_and_the_topology_says_so() -> None:
+def test_a_repartition_topic_has_its_own_partitioner() -> None:
     def partition(key: str, _value: str, count: int) -> int:
         return len(key) % count
 
@@ -90,7 +90,6 @@ def test_a_repartition_topic_has_its_own_partitioner_and_the_topology_says_so() 
     rows = [Row(n, n, key, b"v") for n, key in enumerate([b"a", b"bb", b"ccc"])]
     found = [(row["key"], row["partition"]) for row in written(builder, *rows).outputs.to_pylist()]
     assert found == [(b"a", 1), (b"bb", 2), (b"ccc", 0)]
-    assert builder.build().partitioners("app") == {"app-again-repartition": partition}
 
 
 def test_a_function_names_the_topic_and_another_chooses_in_it() -> None:

@@ -65,6 +65,10 @@ def refusal(newcomer: Member, incumbent: Member) -> MemberRefusedError:
     )
 
 
+_SILENT_SHARE = 0.6
+"""Of the session timeout: a busy machine delays beats too, and answers yet."""
+
+
 class Members:
     """The members by name. Time comes in; nothing here waits or asks."""
 
@@ -128,6 +132,12 @@ class Members:
         member = self._members.get(name)
         if member is not None and now - member.last_beat > self._silence_max:
             (self._away if member.is_static else self._given_up).add(name)
+
+    def is_silent(self, name: str, now: float) -> bool:
+        """Whether a member has missed so many beats that no call to it would be answered."""
+        member = self._members.get(name)
+        patience = max(self._silence_max, _SILENT_SHARE * self._session_timeout)
+        return member is not None and now - member.last_beat > patience
 
     def expire(self, now: float) -> list[Member]:
         """Lose those that have not beaten for the session timeout, or were given up."""

@@ -42,7 +42,8 @@ from penstock.pipeline.instances import start_instance
 
 _log = logging.getLogger("penstock.driver")
 
-_CALL_SECONDS = 10.0
+_CALL_SECONDS = 5.0
+"""The driver's loop waits for these calls: nothing else happens meanwhile."""
 
 
 @dataclass
@@ -191,11 +192,6 @@ class Coordinator:
         for slot in slots:
             self.start_child(slot)
 
-    def has_ended(self, name: str) -> bool:
-        """Whether the process of a child is no more."""
-        child = self._children.get(name)
-        return child is None or child.process.poll() is not None
-
     def doubt(self, name: str) -> None:
         """A call to an instance failed; if it missed beats too, it is lost."""
         with self._lock:
@@ -218,6 +214,12 @@ class Coordinator:
         if member is None:
             # It said goodbye a moment ago, and whoever asks has not heard of it yet.
             raise InstanceUnreachableError("There is no such instance", where={"instance": name})
+        with self._lock:
+            is_silent = self._members.is_silent(name, time.monotonic())
+        if is_silent:
+            # A process that stands still answers no call, and one that is waited for in vain holds
+            # up the tasks of all others.
+            raise InstanceUnreachableError("It misses its beats", where={"instance": name})
         location = member.tcp_location or member.unix_location
         return self._clients.get(
             location, token=self.token, timeout_seconds=_CALL_SECONDS, trust=self.trust

@@ -122,18 +122,6 @@ class Topology:
             for sub in subs
         ]
 
-    def partitioners(self, application_id: str) -> dict[str, Callable[..., Any]]:
-        """The functions that choose partitions, by the full name of the topic they choose for.
-
-        Of these topics a key alone does not say the partition; nor of what is made of them.
-        """
-        return {
-            full_topic(sink, sink.topic, application_id): sink.partitioner
-            for sub in self.sub_topologies
-            for sink in sub.sinks
-            if sink.partitioner is not None and sink.topic_of is None
-        }
-
     @property
     def stores(self) -> tuple[StoreSpec, ...]:
         """Every store."""
