@@ -16,6 +16,7 @@ import pytest
 import urllib3
 
 import penstock as ps
+from penstock.cli import main
 from penstock.coordination.ids import TaskId
 from penstock.driver.telling import PlacesTelling
 from penstock.errors import (
@@ -29,6 +30,7 @@ from penstock.errors import (
 )
 from penstock.instance import client, protocol
 from penstock.instance.http_options import HttpOptions, HttpParts
+from penstock.instance.process import TOKEN_VARIABLE
 from penstock.instance.protocol import Hello, Message
 from penstock.instance.query_messages import StoreAnswer, StoreQuestion
 from penstock.instance.server import Server
@@ -349,6 +351,27 @@ def test_a_driver_that_hangs_is_waited_for_once() -> None:
     finally:
         scripted.may_answer.set()
         places.close()
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["--http", "0.0.0.0:0"], "--http"),
+        (["--http", "127.0.0.1:0", "--http-token-file", "/nowhere/token"], "http_token_file"),
+        (["--tls-verify-clients"], "tls_certificate_file"),
+    ],
+)
+def test_the_command_refuses_at_once_what_is_not_safe(
+    words: list[str],
+    said: str,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setenv(TOKEN_VARIABLE, "x" * 32)
+    with pytest.raises(SystemExit) as ended:
+        main(["instance", "--coordinator", "127.0.0.1:1", *words])
+    assert ended.value.code == 1
+    assert said in capsys.readouterr().err
 
 
 def test_fastapi_is_not_loaded_before_somebody_asks() -> None:
