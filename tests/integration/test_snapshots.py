@@ -12,12 +12,16 @@ import pytest
 
 import penstock as ps
 from penstock.changelog.snapshots import Manifest
+from penstock.pipeline.store_tables import KeyFilter, SnapshotChoice, SnapshotTable, typed
+from penstock.serdes import serde_of
 from tests.harness import Scene
 from tests.in_process import Run
 
 pytestmark = pytest.mark.usefixtures("spark")
 
 WINDOW = timedelta(minutes=1)
+
+NEWEST = SnapshotChoice()
 
 
 def counts(app: ps.Application, source: str, results: str) -> None:
@@ -50,29 +54,55 @@ def _last_counts(scene: Scene) -> dict[bytes, int]:
     return dict(found)
 
 
+def _sum(scene: Scene, location: Path, choice: SnapshotChoice = NEWEST) -> int:
+    """All counts in a snapshot, as Spark would read them."""
+    table = SnapshotTable(
+        location=location.as_uri(),
+        application_id=scene.application_id,
+        store="counts",
+        key=serde_of(bytes),
+        value=serde_of(int),
+        choice=choice,
+    )
+    shape = table.shape()
+    assert shape.partitions == (0, 1)
+    return sum(
+        sum(batch.column("value").to_pylist())
+        for partition in shape.partitions
+        for raw in table.read(shape, partition, KeyFilter())
+        for batch in typed(raw, shape, partition)
+    )
+
+
 def test_a_store_comes_back_from_a_snapshot_and_the_tail(kafka: str, tmp_path: Path) -> None:
     scene = Scene(kafka, tmp_path, partitions=2).create_topics()
     location = tmp_path / "snapshots"
     options = {
         "snapshot_location": location.as_uri(),
         "snapshot_interval": timedelta(milliseconds=300),
+        "snapshot_keep": 100,
     }
     total = scene.produce(_keys(700))
     with Run(scene, counts, **options) as run:
         run.wait_committed(total)
         run.wait_for(lambda: len(_snapshots(location)) == 4, what="every store was copied")
         wanted = {where: manifest.offset for where, manifest in _snapshots(location).items()}
+        then = max(manifest.written_ms for manifest in _snapshots(location).values())
         total += scene.produce(_keys(700))
         run.wait_committed(total)
         run.wait_for(
             lambda: all(each.offset > wanted[w] for w, each in _snapshots(location).items()),
             what="every store was copied again",
         )
+    # What was there then can still be read.
+    assert 0 < _sum(scene, location, SnapshotChoice(until_ms=then)) < _sum(scene, location)
     total += scene.produce(_keys(70))
     with Run(scene, counts) as run:
         run.wait_committed(total)
     # One store's copy is damaged: that one is rebuilt, the others start from theirs.
-    damaged = next((location).glob("*/*/counts/*.sst-*"))
+    name, newest = next((t, m) for (t, s), m in _snapshots(location).items() if s == "counts")
+    file = next(file for file in newest.files if file.name.endswith(".sst"))
+    [damaged] = location.glob(f"*/{name}/counts/{file.name}-{file.size}-*")
     damaged.write_bytes(damaged.read_bytes()[:-1])
     shutil.rmtree(scene.state_dir)
     total += scene.produce(_keys(70))
