@@ -30,7 +30,7 @@ demo: java $(READY) ## Run an example on a real Kafka and Spark, and show its re
 
 test: compiler database browser promtool $(READY) ## Run all tests
 	@$(VENV)/bin/penstock prepare --kafka-streams
-	@$(PYTHON) -m pytest --numprocesses 2 --dist loadfile $(PYTEST)
+	@$(PYTHON) -m pytest --numprocesses 2 --dist loadfile --no-loadscope-reorder $(PYTEST)
 
 check: $(READY) docs ## Check style, types, the order of imports and the docs
 	@$(VENV)/bin/ruff check $(CHECKED)
