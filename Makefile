@@ -5,6 +5,10 @@ SHELL := bash
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 
+# Python keeps what it compiled, whatever a container's environment says: tests, the demo and benchmarks
+# start it hundreds of times.
+export PYTHONDONTWRITEBYTECODE :=
+
 VENV := .venv
 PYTHON := $(VENV)/bin/python
 # Made last: a run that was interrupted is done again, one that was not is never repeated.

@@ -51,22 +51,22 @@ _FOLDERS = {
 # both are about the same.
 _FILES = {
     "path": """
-        bad_days broker brokers_fail class_archive client_properties commit_record config count
-        crash_points decoders driver_writer full_disk import_order inputs jars jobs masters
-        offset_metadata operators patterns planning recovery secrets session several_inputs task
-        tidy ticks topology_change worker
+        bad_days brokers_fail client_properties commit_record config count crash_points decoders
+        driver_writer full_disk import_order inputs jobs masters offset_metadata planning session
+        task tidy worker
     """,
     "dsl": """
         async_functions cache_sizes collect conformance driver engines_agree error_handlers examples
-        expressions functions global_tables interop known_tables partitioners processor_stores
-        processors processors_depth_first processors_oracle punctuators record_cache serdes
-        serdes_kafka_bytes serdes_registry stable_names table_times taking_over topology
-        topology_cycles topology_describe topology_diff topology_messages topology_values
-        unlimited_windows values_put_back versioned_tables windows with_key
+        expressions functions global_tables interop known_tables operators partitioners patterns
+        processor_stores processors processors_depth_first processors_oracle punctuators
+        record_cache serdes serdes_kafka_bytes serdes_registry several_inputs stable_names
+        table_times taking_over ticks topology topology_change topology_cycles topology_describe
+        topology_diff topology_messages topology_values unlimited_windows values_put_back
+        versioned_tables windows with_key
     """,
     "stores": """
         bootstrap checkpoint_file cli_state custom_stores directory external_stores history
-        hostile_names internal_topics lru memory_stores postgres postgres_task restore
+        hostile_names internal_topics lru memory_stores postgres postgres_task recovery restore
         restore_listeners restore_progress restoring rocksdb_engine rocksdb_store snapshots topics
         versioned_stores windowed_stores
     """,
@@ -77,15 +77,15 @@ _FILES = {
     "queries": """
         access answers health hidden instance_metrics json_logs kafka_options kafka_security metrics
         metrics_catalogue monitoring queries queries_access queries_openapi queries_server
-        queries_service query_answers query_asking query_copies slice_metrics spark_tables
+        queries_service query_answers query_asking query_copies secrets slice_metrics spark_tables
         stale_queries store_tables
     """,
     "console": """
         areas bench_failover bench_input bench_keep bench_measure bench_restores bench_results
-        bench_rows cli_errors cli_help cli_query cli_records cli_run cli_running cli_topics
-        cli_topology console docs_changelogs docs_custom_stores docs_deploying docs_external_stores
-        docs_functions docs_http docs_kafka_streams docs_queries docs_runbook docs_serdes
-        docs_snippets topology_diagram
+        bench_rows broker class_archive cli_errors cli_help cli_query cli_records cli_run
+        cli_running cli_topics cli_topology console docs_changelogs docs_custom_stores
+        docs_deploying docs_external_stores docs_functions docs_http docs_kafka_streams docs_queries
+        docs_runbook docs_serdes docs_snippets jars topology_diagram
     """,
 }
 _OF_FILE = {f"test_{name}": area for area, names in _FILES.items() for name in names.split()}

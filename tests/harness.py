@@ -13,6 +13,7 @@ import uuid
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -124,6 +125,8 @@ class Scene:
             # A topic that was purged starts behind 0.
             "auto.offset.reset": "earliest",
             "enable.partition.eof": True,
+            # Where nothing follows, the end is told at once.
+            "fetch.wait.max.ms": 10,
             "enable.auto.commit": False,
         }
         consumer = Consumer(properties)
@@ -134,7 +137,7 @@ class Scene:
         rows: list[Row] = []
         ended: set[int] = set()
         while len(ended) < count:
-            for message in consumer.consume(10_000, 0.5):
+            for message in consumer.consume(10_000, 0.02):
                 error = message.error()
                 if error is not None:
                     # Anything but the end would cut the topic short in silence.
@@ -175,17 +178,20 @@ class Scene:
 
     def committed(self) -> int:
         """The sum of the group's offsets on the source topic."""
-        consumer = Consumer(
+        wanted = [TopicPartition(self.source, p) for p in range(self.partitions)]
+        found = self._group.committed(wanted, timeout=30)
+        return sum(max(each.offset, 0) for each in found)
+
+    @cached_property
+    def _group(self) -> Consumer:
+        """Kept, because tests ask again and again: making a client costs more than its question."""
+        return Consumer(
             {
                 "bootstrap.servers": self.bootstrap,
                 "group.id": self.application_id,
                 "isolation.level": "read_committed",
             }
         )
-        wanted = [TopicPartition(self.source, p) for p in range(self.partitions)]
-        found = consumer.committed(wanted, timeout=30)
-        consumer.close()
-        return sum(max(each.offset, 0) for each in found)
 
 
 def _end(consumer: Consumer, where: TopicPartition) -> int:
