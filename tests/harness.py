@@ -31,6 +31,7 @@ from penstock.changelog.kafka_failures import LEADER_ON_ITS_WAY
 from penstock.observability.crash_points import HOLD, write_whole
 
 ROOT = Path(__file__).parent
+_ENDING_SECONDS_MAX = 0.5
 
 
 @dataclass(frozen=True)
@@ -131,6 +132,8 @@ class Scene:
         }
         consumer = Consumer(properties)
         count = len(consumer.list_topics(topic).topics[topic].partitions)
+        if isolation == "read_committed":
+            self._let_transactions_end(consumer, [TopicPartition(topic, p) for p in range(count)])
         # While others write, the end may come again and again; what came after is not waited for.
         ends = [_end(consumer, TopicPartition(topic, p)) for p in range(count)]
         consumer.assign([TopicPartition(topic, p, 0) for p in range(count)])
@@ -154,6 +157,25 @@ class Scene:
                 rows.append(Row(*where, *what, headers))
         consumer.close()
         return rows
+
+    def _let_transactions_end(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
+        """Wait a moment: the group's offsets may be seen before what was written with them."""
+        raw = Consumer(
+            {
+                "bootstrap.servers": self.bootstrap,
+                "group.id": f"{self.id}-reader",
+                "isolation.level": "read_uncommitted",
+            }
+        )
+        written = [_end(raw, each) for each in partitions]
+        raw.close()
+        # One whose process was killed ends after seconds, and what is in it is not asked for.
+        deadline = time.monotonic() + _ENDING_SECONDS_MAX
+        while time.monotonic() < deadline:
+            seen = [_end(consumer, each) for each in partitions]
+            if all(now >= then for now, then in zip(seen, written, strict=True)):
+                return
+            time.sleep(0.02)
 
     def counts(self, topic: str = "") -> dict[bytes, int]:
         """The last count of each key in a topic of Kafka longs."""
