@@ -212,6 +212,8 @@ class Scene:
                 "bootstrap.servers": self.bootstrap,
                 "group.id": self.application_id,
                 "isolation.level": "read_committed",
+                # It may outlive the broker for a moment, which is no news.
+                "log_level": 0,
             }
         )
 
