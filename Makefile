@@ -5,6 +5,10 @@ SHELL := bash
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 
+# Python keeps what it compiled, whatever a container's environment says: tests, the demo and benchmarks
+# start it hundreds of times.
+export PYTHONDONTWRITEBYTECODE :=
+
 VENV := .venv
 PYTHON := $(VENV)/bin/python
 # Made last: a run that was interrupted is done again, one that was not is never repeated.
@@ -18,6 +22,8 @@ FROM ?= 0
 EXAMPLES ?= 500
 # Arguments for pytest: make test PYTEST='tests/unit -x'
 PYTEST ?=
+# How many tests run side by side
+WORKERS ?= 2
 
 .PHONY: help demo test check docs bench conformance contract simulate record lock clean java compiler database browser \
 	promtool
@@ -30,7 +36,7 @@ demo: java $(READY) ## Run an example on a real Kafka and Spark, and show its re
 
 test: compiler database browser promtool $(READY) ## Run all tests
 	@$(VENV)/bin/penstock prepare --kafka-streams
-	@$(PYTHON) -m pytest --numprocesses 2 --dist loadfile $(PYTEST)
+	@$(PYTHON) -m pytest --numprocesses $(WORKERS) --dist loadfile --no-loadscope-reorder $(PYTEST)
 
 check: $(READY) docs ## Check style, types, the order of imports and the docs
 	@$(VENV)/bin/ruff check $(CHECKED)

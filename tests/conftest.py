@@ -12,6 +12,7 @@ import pytest
 from hypothesis import settings
 
 from penstock.local.broker import EmbeddedKafka, KafkaOptions
+from tests.areas import place_in_run, report, seconds_by_area
 
 if TYPE_CHECKING:
     from tests.postgres_server import PostgresServer
@@ -24,6 +25,29 @@ os.environ.setdefault("JDK_JAVA_OPTIONS", "-XX:TieredStopAtLevel=1 -XX:+UseSeria
 # for new ones.
 settings.register_profile("same examples", derandomize=True)
 settings.load_profile("same examples")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Long files first, so that the workers end at the same time; `make test` keeps this order."""
+    items.sort(key=lambda item: place_in_run(item.nodeid.partition("::")[0]))
+
+
+def pytest_terminal_summary(
+    terminalreporter: pytest.TerminalReporter, config: pytest.Config
+) -> None:
+    """Of a run by several workers: how much of its time each part of Penstock took."""
+    workers: int | None = config.getoption("numprocesses", None)
+    if not workers:
+        return
+    reports = [each for kind in terminalreporter.stats.values() for each in kind]
+    durations = [
+        (each.nodeid.partition("::")[0], each.duration)
+        for each in reports
+        if isinstance(each, pytest.TestReport)
+    ]
+    terminalreporter.section("minutes by area")
+    for line in report(seconds_by_area(durations), workers=workers):
+        terminalreporter.write_line(line)
 
 
 @pytest.fixture(autouse=True)

@@ -13,6 +13,7 @@ import uuid
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +31,7 @@ from penstock.changelog.kafka_failures import LEADER_ON_ITS_WAY
 from penstock.observability.crash_points import HOLD, write_whole
 
 ROOT = Path(__file__).parent
+_ENDING_SECONDS_MAX = 0.5
 
 
 @dataclass(frozen=True)
@@ -124,17 +126,21 @@ class Scene:
             # A topic that was purged starts behind 0.
             "auto.offset.reset": "earliest",
             "enable.partition.eof": True,
+            # Where nothing follows, the end is told at once.
+            "fetch.wait.max.ms": 10,
             "enable.auto.commit": False,
         }
         consumer = Consumer(properties)
         count = len(consumer.list_topics(topic).topics[topic].partitions)
+        if isolation == "read_committed":
+            self._let_transactions_end(consumer, [TopicPartition(topic, p) for p in range(count)])
         # While others write, the end may come again and again; what came after is not waited for.
         ends = [_end(consumer, TopicPartition(topic, p)) for p in range(count)]
         consumer.assign([TopicPartition(topic, p, 0) for p in range(count)])
         rows: list[Row] = []
         ended: set[int] = set()
         while len(ended) < count:
-            for message in consumer.consume(10_000, 0.5):
+            for message in consumer.consume(10_000, 0.02):
                 error = message.error()
                 if error is not None:
                     # Anything but the end would cut the topic short in silence.
@@ -151,6 +157,25 @@ class Scene:
                 rows.append(Row(*where, *what, headers))
         consumer.close()
         return rows
+
+    def _let_transactions_end(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
+        """Wait a moment: the group's offsets may be seen before what was written with them."""
+        raw = Consumer(
+            {
+                "bootstrap.servers": self.bootstrap,
+                "group.id": f"{self.id}-reader",
+                "isolation.level": "read_uncommitted",
+            }
+        )
+        written = [_end(raw, each) for each in partitions]
+        raw.close()
+        # One whose process was killed ends after seconds, and what is in it is not asked for.
+        deadline = time.monotonic() + _ENDING_SECONDS_MAX
+        while time.monotonic() < deadline:
+            seen = [_end(consumer, each) for each in partitions]
+            if all(now >= then for now, then in zip(seen, written, strict=True)):
+                return
+            time.sleep(0.02)
 
     def counts(self, topic: str = "") -> dict[bytes, int]:
         """The last count of each key in a topic of Kafka longs."""
@@ -175,17 +200,22 @@ class Scene:
 
     def committed(self) -> int:
         """The sum of the group's offsets on the source topic."""
-        consumer = Consumer(
+        wanted = [TopicPartition(self.source, p) for p in range(self.partitions)]
+        found = self._group.committed(wanted, timeout=30)
+        return sum(max(each.offset, 0) for each in found)
+
+    @cached_property
+    def _group(self) -> Consumer:
+        """Kept, because tests ask again and again: making a client costs more than its question."""
+        return Consumer(
             {
                 "bootstrap.servers": self.bootstrap,
                 "group.id": self.application_id,
                 "isolation.level": "read_committed",
+                # It may outlive the broker for a moment, which is no news.
+                "log_level": 0,
             }
         )
-        wanted = [TopicPartition(self.source, p) for p in range(self.partitions)]
-        found = consumer.committed(wanted, timeout=30)
-        consumer.close()
-        return sum(max(each.offset, 0) for each in found)
 
 
 def _end(consumer: Consumer, where: TopicPartition) -> int:

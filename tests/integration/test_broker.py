@@ -33,10 +33,13 @@ def create_topic(bootstrap: str, *, copies: int) -> None:
 
 
 def produce(bootstrap: str, values: list[bytes]) -> None:
+    """Write records, each of which Kafka confirms."""
     producer = Producer({"bootstrap.servers": bootstrap, "acks": "all", "log_level": 0})
+    errors: list[object] = []
     for value in values:
-        producer.produce(TOPIC, value)
+        producer.produce(TOPIC, value, on_delivery=lambda error, _: errors.append(error))
     assert producer.flush(30) == 0
+    assert errors == [None] * len(values)
 
 
 def consume(bootstrap: str, count: int) -> list[bytes]:
@@ -141,6 +144,7 @@ def test_dev_runs_in_the_background_until_it_is_stopped(tmp_path: Path) -> None:
     try:
         started = dev("start")
         assert dev("start") == started
+        create_topic(started["bootstrap_servers"], copies=1)
         produce(started["bootstrap_servers"], [b"kept"])
         assert "Starting Apache Kafka" in dev("logs")["lines"]
     finally:

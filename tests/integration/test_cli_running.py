@@ -55,6 +55,7 @@ def test_an_application_is_shown_and_starts_over(
 
     with Run(scene, num_instances=2, num_standby_replicas=1) as run:
         run.wait_committed(total)
+        run.wait_for(lambda: run.app.totals.records == total, what="the driver heard of it")
         run.wait_for(lambda: _copies(called(capsys, "tasks", *here)) == 2, what="copies followed")
         status, answer = called(capsys, "status", *here)
         assert status == 0

@@ -67,7 +67,9 @@ def test_the_pipeline_gives_the_recorded_answers(kafka: str, tmp_path: Path) -> 
     with Run(scene, build) as run:
         sub_topologies = run.app.build().sub_topologies
         topics = {t for sub in sub_topologies for t in sub.input_topics(scene.application_id)}
-        run.wait_for(lambda: _is_done(scene, topics), what="all was processed")
+        consumer = _of_group(scene)
+        run.wait_for(lambda: _is_done(consumer, topics), what="all was processed")
+        consumer.close()
     changelogs = {store: changelog_topic(scene.application_id, store) for store in expected.stores}
     written = _read_all(scene, [*expected.results, *changelogs.values()])
     for case in cases:
@@ -96,23 +98,25 @@ def _produce(scene: Scene, case: Case) -> None:
     assert producer.flush(30) == 0
 
 
-def _is_done(scene: Scene, topics: Iterable[str]) -> bool:
-    """Whether every task has read its inputs to the end.
-
-    Offsets first, ends after: results and offsets are one commit, so what was read to an end that
-    is still the end has caused nothing that is not read.
-    """
-    consumer = Consumer(
+def _of_group(scene: Scene) -> Consumer:
+    return Consumer(
         {
             "bootstrap.servers": scene.bootstrap,
             "group.id": scene.application_id,
             "isolation.level": "read_committed",
         }
     )
+
+
+def _is_done(consumer: Consumer, topics: Iterable[str]) -> bool:
+    """Whether every task has read its inputs to the end.
+
+    Offsets first, ends after: results and offsets are one commit, so what was read to an end that
+    is still the end has caused nothing that is not read.
+    """
     wanted = [TopicPartition(topic, place) for topic in topics for place in range(PARTITIONS)]
     read = consumer.committed(wanted, timeout=30)
     ends = [consumer.get_watermark_offsets(each, timeout=30)[1] for each in read]
-    consumer.close()
     return all(max(each.offset, 0) >= end for each, end in zip(read, ends, strict=True))
 
 
@@ -125,6 +129,7 @@ def _read_all(scene: Scene, topics: list[str]) -> dict[str, list[Row]]:
             "isolation.level": "read_committed",
             "auto.offset.reset": "earliest",
             "enable.partition.eof": True,
+            "fetch.wait.max.ms": 10,
             "enable.auto.commit": False,
         }
     )
@@ -132,7 +137,7 @@ def _read_all(scene: Scene, topics: list[str]) -> dict[str, list[Row]]:
     consumer.assign([TopicPartition(topic, place, 0) for topic, place in sorted(waiting)])
     rows: dict[str, list[Row]] = {topic: [] for topic in topics}
     while waiting:
-        for message in consumer.consume(10_000, 0.2):
+        for message in consumer.consume(10_000, 0.02):
             where, error = (message.topic(), message.partition()), message.error()
             if error is not None:
                 assert error.code() == KafkaError._PARTITION_EOF, error

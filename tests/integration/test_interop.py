@@ -17,11 +17,23 @@ pytestmark = pytest.mark.usefixtures("spark")
 INTEROP = Path(__file__).parent / "data" / "Interop.java"
 
 
-def java(jars: JarSet, *arguments: object) -> str:
-    command = [find_java().program, "-cp", classpath(ensure(jars)), *map(str, arguments)]
+def java(jars: JarSet, *arguments: object, classes: Path | None = None) -> str:
+    paths = [*ensure(jars), *([classes] if classes else [])]
+    command = [find_java().program, "-cp", classpath(paths), *map(str, arguments)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=120)
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout
+
+
+class JavaProgram:
+    """A program of one file that uses Kafka Streams, compiled once for several runs."""
+
+    def __init__(self, source: Path, directory: Path) -> None:
+        self._name, self._classes = source.stem, directory
+        java(STREAMS, "-m", "jdk.compiler/com.sun.tools.javac.Main", "-d", directory, source)
+
+    def run(self, *arguments: object) -> str:
+        return java(STREAMS, self._name, *arguments, classes=self._classes)
 
 
 def records(count: int) -> list[tuple[bytes, bytes]]:
@@ -30,12 +42,13 @@ def records(count: int) -> list[tuple[bytes, bytes]]:
 
 def test_java_reads_the_state_takes_over_and_hands_back(kafka: str, tmp_path: Path) -> None:
     scene = Scene(kafka, tmp_path, partitions=2).create_topics()
+    interop = JavaProgram(INTEROP, tmp_path / "classes")
     total = scene.produce(records(100))
     with Run(scene) as run:
         run.wait_committed(total)
 
     # A count in the changelog is a long, and the record's timestamp is the count's.
-    lines = java(STREAMS, INTEROP, "read", kafka, scene.changelog).splitlines()
+    lines = interop.run("read", kafka, scene.changelog).splitlines()
     last = {key: (int(count), int(at)) for key, count, at in map(str.split, lines)}
     newest: dict[str, int] = {}
     for row in scene.read(scene.source):
@@ -57,7 +70,7 @@ def test_java_reads_the_state_takes_over_and_hands_back(kafka: str, tmp_path: Pa
     total += scene.produce(records(100))
     wait_until(lambda: is_empty(scene), what="our driver left the group")
     arguments = (kafka, scene.application_id, scene.source, scene.results, tmp_path / "java", total)
-    java(STREAMS, INTEROP, "run", *arguments)
+    interop.run("run", *arguments)
     assert scene.counts() == scene.expected()
     wait_until(lambda: is_empty(scene), what="the group gave Java's member up")
 

@@ -14,10 +14,9 @@ import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 
 import penstock as ps
-from penstock.local.jars import STREAMS
 from tests.harness import Scene, wait_until
 from tests.in_process import Run
-from tests.integration.test_interop import is_empty, java
+from tests.integration.test_interop import JavaProgram, is_empty
 
 pytestmark = pytest.mark.usefixtures("spark")
 
@@ -46,6 +45,7 @@ class World:
             f"{self.scene.results}-{name}" for name in ("windowed", "rekeyed")
         )
         self.scene.create_topics(self.scene.source, self.windowed, self.rekeyed)
+        self._program = JavaProgram(TAKE_OVER, directory / "classes")
         self.sent = 0
 
     @property
@@ -66,14 +66,16 @@ class World:
         """The application in Java, to the end of its input, or until it dies."""
         scene = self.scene
         names = (scene.application_id, scene.source, self.windowed, self.rekeyed)
-        java(STREAMS, TAKE_OVER, "run", scene.bootstrap, *names, scene.directory / "j", halt_after)
-        wait_until(lambda: is_empty(scene), what="the group gave Java's member up")
+        self._program.run("run", scene.bootstrap, *names, scene.directory / "j", halt_after)
 
     def penstock(self) -> None:
         """The application in Python, to the end of its input."""
         with Run(self.scene, topology) as run:
             run.wait_for(lambda: self.found() == self.expected(), what="all was counted")
-        wait_until(lambda: is_empty(self.scene), what="our driver left the group")
+
+    def wait_until_nobody_runs(self) -> None:
+        """Wait until the group has given its last member up: Java's says no goodbye."""
+        wait_until(lambda: is_empty(self.scene), what="the group was empty")
 
     def found(self) -> tuple[Counts, Counts]:
         """Every count that was written, of windows and of words."""
@@ -117,7 +119,7 @@ class World:
 
     def times_that_java_reads(self) -> dict[tuple[str, int], int]:
         application = self.scene.application_id
-        lines = java(STREAMS, TAKE_OVER, "metadata", self.scene.bootstrap, application).splitlines()
+        lines = self._program.run("metadata", self.scene.bootstrap, application).splitlines()
         told = [line.split() for line in lines]
         return {
             (topic, int(partition)): int(at)
@@ -130,14 +132,17 @@ def test_java_is_killed_we_go_on_and_java_after_us(kafka: str, tmp_path: Path) -
     world = World(kafka, tmp_path)
     world.produce(60)
     world.java()
+    world.wait_until_nobody_runs()
     assert world.found() == world.expected()
 
     # It dies at the fifth of 40 more: what it sent on and did not count stays for us.
     world.produce(40)
     world.java(halt_after=5)
+    world.wait_until_nobody_runs()
     assert world.left_in_repartition() > 0
     world.produce(50)
     world.penstock()
+    world.wait_until_nobody_runs()
     assert world.found() == world.expected()
     assert world.times_that_java_reads() == world.latest()
 

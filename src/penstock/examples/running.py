@@ -55,7 +55,8 @@ class ExampleRun:
     """One run of an example on a Kafka that is there.
 
     Data is sent once the application runs, until so many `records` were, or for `seconds` from the
-    first result on. The run ends when all that was sent is committed and its results were read.
+    first result on: when its own times say, or `rate` records a second. The run ends when all that
+    was sent is committed and its results were read.
     """
 
     example: Example
@@ -63,6 +64,7 @@ class ExampleRun:
     state_dir: Path
     seconds: float | None = None
     records: int | None = None
+    rate: float | None = None
     listeners: Listeners = field(default_factory=Listeners)
     options: dict[str, Any] = field(default_factory=dict)
 
@@ -105,6 +107,7 @@ class ExampleRun:
             self._started.wait()
             sender.run(
                 self._sending_ends.is_set,
+                rate=self.rate,
                 records_max=self.records,
                 on_sent=self.listeners.on_sent,
             )

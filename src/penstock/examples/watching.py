@@ -45,6 +45,8 @@ class Watcher:
                 auto_offset_reset="earliest",
                 enable_auto_commit=False,
                 enable_partition_eof=True,
+                # The end is told by an answer without records: it is to come soon.
+                fetch_wait_max_ms=50,
             )
         )
         self._read_to: dict[_Partition, int] = {}

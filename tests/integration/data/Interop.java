@@ -49,7 +49,9 @@ public class Interop {
     properties.put("processing.guarantee", "exactly_once_v2");
     properties.put("statestore.cache.max.bytes", "0");
     properties.put("auto.offset.reset", "none");
-    properties.put("session.timeout.ms", "6000");
+    // Kafka Streams says no goodbye: so long does the test wait for its member to be given up.
+    properties.put("session.timeout.ms", "3000");
+    properties.put("heartbeat.interval.ms", "500");
     long total = Long.parseLong(arguments[6]);
     try (var streams = new KafkaStreams(builder.build(), properties);
         var admin = Admin.create(Map.of("bootstrap.servers", (Object) arguments[1]))) {

@@ -56,8 +56,10 @@ public class TakeOver {
     properties.put("processing.guarantee", "exactly_once_v2");
     properties.put("statestore.cache.max.bytes", "0");
     properties.put("auto.offset.reset", "earliest");
-    properties.put("session.timeout.ms", "6000");
-    properties.put("transaction.timeout.ms", "5000");
+    // Kafka Streams says no goodbye: so long does the test wait for its member to be given up.
+    properties.put("session.timeout.ms", "3000");
+    properties.put("heartbeat.interval.ms", "500");
+    properties.put("transaction.timeout.ms", "3000");
     try (var streams = new KafkaStreams(builder.build(), properties)) {
       streams.start();
       while (lag(admin, arguments[2], arguments[3]) > 0 || halt > 0) {
