@@ -71,14 +71,15 @@ _FILES = {
         versioned_stores windowed_stores
     """,
     "members": """
-        assignment client coordination coordinator external_instances following gathering instance_process members
-        owners pace peers placements rebalances server standbys states static_id static_ids tls
+        assignment client coordination coordinator external_instances following gathering
+        instance_process members owners pace peers placements rebalances server standbys states
+        static_id static_ids tls
     """,
     "queries": """
-        access answers health hidden instance_http instance_metrics json_logs kafka_options kafka_security metrics
-        metrics_catalogue monitoring point_reads queries queries_access queries_openapi queries_server
-        queries_service query_answers query_asking query_copies secrets slice_metrics spark_tables
-        stale_queries store_tables told_stores
+        access answers health hidden instance_http instance_metrics json_logs kafka_options
+        kafka_security metrics metrics_catalogue monitoring point_reads queries queries_access
+        queries_openapi queries_server queries_service query_answers query_asking query_copies
+        secrets slice_metrics spark_tables stale_queries store_tables told_stores
     """,
     "console": """
         areas bench_failover bench_input bench_keep bench_measure bench_restores bench_results
