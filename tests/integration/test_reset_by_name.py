@@ -46,9 +46,10 @@ def test_an_application_of_which_nothing_is_known_is_refused(
     assert status == 1
     assert "not known what" in answer["error"]["message"]
     assert "--input-topics" in answer["error"]["hint"]
-    status, answer = called(scene, capsys, "--internal-topics", scene.source)
-    assert status == 1
-    assert "no internal topic" in answer["error"]["message"]
+    for name in (scene.source, f"{scene.application_id}-results"):
+        status, answer = called(scene, capsys, "--internal-topics", name)
+        assert status == 1
+        assert "no internal topic" in answer["error"]["message"]
 
 
 def test_a_java_applications_topics_are_told_by_their_names(

@@ -81,6 +81,18 @@ def new_positions(
     return found
 
 
+def is_internal_name(application_id: str, topic: str) -> bool:
+    """Whether a topic's name is that of an internal topic of the application.
+
+    >>> is_internal_name("clinic", "clinic-counts-changelog")
+    True
+    >>> is_internal_name("clinic", "clinic-results")
+    False
+    """
+    tail = topic.removeprefix(f"{application_id}-")
+    return tail != topic and _INTERNAL.fullmatch(tail) is not None
+
+
 @dataclass(frozen=True, kw_only=True)
 class ToldByName:
     """Topics whose names are those of internal topics of an application."""
@@ -109,8 +121,7 @@ def internal_by_name(
     own: list[str] = []
     doubtful: list[tuple[str, str]] = []
     for name in names:
-        tail = name.removeprefix(f"{application_id}-")
-        if tail == name or not _INTERNAL.fullmatch(tail):
+        if not is_internal_name(application_id, name):
             continue
         other = next((each for each in longer if name.startswith(f"{each}-")), None)
         if other is None:

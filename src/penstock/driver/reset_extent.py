@@ -5,15 +5,14 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Collection, Mapping
 
-from confluent_kafka import ConsumerGroupTopicPartitions, KafkaException
-from confluent_kafka import KafkaError as NativeError
+from confluent_kafka import KafkaException
 
 from penstock.changelog.clients import LogClients
-from penstock.changelog.kafka_failures import code_of, kafka_error
+from penstock.changelog.kafka_failures import kafka_error
 from penstock.changelog.topic_admin import TopicAdmin
 from penstock.changelog.topics import ExistingTopic, TopicSpec, commits_name
 from penstock.config import Config
-from penstock.coordination.resets import internal_by_name
+from penstock.coordination.resets import internal_by_name, is_internal_name
 from penstock.driver.last_run import read_last_run
 from penstock.driver.reset import Extent, Reset
 from penstock.driver.setup import check_broker, prepare
@@ -129,12 +128,12 @@ def _retired(last: TopologyManifest) -> set[str]:
 
 
 def _given(application_id: str, names: Collection[str]) -> set[str]:
-    strange = sorted(name for name in names if not name.startswith(f"{application_id}-"))
+    strange = sorted(name for name in names if not is_internal_name(application_id, name))
     if strange:
         raise ConfigError(
-            f"{strange[0]!r} is no internal topic of {application_id!r}: its name would begin with "
-            f"{application_id}-",
-            hint="What others write belongs to --input-topics, and is never deleted",
+            f"{strange[0]!r} is no internal topic of {application_id!r}",
+            hint=f"Such names begin with {application_id}- and end with -changelog or "
+            "-repartition. Other topics are never deleted; what is read goes to --input-topics",
         )
     return {*names, commits_name(application_id)}
 
@@ -186,17 +185,22 @@ def _groups(logs: LogClients) -> set[str]:
 
 
 def _topics_of_group(logs: LogClients) -> set[str]:
-    """The topics in which the application's group has positions."""
-    group = logs.application_id
-    asked = logs.admin.list_consumer_group_offsets(
-        [ConsumerGroupTopicPartitions(group)], request_timeout=_ASK_SECONDS
-    )
+    """The topics in which the application's group has positions.
+
+    All topics are asked about by name: asked for whatever there is, the client crashes on a group
+    that does not exist.
+    """
     try:
-        return {each.topic for each in asked[group].result().topic_partitions}
+        found = logs.admin.list_topics(timeout=_ASK_SECONDS).topics
     except KafkaException as error:
-        if code_of(error) == NativeError.GROUP_ID_NOT_FOUND:
-            return set()
-        raise kafka_error(error, doing="tell a group's offsets", where={"group": group}) from error
+        raise kafka_error(error, doing="list topics") from error
+    every = [
+        (name, partition)
+        for name, topic in found.items()
+        if not name.startswith("__")
+        for partition in topic.partitions
+    ]
+    return {topic for topic, _ in logs.committed(every)}
 
 
 def _refuse_databases(topology: Topology) -> None:
