@@ -28,7 +28,7 @@ def steps_of(outcomes: Sequence[Outcome], *, planning: float, seconds: float) ->
     at_work = min(covered(each.worked for each in outcomes), seconds)
     share = min(1.0, at_work / total)
     steps = {step: time * share for step, time in spent.items()}
-    return {"plan": planning, "spark": seconds - sum(steps.values()), **steps}
+    return {"plan": planning, "spark": max(0.0, seconds - sum(steps.values())), **steps}
 
 
 def covered(spans: Iterable[Span]) -> float:

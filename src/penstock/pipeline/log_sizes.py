@@ -45,7 +45,8 @@ def _directories(jvm: Any, admin: Any) -> list[Any]:
     """What each log directory of each broker holds, by partition."""
     seconds = jvm.java.util.concurrent.TimeUnit.SECONDS
     brokers = jvm.java.util.ArrayList()
-    for node in admin.describeCluster().nodes().get(_ASK_SECONDS, seconds):
+    # Not every collection of Java's is one for Python; lists are.
+    for node in jvm.java.util.ArrayList(admin.describeCluster().nodes().get(_ASK_SECONDS, seconds)):
         brokers.add(node.id())
     answer = admin.describeLogDirs(brokers).allDescriptions().get(_ASK_SECONDS, seconds)
     return [directory.replicaInfos() for found in answer.values() for directory in found.values()]
