@@ -37,8 +37,10 @@ def server_user() -> str | None:
 class PostgresServer:
     """One server with a data directory of its own; it listens on loopback and wants a password."""
 
-    def __init__(self, programs: Path) -> None:
+    def __init__(self, programs: Path, *, durable: bool = False) -> None:
         self._programs = programs
+        # Tests bring about no lost machine, so that the disk need not be waited for.
+        self._waits_not = "" if durable else "-F"
         self._user = server_user()
         self.directory = Path(tempfile.mkdtemp(prefix="penstock-postgres-"))
         if self._user is not None:
@@ -47,7 +49,6 @@ class PostgresServer:
         password.write_text(PASSWORD)
         password.chmod(0o644)
         self._data = self.directory / "data"
-        # Not durable against a lost machine, which no test brings about.
         self._run("initdb", "-D", self._data, "-U", "tests", "-A", "scram-sha-256", "-N",
                   f"--pwfile={password}")  # fmt: skip
         with socket.socket() as free:
@@ -56,7 +57,7 @@ class PostgresServer:
         self.start()
 
     def start(self) -> None:
-        options = f"-p {self.port} -h 127.0.0.1 -k {self.directory} -F"
+        options = f"-p {self.port} -h 127.0.0.1 -k {self.directory} {self._waits_not}"
         log = self.directory / "log"
         self._run("pg_ctl", "-D", self._data, "-l", log, "-o", options, "-w", "start")
 

@@ -29,7 +29,9 @@ def history() -> History:
     history = History(now_ms=lambda: time.time_ns() // 1_000_000)
     history.happened("state", "Rebalancing to Running")
     history.happened("rebalance", f"Rebalance 1, because instance {HOSTILE} was lost: 0_0 to b")
-    history.batch_ended("counts", records=100, outputs=10, seconds=0.2)
+    steps = {"plan": 0.01, "spark": 0.05, "read": 0.02, "process": 0.03, "state": 0.04}
+    steps["commit"] = 0.06
+    history.batch_ended("counts", records=100, outputs=10, seconds=0.2, steps=steps)
     return history
 
 
@@ -84,15 +86,50 @@ def test_tasks_show_roles_and_restores_and_follow_a_failover(
     _open(page, "Timeline")
     expect(page.locator(".log li").first).to_contain_text("instance-0 was lost")
     expect(page.locator(".timeline .rebalance")).to_have_count(2)
-    expect(page.locator(".timeline .batch")).to_have_count(1)
+    expect(page.locator(".timeline:not(.stacks) .batch")).to_have_count(1)
+
+
+def test_batches_are_stacked_by_step_and_a_table_has_the_same_numbers(page: Page) -> None:
+    _open(page, "Timeline")
+    parts = page.locator(".stacks .batch rect")
+    expect(parts).to_have_count(6)
+    kinds = parts.evaluate_all("all => all.map((each) => each.getAttribute('class'))")
+    assert kinds == [f"step-{s}" for s in ("plan", "spark", "read", "process", "state", "commit")]
+    expect(page.locator(".legend li")).to_have_count(6)
+    row = page.get_by_role("row", name="counts").last
+    told = ["210 ms", "10 ms", "50 ms", "20 ms", "30 ms", "40 ms", "60 ms"]
+    assert row.get_by_role("cell").all_text_contents()[4:] == told
+    colours = parts.evaluate_all("all => all.map((each) => getComputedStyle(each).fill)")
+    assert len(set(colours)) == 6
+
+
+def test_a_chart_has_its_numbers_in_a_table_that_opens_from_the_keyboard(page: Page) -> None:
+    chart = page.locator(".chart", has_text="Lag")
+    chart.get_by_text("numbers").focus()
+    page.keyboard.press("Enter")
+    expect(chart.get_by_role("columnheader", name="records")).to_be_visible()
+    expect(chart.get_by_role("cell", name="24").first).to_be_visible()
+    # News come every second: they neither close it nor take the focus away.
+    shown = chart.locator(".figure")
+    page.wait_for_function(
+        "count => document.querySelectorAll('.chart path.line').length >= count", arg=2
+    )
+    expect(shown).to_have_text("24 records")
+    expect(chart.locator("details")).to_have_attribute("open", "")
+    assert page.evaluate("document.activeElement.tagName") == "SUMMARY"
 
 
 def test_the_topology_has_rates_and_sizes(page: Page) -> None:
     _open(page, "Topology")
     expect(page.locator("svg.penstock-topology")).to_be_visible()
     expect(page.get_by_text("42 entries")).to_be_visible()
-    expect(page.locator("text.live", has_text="1,500/s").first).to_be_visible()
-    assert page.locator(".edge.flows").count() > 0
+    # Of a source and a sink the driver knows it anyway, of what is between them from workers.
+    expect(page.locator("text.live", has_text="1,500/s")).to_have_count(4)
+    expect(page.locator("text.live", has_text="2.5/s")).to_have_count(1)
+    expect(page.locator(".edge.flows")).to_have_count(5)
+    expect(page.get_by_text("metrics_recording_level=DEBUG")).to_be_visible()
+    page.get_by_text("numbers", exact=True).click()
+    expect(page.get_by_role("cell", name="2.5")).to_be_visible()
 
 
 def test_a_key_is_asked_for_from_the_keyboard(page: Page) -> None:
@@ -109,7 +146,9 @@ def test_topics_configuration_and_log(page: Page) -> None:
     _open(page, "Topics")
     page.get_by_role("button", name="latest records of beats").click()
     expect(page.get_by_role("cell", name=HOSTILE)).to_have_count(2)
-    expect(page.get_by_text("cleanup.policy=compact")).to_be_visible()
+    expect(page.get_by_text("cleanup.policy=compact").first).to_be_visible()
+    expect(page.get_by_role("cell", name="1.5 KiB")).to_be_visible()
+    expect(page.get_by_role("cell", name="not known")).to_be_visible()
     _open(page, "Configuration")
     expect(page.get_by_text("(hidden)")).to_be_visible()
     _open(page, "Log")

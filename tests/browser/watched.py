@@ -75,17 +75,24 @@ class FakeApplication:
     def topology_svg(self) -> str:
         return self._topology.svg()
 
-    def rates(self) -> Mapping[str, float]:
+    def rates(self) -> Mapping[str, Any]:
         [sub] = self._topology.sub_topologies
-        return {node.name: 1500.0 for node in sub.nodes}
+        ends = [*sub.sources, *sub.sinks]
+        inner = next(node for node in sub.nodes if node not in ends)
+        [below] = inner.children
+        return {
+            "steps": {node.name: 1500.0 for node in ends},
+            "edges": [{"from": inner.name, "to": below, "rate": 2.5}],
+        }
 
     def options(self) -> list[Mapping[str, str]]:
         return [{"name": "sasl_password", "value": "(hidden)", "doc": HOSTILE}]
 
     def topics(self) -> list[Mapping[str, Any]]:
         configs = {"cleanup.policy": "compact"}
-        topic = {"name": "beats", "role": "input", "partitions": 1, "records": 12}
-        return [{**topic, "configs": configs}]
+        topic = {"name": "beats", "role": "input", "partitions": 1, "records": 12, "bytes": 1536}
+        silent = {**topic, "name": "out", "role": "output", "bytes": None}
+        return [{**each, "configs": configs} for each in (topic, silent)]
 
     def records(self, topic: str, partition: int, limit: int) -> list[Mapping[str, Any]]:
         record = {"partition": partition, "offset": 11, "timestamp": 1_700_000_000_000}

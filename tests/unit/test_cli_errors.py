@@ -13,6 +13,7 @@ import pytest
 from penstock.cli import main
 from penstock.driver.announcement import announced, find_driver
 from penstock.errors import ApplicationUnreachableError, TopologyError
+from penstock.stores.directory import METADATA_FILE
 
 
 @pytest.fixture
@@ -123,3 +124,38 @@ def test_a_reset_refuses_what_it_cannot_mean(
         main(["reset", "app.py", *words])
     assert ended.value.code == 1
     assert message in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        ([], "Which application?"),
+        (["app.py", "--application", "clinic"], "Which application?"),
+        (["app.py", "--input-topics", "beats"], "app.py says itself"),
+        (["app.py", "--internal-topics", "beats"], "app.py says itself"),
+    ],
+)
+def test_a_reset_is_of_a_program_or_of_an_id(
+    words: list[str], message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main(["reset", *words])
+    assert ended.value.code == 1
+    assert message in capsys.readouterr().err
+
+
+def test_the_state_of_an_application_goes_without_its_program(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    own, others = (tmp_path / "0" / name for name in ("clinic", "clinic-two"))
+    for directory in (own, others):
+        directory.mkdir(parents=True)
+        (directory / METADATA_FILE).touch()
+    words = ["reset", "--application", "clinic", "--state-dir", str(tmp_path), "--state-only"]
+    with pytest.raises(SystemExit) as ended:
+        main(words)
+    assert (ended.value.code, own.exists()) == (0, True)
+    assert f"would be removed: {own}" in capsys.readouterr().out
+    with pytest.raises(SystemExit):
+        main([*words, "--execute"])
+    assert (own.exists(), others.exists()) == (False, True)

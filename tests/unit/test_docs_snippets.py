@@ -107,7 +107,7 @@ def commands(page: Path) -> Iterator[str]:
         if block["language"] not in SHELLS:
             continue
         for line in block["text"].replace("\\\n", " ").splitlines():
-            plain = re.split(r"  #| > ", line.strip().removeprefix("$ "))[0]
+            plain = re.split(r"  #| > | \| ", line.strip().removeprefix("$ "))[0]
             if plain.startswith("penstock "):
                 yield plain.rstrip(" &")
 

@@ -76,6 +76,35 @@ def test_sources_sinks_and_their_topics_are_counted(kind: Kind) -> None:
     assert not any(name in ("process", "record-lateness", "hit-ratio") for _, name, _ in found)
 
 
+def edges(found: Counted) -> list[float]:
+    return [tally.count for (group, _, _), tally in found.items() if group == groups.EDGE]
+
+
+def branched(stream: ps.KStream[str, str]) -> None:
+    is_a = stream.split(name="by-").branch(lambda key, value: key == "a", name="a")
+    for branch in is_a.default_branch(name="rest").values():
+        branch.to("out")
+
+
+def test_records_between_steps_are_counted_by_the_batch() -> None:
+    found = counted(run(count, ROWS, SliceRun, "INFO"))
+    # Source, count, to_stream, sink: the cache lets two of three through.
+    assert edges(found) == [3, 2, 2]
+    assert edges(counted(run(count, ROWS, SliceRun, "OFF"))) == []
+
+
+@both
+def test_a_branch_has_an_edge_of_its_own(kind: Kind) -> None:
+    found = counted(run(branched, ROWS, kind, "DEBUG"))
+    went = {tags: tally.count for (group, _, tags), tally in found.items() if group == groups.EDGE}
+    assert (went["by-", "by-a"], went["by-", "by-rest"]) == (2, 1)
+
+
+def test_records_that_go_alone_are_counted_between_steps_only_if_that_is_asked_for() -> None:
+    assert edges(counted(run(count, ROWS, RecordRun, "INFO"))) == []
+    assert edges(counted(run(count, ROWS, RecordRun, "DEBUG"))) == [3, 2, 2]
+
+
 @both
 def test_lateness_is_behind_the_latest_of_the_slice(kind: Kind) -> None:
     found = counted(run(count, ROWS, kind, "DEBUG"))
@@ -182,6 +211,19 @@ def test_the_driver_puts_workers_counts_under_instance_and_task() -> None:
     }
     assert shown(found, groups.DROP, "records-total")["one", "0_0", "late"] == 2
     assert ("counts", "commit") in shown(found, groups.JOB, "runs-total")
+
+
+def test_edges_are_told_by_sub_topology_whoever_ran_them() -> None:
+    monitor = Monitor("app", Config())
+    for task, count in (("0_0", 30), ("0_1", 12)):
+        meter = SliceMeter("INFO")
+        meter.went("source", "filter", count)
+        metrics = meter.entries(0)
+        done = Outcome(task=task, status="committed", records=count, metrics=metrics)
+        monitor.committed(f"owner of {task}", "counts", done)
+    assert shown(monitor.snapshot(), groups.EDGE, "records-total") == {
+        ("counts", "source", "filter"): 42
+    }
 
 
 def test_a_task_that_moved_is_shown_at_its_new_owner_alone() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import os
 import time
 from datetime import UTC, datetime
 from pathlib import Path
@@ -12,13 +13,24 @@ import typer
 
 from penstock.cli.answers import print_answer, print_progress
 from penstock.cli.loading import load_application
+from penstock.config import Config
 from penstock.coordination.resets import Kind, Target, parse_duration
 from penstock.driver.reset import Reset, ResetPlan, remove_state, state_directories
+from penstock.driver.reset_extent import reset_by_name, reset_of_program
 from penstock.errors import ConfigError
 
 
 def reset(
-    application: Annotated[str, typer.Argument(help="A Python file, and a name: app.py[:app]")],
+    file: Annotated[str, typer.Argument(help="A Python file, and a name: app.py[:app]")] = "",
+    application: Annotated[
+        str, typer.Option(help="An application by its id, without its program.")
+    ] = "",
+    input_topics: Annotated[
+        str, typer.Option(help="With --application: what it reads, if nobody knows; a,b,c.")
+    ] = "",
+    internal_topics: Annotated[
+        str, typer.Option(help="With --application: its own topics, these alone; a,b,c.")
+    ] = "",
     to_earliest: Annotated[
         bool, typer.Option("--to-earliest", help="To the start of the input; the default.")
     ] = False,
@@ -55,14 +67,12 @@ def reset(
         back=None if by_duration is None else _back(by_duration, time.time()),
         shift=shift_by,
     )
-    app = load_application(application)
-    config = dataclasses.replace(app.config, state_dir=state_dir or app.config.state_dir)
-    if bootstrap_servers:
-        config = dataclasses.replace(config, bootstrap_servers=bootstrap_servers)
+    what = _Wanted(file, application, _listed(input_topics), _listed(internal_topics))
+    config = what.config(bootstrap_servers, state_dir)
     if state_only:
-        found = tuple(state_directories(config.state_dir, app.application_id))
+        found = tuple(state_directories(config.state_dir, what.application_id))
         plan = ResetPlan(
-            application_id=app.application_id,
+            application_id=what.application_id,
             positions={},
             standing={},
             topics=(),
@@ -71,12 +81,65 @@ def reset(
         if execute:
             remove_state(found)
     else:
-        tool = Reset(app.application_id, app.build(), config)
+        tool = what.reset(config)
         plan = tool.plan(target)
         if execute:
-            print_progress(f"Resetting {app.application_id}")
+            print_progress(f"Resetting {what.application_id}")
             tool.carry_out(plan)
-    print_answer(_text(plan, executed=execute), _data(plan, executed=execute), as_json=json)
+    again = f"penstock reset {what} --state-only --execute"
+    print_answer(_text(plan, again, executed=execute), _data(plan, executed=execute), as_json=json)
+
+
+class _Wanted:
+    """The application that is meant: by its program, or by its id."""
+
+    def __init__(
+        self, file: str, application_id: str, inputs: list[str], internal: list[str]
+    ) -> None:
+        if bool(file) == bool(application_id):
+            raise ConfigError("Which application?", hint="Give app.py, or --application ID")
+        if file and (inputs or internal):
+            raise ConfigError(
+                f"{file} says itself which topics it has",
+                hint="--input-topics and --internal-topics go with --application",
+            )
+        self._place = file or f"--application {application_id}"
+        self._app = load_application(file) if file else None
+        self.application_id = self._app.application_id if self._app else application_id
+        self._inputs = inputs
+        self._internal = internal
+
+    def __str__(self) -> str:
+        return self._place
+
+    def config(self, bootstrap_servers: str, state_dir: Path | None) -> Config:
+        """Its options, with what the command line says."""
+        config = self._app.config if self._app else Config.build({}, os.environ)
+        return dataclasses.replace(
+            config,
+            state_dir=state_dir or config.state_dir,
+            bootstrap_servers=bootstrap_servers or config.bootstrap_servers,
+        )
+
+    def reset(self, config: Config) -> Reset:
+        """What plans its reset, and does it."""
+        if self._app:
+            return reset_of_program(self.application_id, self._app.build(), config)
+        return reset_by_name(
+            self.application_id,
+            config,
+            input_topics=self._inputs,
+            internal_topics=self._internal,
+        )
+
+
+def _listed(text: str) -> list[str]:
+    """Names with commas between them.
+
+    >>> _listed("a, b,,")
+    ['a', 'b']
+    """
+    return [name for each in text.split(",") if (name := each.strip())]
 
 
 def _target(**given: int | None) -> Target:
@@ -120,7 +183,7 @@ def _back(text: str, now: float) -> int:
     return int((now - parse_duration(text).total_seconds()) * 1000)
 
 
-def _text(plan: ResetPlan, *, executed: bool) -> str:
+def _text(plan: ResetPlan, again: str, *, executed: bool) -> str:
     would = "" if executed else "would be "
     lines = [
         f"{topic}-{partition}: {plan.standing.get((topic, partition), '-')} -> {offset}"
@@ -130,10 +193,11 @@ def _text(plan: ResetPlan, *, executed: bool) -> str:
     lines += [f"{would}removed: {path}" for path in plan.directories]
     if not lines:
         lines = ["There is nothing to remove"]
+    lines += plan.notes
     if not executed:
         lines.append("Nothing was changed. Add --execute to do it.")
     elif plan.positions:
-        lines.append("Done. On other machines: penstock reset --state-only --execute")
+        lines.append(f"Done. On other machines: {again}")
     return "\n".join(lines)
 
 
@@ -148,4 +212,5 @@ def _data(plan: ResetPlan, *, executed: bool) -> dict[str, object]:
         "positions": positions,
         "topics": list(plan.topics),
         "directories": [str(path) for path in plan.directories],
+        "notes": list(plan.notes),
     }

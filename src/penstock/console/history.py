@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import threading
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -38,6 +38,8 @@ class Batch:
     records: int
     outputs: int
     seconds: float
+    steps: dict[str, float]
+    """Where the time went: those seconds, and before them those of planning."""
 
 
 @dataclass(kw_only=True)
@@ -97,7 +99,15 @@ class History:
                 )
             )
 
-    def batch_ended(self, sub_topology: str, *, records: int, outputs: int, seconds: float) -> None:
+    def batch_ended(
+        self,
+        sub_topology: str,
+        *,
+        records: int,
+        outputs: int,
+        seconds: float,
+        steps: Mapping[str, float] | None = None,
+    ) -> None:
         """Count a job that ended just now."""
         with self._lock:
             now = self.now_ms()
@@ -108,6 +118,7 @@ class History:
                 records=records,
                 outputs=outputs,
                 seconds=seconds,
+                steps={step: round(spent, 6) for step, spent in (steps or {}).items()},
             )
             self._batches.append(batch)
             at = now // 1000

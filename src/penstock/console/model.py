@@ -20,8 +20,8 @@ class Watched(Protocol):
         """Its topology as a picture; shapes and edges bear their names."""
         ...
 
-    def rates(self) -> Mapping[str, float]:
-        """Records a second, by the name of the step."""
+    def rates(self) -> Mapping[str, Any]:
+        """Records a second: `steps` by name, and `edges` with `from`, `to` and `rate`."""
         ...
 
     def options(self) -> list[Mapping[str, str]]:
@@ -29,7 +29,7 @@ class Watched(Protocol):
         ...
 
     def topics(self) -> list[Mapping[str, Any]]:
-        """Its topics, with partitions, configs and how many records each holds."""
+        """Its topics: partitions, configs, how many records each holds, and in how many bytes."""
         ...
 
     def records(self, topic: str, partition: int, limit: int) -> list[Mapping[str, Any]]:

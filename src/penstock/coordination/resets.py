@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Literal
@@ -16,6 +16,13 @@ Kind = Literal["earliest", "latest", "offset", "time", "shift"]
 _ISO = re.compile(r"P(?:(\d+)D)?(?:T(?:(\d+)H)?(?:(\d+)M)?(?:(\d+)S)?)?")
 _SHORT = re.compile(r"(\d+)([smhd])")
 _UNITS = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days"}
+
+
+_INTERNAL = re.compile(
+    r"commits|.+-(?:changelog|repartition|subscription-(?:registration|response)-topic)"
+    r"|(?:.+-)?KTABLE-FK-JOIN-SUBSCRIPTION-(?:REGISTRATION|RESPONSE)-\d+-topic"
+)
+"""Behind an application's id: our commits topic, and what Kafka Streams' reset tool looks for."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -72,3 +79,53 @@ def new_positions(
         }[target.kind]
         found[each] = min(max(wanted, start), end)
     return found
+
+
+def is_internal_name(application_id: str, topic: str) -> bool:
+    """Whether a topic's name is that of an internal topic of the application.
+
+    >>> is_internal_name("clinic", "clinic-counts-changelog")
+    True
+    >>> is_internal_name("clinic", "clinic-results")
+    False
+    """
+    tail = topic.removeprefix(f"{application_id}-")
+    return tail != topic and _INTERNAL.fullmatch(tail) is not None
+
+
+@dataclass(frozen=True, kw_only=True)
+class ToldByName:
+    """Topics whose names are those of internal topics of an application."""
+
+    own: tuple[str, ...]
+    doubtful: tuple[tuple[str, str], ...]
+    """Those that another application, whose id is longer, may have made; with its id."""
+
+
+def internal_by_name(
+    application_id: str, topics: Iterable[str], *, others: Iterable[str]
+) -> ToldByName:
+    """The internal topics of an application, of which nothing but names is known.
+
+    `others` are consumer groups. One of `clinic-two` makes `clinic-two-counts-changelog` doubtful
+    as a topic of `clinic`: it may be that of its store `two-counts`, or of the other application.
+
+    >>> topics = ["clinic-counts-changelog", "clinic-two-counts-changelog", "clinic-two-commits"]
+    >>> told = internal_by_name("clinic", [*topics, "clinic-results"], others=[])
+    >>> told.own, told.doubtful
+    (('clinic-counts-changelog',), (('clinic-two-counts-changelog', 'clinic-two'),))
+    """
+    names = sorted(topics)
+    commits = (name.removesuffix("-commits") for name in names if name.endswith("-commits"))
+    longer = sorted(each for each in {*others, *commits} if each.startswith(f"{application_id}-"))
+    own: list[str] = []
+    doubtful: list[tuple[str, str]] = []
+    for name in names:
+        if not is_internal_name(application_id, name):
+            continue
+        other = next((each for each in longer if name.startswith(f"{each}-")), None)
+        if other is None:
+            own.append(name)
+        else:
+            doubtful.append((name, other))
+    return ToldByName(own=tuple(own), doubtful=tuple(doubtful))

@@ -17,6 +17,7 @@ from penstock.changelog.restore import wall_clock_ms
 from penstock.coordination.ids import TaskId, moved
 from penstock.coordination.planning import Batch, PlanLimits, Slice, joining, plan
 from penstock.coordination.tasks import TaskBook
+from penstock.driver.batch_steps import steps_of
 from penstock.driver.copies import CopyWatch
 from penstock.driver.events import BatchEnded, Listener, Totals, give_notice
 from penstock.driver.owners import TaskOwners
@@ -41,6 +42,7 @@ _FAILED_JOBS_MAX = 5
 class _JobEnded:
     batch: Batch
     started: float
+    planning: float = 0.0
     outcomes: list[Outcome]
     error: BaseException | None
 
@@ -187,11 +189,11 @@ class Driver:
             wait=joining(self._running, now=now),
         )
         for batch in batches:
-            self._submit(batch)
+            self._submit(batch, since=now)
         if not batches:
             self._plan_due = now + _IDLE_SECONDS
 
-    def _submit(self, batch: Batch) -> None:
+    def _submit(self, batch: Batch, *, since: float) -> None:
         self._batches += 1
         order = self._order(batch)
         sub = self._subs[batch.sub_topology]
@@ -214,7 +216,15 @@ class Driver:
                 )
             except Exception as failure:  # noqa: BLE001 - Spark's failures come in many kinds.
                 error = failure
-            self._ended.put(_JobEnded(batch=batch, started=started, outcomes=outcomes, error=error))
+            self._ended.put(
+                _JobEnded(
+                    batch=batch,
+                    started=started,
+                    planning=started - since,
+                    outcomes=outcomes,
+                    error=error,
+                )
+            )
 
         self._pool.submit(work)
 
@@ -378,13 +388,15 @@ class Driver:
 
     def _report(self, ended: _JobEnded) -> None:
         self._totals.batches += 1
+        seconds = time.monotonic() - ended.started
         event = BatchEnded(
             sub_topology=self._subs[ended.batch.sub_topology].name,
             records=sum(each.records for each in ended.outcomes),
             changes=sum(each.changes for each in ended.outcomes),
             outputs=sum(each.outputs for each in ended.outcomes),
-            seconds=time.monotonic() - ended.started,
+            seconds=seconds,
             skipped=sum(each.status == "skipped" for each in ended.outcomes),
+            steps=steps_of(ended.outcomes, planning=ended.planning, seconds=seconds),
         )
         self._parts.monitor.job_ended(event.sub_topology, event.seconds, skipped=event.skipped)
         self._listener(event)

@@ -56,6 +56,8 @@ class BatchEnded:
     outputs: int
     seconds: float
     skipped: int
+    steps: Mapping[str, float] = field(default_factory=dict)
+    """Where the time went: `seconds`, and what planning it took."""
 
 
 class TopicPartition(NamedTuple):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from confluent_kafka import IsolationLevel, Message
@@ -21,13 +21,20 @@ _TELLING = ("cleanup.policy", "retention.ms", "segment.bytes", "min.insync.repli
 class KafkaView:
     """Looks at Kafka when it is asked; any thread may ask. Raises `KafkaError`."""
 
-    def __init__(self, prepared: Prepared, logs: LogClients) -> None:
+    def __init__(
+        self,
+        prepared: Prepared,
+        logs: LogClients,
+        sizes: Callable[[Mapping[str, int]], Mapping[str, int]],
+    ) -> None:
         self._prepared = prepared
         self._logs = logs
+        self._sizes = sizes
 
     def topics(self) -> list[Mapping[str, Any]]:
-        """Every topic that the application touches, and how many offsets each holds."""
+        """Every topic that the application touches; its offsets and, if known, its bytes."""
         topics = self._prepared.topics
+        sizes = self._sizes({name: topic.partitions for name, topic in topics.items()})
         partitions = [(name, p) for name, each in topics.items() for p in range(each.partitions)]
         starts, ends = self._ask(partitions, EARLIEST), self._ask(partitions, LATEST)
         return [
@@ -36,6 +43,7 @@ class KafkaView:
                 "role": self._role(name),
                 "partitions": topic.partitions,
                 "records": sum(ends[name, p] - starts[name, p] for p in range(topic.partitions)),
+                "bytes": sizes.get(name),
                 "configs": _configs(topic),
             }
             for name, topic in sorted(topics.items())

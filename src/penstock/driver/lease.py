@@ -86,6 +86,13 @@ class DriverLease:
         Raises `GroupInUseError` or `AnotherDriverError`. A driver that died is told from one that
         lives by its process if it was here, and by its beats if it was elsewhere.
         """
+        self._check_driver_dead(was_member=self.check_group())
+
+    def check_group(self) -> bool:
+        """Make sure that nobody else is in the consumer group; whether a driver is in it.
+
+        Raises `GroupInUseError`.
+        """
         members = live_members(
             self._logs.admin, self._application_id, timeout_seconds=self._timeout
         )
@@ -96,7 +103,7 @@ class DriverLease:
                 f"The consumer group {self._application_id!r} has live members: {names}",
                 hint="Stop them, or use another application id",
             )
-        self._check_driver_dead(was_member=bool(members))
+        return bool(members)
 
     def acquire(self) -> None:
         """Fence any older driver and write the next generation."""

@@ -30,6 +30,8 @@ _KAFKA_STATES = tuple(ApplicationState)
 _TASKS_OWN = frozenset(
     {groups.TASK, groups.NODE, groups.TOPIC, groups.STORE, groups.CACHE, groups.DROP}
 )
+_PROGRAMS_OWN = frozenset({groups.JOB, groups.EDGE})
+"""Told by sub-topology, whichever task and instance it was."""
 
 Ends = Mapping[tuple[str, int], int]
 
@@ -111,7 +113,7 @@ class Monitor:
         self._owners[outcome.task] = owner
         for entry in outcome.metrics:
             first: tuple[str, ...] = (owner,)
-            if entry.group == groups.JOB:
+            if entry.group in _PROGRAMS_OWN:
                 first = (sub_topology,)
             elif not owner:
                 continue

@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
+from functools import partial
 
 from penstock.changelog.clients import LogClients
 from penstock.changelog.commit_record import DRIVER_PARTITION
@@ -50,6 +51,7 @@ from penstock.pipeline.executors import (
 )
 from penstock.pipeline.group import leave_group
 from penstock.pipeline.jobs import Jobs, pickle_programs
+from penstock.pipeline.log_sizes import log_sizes
 from penstock.pipeline.session import Session, open_session
 from penstock.queries.catalogue import Catalogue
 from penstock.queries.told_stores import told_store
@@ -146,8 +148,7 @@ def _open_driver(order: OpeningOrder, stack: contextlib.ExitStack) -> Driver:
             hint="Stop it, and start again",
         )
     _go_on(order)
-    names = [task.name for task in prepared.layout.tasks]
-    commits = lease.name_tasks(names, prepared.manifest.encode())
+    commits = lease.name_tasks([t.name for t in prepared.layout.tasks], prepared.manifest.encode())
     coordinator, expected = _start_instances(order, prepared, opening, stack)
     stack.enter_context(
         announced(
@@ -184,7 +185,8 @@ def _open_driver(order: OpeningOrder, stack: contextlib.ExitStack) -> Driver:
     stack.callback(driver.drain, _DRAIN_SECONDS)
     overviews = Overviews(parts=parts, driver=driver, totals=order.totals, state=order.state)
     coordinator.overview, coordinator.telling = overviews, PlacesTelling(driver.places)
-    stack.enter_context(order.watching.opened(overviews, KafkaView(prepared, logs)))
+    kafka = KafkaView(prepared, logs, partial(log_sizes, session, config))
+    stack.enter_context(order.watching.opened(overviews, kafka))
     _wait_for_instances(order, coordinator, expected)
     return driver
 

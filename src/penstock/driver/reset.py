@@ -1,5 +1,7 @@
 """Starting an application over: other positions, and no state. Kafka Streams' reset tool.
 
+What belongs to the application is its `Extent`: from its program, or by what it left in Kafka.
+
 1. Look: nobody is at work, and where the input begins, ends, and the group stands.
 2. Lock the state on this machine, and delete the consumer group, which Kafka refuses while it has
    members: until here nothing was changed.
@@ -15,10 +17,9 @@ group: it goes on from its commit record, or reads its input from where `auto_of
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import shutil
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
@@ -38,14 +39,9 @@ from penstock.changelog.topic_admin import TopicAdmin
 from penstock.changelog.topics import commits_name
 from penstock.config import Config
 from penstock.coordination.resets import Input, Target, new_positions
-from penstock.driver.last_run import read_last_run
 from penstock.driver.lease import DriverLease
-from penstock.driver.setup import check_broker, prepare
-from penstock.errors import ConfigError, GroupInUseError, KafkaError
+from penstock.errors import GroupInUseError, KafkaError
 from penstock.stores.directory import LOCK_FILE, METADATA_FILE, FileLock
-from penstock.topology import Topology
-from penstock.topology.naming import changelog_topic, repartition_topic
-from penstock.topology.patterns import matching, patterns_of, with_topics
 
 _GONE_TIMEOUT = timedelta(seconds=30)
 _PAUSE_SECONDS = 0.1
@@ -62,26 +58,51 @@ class ResetPlan:
     """Where the group stands, where it does."""
     topics: tuple[str, ...]
     directories: tuple[Path, ...]
+    notes: tuple[str, ...] = ()
+    """What whoever looks at it should know."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Extent:
+    """What belongs to an application."""
+
+    inputs: frozenset[str]
+    """The topics that others write and it reads."""
+    internal: frozenset[str]
+    """Its own topics, as far as they exist."""
+    make_anew: Callable[[], None]
+    """Creates its own topics, once they are deleted."""
+    notes: tuple[str, ...] = ()
 
 
 class Reset:
     """A reset of one application, which must not run."""
 
-    def __init__(self, application_id: str, topology: Topology, config: Config) -> None:
-        check_broker(config)
+    def __init__(
+        self,
+        application_id: str,
+        extent: Extent,
+        config: Config,
+        logs: LogClients,
+        admin: TopicAdmin,
+    ) -> None:
         self._application_id = application_id
+        self._extent = extent
         self._config = config
-        self._logs = LogClients(config, application_id)
-        self._admin = TopicAdmin(config, admin=self._logs.admin)
-        self._topology = self._with_topics(topology)
-        _refuse_databases(topology)
+        self._logs = logs
+        self._admin = admin
 
     def plan(self, target: Target) -> ResetPlan:
         """Step 1: what would be done; nothing is changed.
 
         Raises `GroupInUseError` and `AnotherDriverError` while somebody is at work.
         """
-        DriverLease(self._application_id, self._config, self._logs).check_free()
+        lease = DriverLease(self._application_id, self._config, self._logs)
+        # Without a commits topic there was no driver, or nobody knows of one.
+        if commits_name(self._application_id) in self._extent.internal:
+            lease.check_free()
+        else:
+            lease.check_group()
         inputs = self._inputs()
         stable = IsolationLevel.READ_COMMITTED
         starts = log_offsets(self._logs, inputs, EARLIEST, stable)
@@ -97,8 +118,9 @@ class Reset:
             application_id=self._application_id,
             positions=new_positions(target, ranges, group=standing, at_time=at_time),
             standing=standing,
-            topics=tuple(sorted(self._internal_topics())),
+            topics=tuple(sorted(self._extent.internal)),
             directories=tuple(state_directories(self._config.state_dir, self._application_id)),
+            notes=self._extent.notes,
         )
 
     def carry_out(self, plan: ResetPlan) -> None:
@@ -107,47 +129,12 @@ class Reset:
             self._delete_group()
             _remove(plan.directories)
         self._delete_topics(plan.topics)
-        fresh = dataclasses.replace(self._config, allow_topology_change=True)
-        prepare(self._topology, self._application_id, fresh, self._logs, self._admin)
+        self._extent.make_anew()
         self._write_group(plan.positions)
 
-    def _with_topics(self, topology: Topology) -> Topology:
-        patterns = patterns_of(topology)
-        if not patterns:
-            return topology
-        return with_topics(topology, matching(patterns, self._admin.names(), self._application_id))
-
     def _inputs(self) -> list[Input]:
-        topics = {
-            topic
-            for sub in self._topology.sub_topologies
-            for source in sub.sources
-            if not source.repartition
-            for topic in source.topics
-        }
-        found = self._admin.require(topics)
+        found = self._admin.require(self._extent.inputs)
         return sorted((name, p) for name, topic in found.items() for p in range(topic.partitions))
-
-    def _internal_topics(self) -> set[str]:
-        """Those of the program and of the one that last ran, as far as they exist.
-
-        Not all that begin with the application's id: they may be another's, whose id is longer.
-        """
-        own = self._application_id
-        topology = self._topology
-        names = {commits_name(own)}
-        names |= {changelog_topic(own, store.name) for store in topology.stores if store.logging}
-        names |= {
-            repartition_topic(own, sink.topic)
-            for sub in topology.sub_topologies
-            for sink in sub.sinks
-            if sink.repartition
-        }
-        last = read_last_run(own, self._logs, self._admin).topology
-        if last is not None:
-            names |= {store.changelog for _, store in last.stores.values() if store.changelog}
-            names |= {changelog_topic(own, name) for name in last.retired} | set(last.repartitions)
-        return set(self._admin.describe(names))
 
     def _delete_group(self) -> None:
         future = self._logs.admin.delete_consumer_groups(
@@ -228,13 +215,3 @@ def locked(directories: Iterable[Path]) -> Iterator[None]:
 def _remove(directories: Iterable[Path]) -> None:
     for each in directories:
         shutil.rmtree(each)
-
-
-def _refuse_databases(topology: Topology) -> None:
-    for store in topology.stores:
-        if store.kept_in is not None:
-            raise ConfigError(
-                f"The store {store.name!r} is in a database, which a reset does not touch",
-                hint="Drop its tables, delete the consumer group and the application's topics, "
-                "and start; or use another application id",
-            )

@@ -34,6 +34,8 @@ _SIZES_SECONDS = 5.0
 _STALE = Bound(stale=True)
 _RATES_SECONDS = 0.9
 _COUNTS = ("records-consumed-total", "records-produced-total")
+_Way = tuple[str, str]
+"""A source or a sink with an empty text, or the two steps of an edge."""
 _STEP_TAG = groups.GROUPS[groups.TOPIC].tags.index("processor-node-id")
 
 
@@ -80,6 +82,7 @@ class Watching:
                     records=event.records,
                     outputs=event.outputs,
                     seconds=event.seconds,
+                    steps=event.steps,
                 )
 
     def overview(self) -> Mapping[str, Any]:
@@ -101,9 +104,15 @@ class Watching:
             raise _not_yet()
         return self._topology.svg()
 
-    def rates(self) -> Mapping[str, float]:
-        """Records a second that sources read and sinks write, all tasks together."""
-        return self._rates.now(self._monitor.recorder.snapshot())
+    def rates(self) -> Mapping[str, Any]:
+        """Records a second that sources read, sinks write and edges carry, of all tasks."""
+        rates = self._rates.now(self._monitor.recorder.snapshot())
+        return {
+            "steps": {step: rate for (step, to), rate in rates.items() if not to},
+            "edges": [
+                {"from": step, "to": to, "rate": rate} for (step, to), rate in rates.items() if to
+            ],
+        }
 
     def options(self) -> list[Mapping[str, str]]:
         """Its options; secrets are hidden."""
@@ -136,30 +145,40 @@ class Watching:
 
 
 class StepRates:
-    """How fast totals grow, by the step that counts them."""
+    """How fast totals grow, by the step that counts them, and the one to which an edge goes."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
-        self._last: tuple[float, dict[str, float]] = (0.0, {})
-        self._rates: dict[str, float] = {}
+        self._last: tuple[float, dict[_Way, float]] = (0.0, {})
+        self._rates: dict[_Way, float] = {}
 
-    def now(self, readings: Iterable[Reading]) -> dict[str, float]:
+    def now(self, readings: Iterable[Reading]) -> dict[_Way, float]:
         """The rates since the last time, which is a second ago or more."""
         then, before = self._last
         at = self._clock()
         if at - then >= _RATES_SECONDS:
-            totals: dict[str, float] = {}
+            totals: dict[_Way, float] = {}
             for each in readings:
-                if each.group == groups.TOPIC and each.name in _COUNTS:
-                    step = each.tags[_STEP_TAG]
-                    totals[step] = totals.get(step, 0.0) + float(each.value or 0.0)
+                way = _way(each)
+                if way is not None:
+                    totals[way] = totals.get(way, 0.0) + float(each.value or 0.0)
             # A total that shrank is one whose instance left: it counts from now on.
             self._rates = {
-                step: max(0.0, total - before.get(step, total)) / (at - then)
-                for step, total in totals.items()
+                way: max(0.0, total - before.get(way, total)) / (at - then)
+                for way, total in totals.items()
             }
             self._last = (at, totals)
         return self._rates
+
+
+def _way(reading: Reading) -> _Way | None:
+    """What a reading counts, if it is records on their way."""
+    if reading.group == groups.TOPIC and reading.name in _COUNTS:
+        return (reading.tags[_STEP_TAG], "")
+    if reading.group == groups.EDGE:
+        _, start, end = reading.tags
+        return (start, end)
+    return None
 
 
 class StoreSizes:

@@ -461,6 +461,13 @@ def _own() -> list[Metric]:
         *_Family(groups.COPY, "INFO").gauges(
             lag="Changelog offsets that an instance's copy of a task's state lacks."
         ),
+        *_Family(groups.EDGE, "INFO").one(
+            "records-total",
+            "total",
+            "Records that went from one step to another; where a sub-topology runs record by "
+            "record, at DEBUG only.",
+            sensor="went",
+        ),
     ]
 
 

@@ -47,6 +47,7 @@ DRIVER = "penstock-driver-metrics"
 INSTANCE = "penstock-instance-metrics"
 DROP = "penstock-drop-metrics"
 COPY = "penstock-copy-metrics"
+EDGE = "penstock-edge-metrics"
 
 _TAGS: dict[str, tuple[str, ...]] = {
     CLIENT: ("client-id",),
@@ -64,6 +65,7 @@ _TAGS: dict[str, tuple[str, ...]] = {
     INSTANCE: _THREAD,
     DROP: (*_TASK, "reason"),
     COPY: _TASK,
+    EDGE: ("sub-topology", "from", "to"),
 }
 
 

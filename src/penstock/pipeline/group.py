@@ -8,8 +8,8 @@ from typing import Any
 from py4j.protocol import Py4JError  # type: ignore[import-untyped]
 
 from penstock.config import Config
-from penstock.pipeline.kafka_options import java_properties
-from penstock.pipeline.session import Session, use_added_jars
+from penstock.pipeline.java_admin import java_admin
+from penstock.pipeline.session import Session
 
 _log = logging.getLogger("penstock.driver")
 
@@ -25,24 +25,14 @@ def leave_group(session: Session, config: Config, *, group: str, member: str) ->
     What lies beside the group's offsets is mended then: the Python client ends it with a byte 0,
     for which Kafka Streams would not read it (and would warn, and go on).
     """
-    use_added_jars(session.spark)
-    jvm = session.spark.sparkContext._jvm  # noqa: SLF001 - Python has no call for it
-    assert jvm is not None
-    properties = jvm.java.util.Properties()
-    for name, value in java_properties(config.kafka).items():
-        properties.setProperty(name, value)
-    properties.setProperty("bootstrap.servers", config.bootstrap_servers)
-    admins = jvm.org.apache.kafka.clients.admin
     try:
-        admin = admins.AdminClient.create(properties)
-        try:
+        with java_admin(session, config) as (jvm, admin):
+            admins = jvm.org.apache.kafka.clients.admin
             members = jvm.java.util.Collections.singleton(admins.MemberToRemove(member))
             options = admins.RemoveMembersFromConsumerGroupOptions(members)
             asked = admin.removeMembersFromConsumerGroup(group, options).all()
             asked.get(_LEAVE_SECONDS, jvm.java.util.concurrent.TimeUnit.SECONDS)
             _mend_metadata(jvm, admin, group)
-        finally:
-            admin.close(jvm.java.time.Duration.ofSeconds(1))
     except Py4JError as error:
         _log.info("The group %s keeps the driver's place for a while: %s", group, error)
 

@@ -93,5 +93,7 @@ class Outcome(Message, frozen=True):
     dropped: dict[str, int] = msgspec.field(default_factory=dict)
     metrics: list[Entry] = msgspec.field(default_factory=list)
     """What the worker counted; of tags those that tell the task and its owner are missing."""
+    worked: tuple[float, float] = (0.0, 0.0)
+    """From when to when its worker was at this and other slices, in seconds since 1970."""
     reason: str = ""
     fault: Fault | None = None

@@ -13,6 +13,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from functools import lru_cache
 from pathlib import Path
 
+import msgspec
 import numpy as np
 import pyarrow as pa
 from pyspark import cloudpickle
@@ -90,12 +91,15 @@ def _computed_steps(pickled: bytes) -> tuple[tuple[str, int], ...]:
 
 def run_batch(order: BatchOrder, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """Process and commit the slices whose rows come by, and report on each."""
+    began = time.time()
     run = _BatchRun(order)
     waits = time.perf_counter()
     for batch in batches:
         run.feed(batch, waited=time.perf_counter() - waits)
         waits = time.perf_counter()
-    outcomes = [protocol.encode(each) for each in run.finish()]
+    done = run.finish()
+    worked = (began, time.time())
+    outcomes = [protocol.encode(msgspec.structs.replace(each, worked=worked)) for each in done]
     yield pa.record_batch([pa.array(outcomes, pa.binary())], schema=OUTCOME)
 
 

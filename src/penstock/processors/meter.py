@@ -55,6 +55,11 @@ class SliceMeter:
         if self._info and len(timestamps):
             self._times.add(groups.NODE, _E2E, (node,), Tally.over(timestamps))
 
+    def went(self, parent: str, child: str, count: int) -> None:
+        """So many records went from one step to another."""
+        if self._info and count:
+            self._tallies.add(groups.EDGE, "went", (parent, child), Tally.many(count, 0.0))
+
     def cached(self, store: str, *, reads: int, misses: int, size: int) -> None:
         """A store's record cache was asked for so many keys, and takes so many bytes."""
         if self.debug and reads:

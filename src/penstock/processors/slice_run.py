@@ -196,6 +196,7 @@ class SliceRun:
         elif isinstance(node, SplitNode):
             children = [self._sub.by_name[child] for child in node.children]
             for branch, part in split((c for c in children if isinstance(c, BranchNode)), batch):
+                self._meter.went(node.name, branch.name, len(part))
                 self._run(branch, part)
         elif isinstance(node, TableNode):
             self._forward(node, change_table(node, batch))
@@ -214,6 +215,7 @@ class SliceRun:
 
     def _forward(self, node: Node, batch: Batch) -> None:
         for child in node.children:
+            self._meter.went(node.name, child, len(batch))
             self._run(self._sub.by_name[child], batch)
 
     def _sink(self, node: SinkNode, batch: Batch) -> None:

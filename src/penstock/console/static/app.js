@@ -21,7 +21,7 @@ const AGAIN_MS = 2000;
 
 // What is known of the application; views read it and never change it.
 export const known = {
-  now: 0, overview: null, rates: {}, happenings: [], batches: [], seconds: [], lags: [], memory: [],
+  now: 0, overview: null, rates: { steps: {}, edges: [] }, happenings: [], batches: [], seconds: [], lags: [], memory: [],
 };
 let current = null;
 

@@ -1,22 +1,61 @@
-// Lines over time, drawn as SVG; the latest number is said in words too.
+// Figures drawn as SVG. The same numbers stand in a table: behind "numbers", or beside the figure.
 
-import { h, number, s, time } from "./dom.js";
+import { h, number, s, seconds, table, time } from "./dom.js";
 
 const WIDTH = 640;
 const HEIGHT = 160;
 const LEFT = 64;
 const BELOW = 20;
 
-export function lineChart({ title, unit, points }) {
-  const last = points.at(-1);
-  const figure = h("figure", { class: "chart" },
-    h("figcaption", {}, h("b", {}, title), " ",
-      h("span", { class: "figure" }, last ? `${number(last.value)} ${unit}` : "no figures yet")));
-  if (points.length > 1) figure.append(drawn(title, unit, points));
-  return figure;
+// The steps of a batch, in their order, and what each is; without metrics there is only `job`.
+export const STEPS = {
+  plan: "planning in the driver",
+  spark: "Spark: planning the job, starting its tasks, gathering their results",
+  read: "waiting for the records from Kafka",
+  process: "the steps of the topology",
+  state: "waiting for state from instances",
+  commit: "waiting for instances to commit",
+  job: "the whole job, where metrics are off",
+};
+
+function label(x, y, anchor, words) {
+  const element = s("text", { x, y, "text-anchor": anchor });
+  element.textContent = words;
+  return element;
 }
 
-function drawn(title, unit, points) {
+function title(words) {
+  const element = s("title");
+  element.textContent = words;
+  return element;
+}
+
+// A table that is made when it is opened, and stays as it is then: one can read it in peace.
+export function numbers(make) {
+  const place = h("div", { class: "numbers", tabindex: 0 });
+  const element = h("details", { ontoggle: () => { if (element.open) place.replaceChildren(make()); } },
+    h("summary", {}, "numbers"), place);
+  return element;
+}
+
+// A line over time; `update` gives it new points.
+export function lineChart({ title: name, unit }) {
+  let points = [];
+  const figure = h("span", { class: "figure" }, "no figures yet");
+  const picture = h("div");
+  const rows = () => [...points].reverse().map((point) => [time(point.at), number(point.value)]);
+  return {
+    element: h("figure", { class: "chart" }, h("figcaption", {}, h("b", {}, name), " ", figure), picture,
+      numbers(() => table(`${name}, newest first`, ["time", unit], rows()))),
+    update(fresh) {
+      points = fresh;
+      if (points.length > 0) figure.textContent = `${number(points.at(-1).value)} ${unit}`;
+      if (points.length > 1) picture.replaceChildren(drawn(name, unit, points));
+    },
+  };
+}
+
+function drawn(name, unit, points) {
   const first = points[0].at;
   const span = Math.max(1, points.at(-1).at - first);
   const top = Math.max(1, ...points.map((point) => point.value));
@@ -25,52 +64,76 @@ function drawn(title, unit, points) {
   const path = points.map((point, i) => `${i ? "L" : "M"}${x(point.at).toFixed(1)} ${y(point.value).toFixed(1)}`).join("");
   const ground = y(0).toFixed(1);
   const area = `${path}L${x(points.at(-1).at).toFixed(1)} ${ground}L${LEFT} ${ground}z`;
-  const text = (dx, dy, anchor, words) => {
-    const element = s("text", { x: dx, y: dy, "text-anchor": anchor });
-    element.textContent = words;
-    return element;
-  };
-  const name = s("title");
-  name.textContent = `${title} in ${unit} from ${time(first)} to ${time(points.at(-1).at)}`;
-  return s("svg", { viewBox: `0 0 ${WIDTH} ${HEIGHT}`, role: "img" }, name,
+  return s("svg", { viewBox: `0 0 ${WIDTH} ${HEIGHT}`, role: "img" },
+    title(`${name} in ${unit} from ${time(first)} to ${time(points.at(-1).at)}`),
     s("line", { class: "axis", x1: LEFT, x2: WIDTH - 8, y1: ground, y2: ground }),
     s("line", { class: "axis", x1: LEFT, x2: WIDTH - 8, y1: y(top), y2: y(top) }),
     s("path", { class: "area", d: area }),
     s("path", { class: "line", d: path }),
-    text(LEFT - 6, Number(ground), "end", "0"),
-    text(LEFT - 6, y(top) + 8, "end", number(top)),
-    text(LEFT, HEIGHT - 4, "start", time(first)),
-    text(WIDTH - 8, HEIGHT - 4, "end", time(points.at(-1).at)));
+    label(LEFT - 6, Number(ground), "end", "0"),
+    label(LEFT - 6, y(top) + 8, "end", number(top)),
+    label(LEFT, HEIGHT - 4, "start", time(first)),
+    label(WIDTH - 8, HEIGHT - 4, "end", time(points.at(-1).at)));
 }
 
-// Batches as bars over the last two minutes, a row for each sub-topology; rebalances as marks across.
+// How long a batch took in all: planning it, and its job.
+export function lasted(batch) {
+  return Math.max(batch.seconds, Object.values(batch.steps).reduce((sum, took) => sum + took, 0));
+}
+
+// A batch as parts that lie side by side, one for each step.
+function stack(batch, { from, to, y, height }) {
+  const all = lasted(batch) || 1;
+  let at = from;
+  const parts = Object.keys(STEPS).filter((step) => batch.steps[step] > 0).map((step) => {
+    const width = Math.max(0, (batch.steps[step] / all) * (to - from));
+    const part = s("rect", { class: `step-${step}`, x: at, y, width, height },
+      title(`${step} ${seconds(batch.steps[step])}`));
+    at += width;
+    return part;
+  });
+  return s("g", { class: "batch" },
+    title(`${number(batch.records)} records in ${seconds(lasted(batch))}, ended ${time(batch.at_ms)}`), ...parts);
+}
+
+// Batches over the last two minutes, a row for each sub-topology; rebalances as marks across.
 export function timeline({ batches, rebalances, now, spanMs = 120000 }) {
   const names = [...new Set(batches.map((batch) => batch.sub_topology))].sort();
   const row = 22;
   const height = names.length * row + 30;
   const x = (ms) => LEFT + ((ms - (now - spanMs)) / spanMs) * (WIDTH - LEFT - 8);
-  const label = (dx, dy, anchor, words) => {
-    const element = s("text", { x: dx, y: dy, "text-anchor": anchor });
-    element.textContent = words;
-    return element;
-  };
-  const title = (words) => {
-    const element = s("title");
-    element.textContent = words;
-    return element;
-  };
   const marks = rebalances.filter((each) => each.at_ms > now - spanMs).map((each) => s("line", {
     class: "rebalance", x1: x(each.at_ms), x2: x(each.at_ms), y1: 0, y2: height - 20,
   }, title(each.text)));
   const bars = batches.filter((batch) => batch.at_ms > now - spanMs).map((batch) => {
-    const from = Math.max(LEFT, x(batch.at_ms - batch.seconds * 1000));
-    return s("rect", {
-      class: "batch", x: from, y: names.indexOf(batch.sub_topology) * row + 4,
-      width: Math.max(1, x(batch.at_ms) - from), height: row - 8,
-    }, title(`${number(batch.records)} records in ${(batch.seconds * 1000).toFixed(0)} ms, ended ${time(batch.at_ms)}`));
+    const to = x(batch.at_ms);
+    const from = Math.min(Math.max(LEFT, x(batch.at_ms - lasted(batch) * 1000)), to - 1);
+    return stack(batch, { from, to, y: names.indexOf(batch.sub_topology) * row + 4, height: row - 8 });
   });
   const rows = names.map((name, i) => label(LEFT - 6, i * row + 16, "end", name));
   return s("svg", { class: "timeline", viewBox: `0 0 ${WIDTH} ${height}`, role: "img" },
     title("Batches and rebalances of the last two minutes"), ...rows, ...bars, ...marks,
     label(LEFT, height - 4, "start", time(now - spanMs)), label(WIDTH - 8, height - 4, "end", time(now)));
+}
+
+// The latest batches below each other, as long as they took.
+export function stacks(batches) {
+  const row = 18;
+  const longest = Math.max(0.001, ...batches.map(lasted));
+  const right = WIDTH - 64;
+  const bars = batches.flatMap((batch, i) => {
+    const to = LEFT + (lasted(batch) / longest) * (right - LEFT);
+    return [label(LEFT - 6, i * row + 13, "end", time(batch.at_ms)),
+      stack(batch, { from: LEFT, to, y: i * row + 3, height: row - 6 }),
+      label(to + 6, i * row + 13, "start", seconds(lasted(batch)))];
+  });
+  return s("svg", { class: "timeline stacks", viewBox: `0 0 ${WIDTH} ${batches.length * row + 4}`, role: "img" },
+    title("How long each of the latest batches took, by step; the table below has the numbers"), ...bars);
+}
+
+export function legend(steps) {
+  return h("ul", { class: "legend" }, Object.keys(STEPS).filter((step) => steps.has(step)).map((step) => h("li", {},
+    s("svg", { class: "swatch", viewBox: "0 0 10 10", "aria-hidden": "true" },
+      s("rect", { class: `step-${step}`, width: 10, height: 10 })),
+    h("b", {}, step), ` ${STEPS[step]}`)));
 }

@@ -38,6 +38,15 @@ export function number(value) {
   return value === null || value === undefined || value < 0 ? "?" : Math.round(value).toLocaleString("en");
 }
 
+// Bytes, as people read them.
+export function size(bytes) {
+  if (bytes === null || bytes === undefined) return "not known";
+  const units = ["B", "KiB", "MiB", "GiB", "TiB"];
+  const unit = Math.min(units.length - 1, bytes > 0 ? Math.floor(Math.log2(bytes) / 10) : 0);
+  const scaled = bytes / 1024 ** unit;
+  return `${unit && scaled < 10 ? scaled.toFixed(1) : Math.round(scaled)} ${units[unit]}`;
+}
+
 export function seconds(value) {
   return value < 1 ? `${Math.round(value * 1000)} ms` : `${value.toFixed(1)} s`;
 }

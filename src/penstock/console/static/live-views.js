@@ -1,44 +1,56 @@
 // Views that follow the news: what the application does now.
 
 import { askText } from "./api.js";
-import { lineChart, timeline } from "./charts.js";
+import { STEPS, lasted, legend, lineChart, numbers, stacks, timeline } from "./charts.js";
 import { bar, h, number, s, seconds, table, time } from "./dom.js";
 
 const LINES = 12;
 
 export function overviewView() {
-  const element = h("div");
-  return { element, update: (known) => element.replaceChildren(...overview(known)) };
+  const above = h("div");
+  const below = h("div");
+  const throughput = lineChart({ title: "Throughput", unit: "records/s" });
+  const slowest = lineChart({ title: "Slowest batch", unit: "ms" });
+  const lag = lineChart({ title: "Lag", unit: "records" });
+  const memory = lineChart({ title: "Memory", unit: "MiB" });
+  const charts = [throughput, slowest, lag, memory].map((chart) => chart.element);
+  return {
+    element: h("div", {}, above, h("div", { class: "charts" }, charts), below),
+    update(known) {
+      above.replaceChildren(tiles(known));
+      throughput.update(filled(known.seconds, "records", 1, known.now));
+      slowest.update(filled(known.seconds, "slowest", 1000, known.now));
+      lag.update(known.lags);
+      memory.update(known.memory);
+      below.replaceChildren(...who(known));
+    },
+  };
 }
 
-function overview(known) {
-  const { overview: found, seconds: done } = known;
-  const per = (name, scale = 1) => filled(done, name, scale, known.now);
+function tiles(known) {
+  const { overview: found } = known;
   const tile = (label, value) => h("div", { class: "tile" }, h("dt", {}, label), h("dd", {}, value));
-  const dropped = Object.entries(found.dropped);
+  return h("dl", { class: "tiles" },
+    tile("records read", number(found.records)),
+    tile("records written", number(found.outputs)),
+    tile("lag", number(known.lags.at(-1)?.value)),
+    tile("tasks", number(found.tasks.length)),
+    tile("instances", number(found.instances.length)),
+    tile("rebalances", number(found.rebalances)),
+    tile("dropped", number(Object.values(found.dropped).reduce((sum, count) => sum + count, 0))),
+    tile("guarantee", found.processing_guarantee.replaceAll("_", " ")));
+}
+
+function who({ overview: found, happenings }) {
   return [
-    h("dl", { class: "tiles" },
-      tile("records read", number(found.records)),
-      tile("records written", number(found.outputs)),
-      tile("lag", number(known.lags.at(-1)?.value)),
-      tile("tasks", number(found.tasks.length)),
-      tile("instances", number(found.instances.length)),
-      tile("rebalances", number(found.rebalances)),
-      tile("dropped", number(dropped.reduce((sum, [, count]) => sum + count, 0))),
-      tile("guarantee", found.processing_guarantee.replaceAll("_", " "))),
-    h("div", { class: "charts" },
-      lineChart({ title: "Throughput", unit: "records/s", points: per("records") }),
-      lineChart({ title: "Slowest batch", unit: "ms", points: per("slowest", 1000) }),
-      lineChart({ title: "Lag", unit: "records", points: known.lags }),
-      lineChart({ title: "Memory", unit: "MiB", points: known.memory })),
     table("Instances", ["instance", "host", "active", "standby", "warm-up", "memory"], found.instances.map((each) => [
       each.name, `${each.host}, process ${each.pid}${each.is_away ? ", away" : ""}`,
       number(each.active), number(each.standby), number(each.warm_up),
       each.memory_bytes ? `${number(each.memory_bytes / 2 ** 20)} MiB` : "?"])),
     table("Dropped and dead-lettered records", ["reason", "records"],
-      dropped.map(([reason, count]) => [reason, number(count)])),
+      Object.entries(found.dropped).map(([reason, count]) => [reason, number(count)])),
     h("h3", {}, "Latest"),
-    lines(known.happenings.slice(-LINES)),
+    lines(happenings.slice(-LINES)),
   ];
 }
 
@@ -90,57 +102,101 @@ function role(task, name) {
 
 export function timelineView() {
   const picture = h("div", { class: "scroll" });
+  const key = h("div");
+  const bars = h("div", { class: "scroll" });
   const steps = h("div");
   const moves = h("div");
   return {
-    element: h("div", {}, h("p", { class: "quiet" }, "Bars are batches, lines across are rebalances."), picture, steps,
-      h("h3", {}, "Rebalances"), moves),
+    element: h("div", {}, h("p", { class: "quiet" }, "Bars are batches, colours their steps; lines across are rebalances. "
+      + "Steps of slices that ran side by side share the time of their batch."), key, picture,
+      h("h3", {}, "Latest batches"), bars, steps, h("h3", {}, "Rebalances"), moves),
     update(known) {
       const rebalances = known.happenings.filter((each) => each.kind === "rebalance");
+      const latest = known.batches.slice(-LINES).reverse();
+      const met = new Set(known.batches.flatMap((batch) => Object.keys(batch.steps)));
+      key.replaceChildren(legend(met));
       picture.replaceChildren(timeline({ batches: known.batches, rebalances, now: known.now }));
-      steps.replaceChildren(table("Latest batches", ["ended", "sub-topology", "records", "written", "took", "by step"],
-        known.batches.slice(-LINES).reverse().map((batch) => [
-          time(batch.at_ms), batch.sub_topology, number(batch.records), number(batch.outputs), seconds(batch.seconds),
-          Object.entries(batch.steps ?? {}).map(([step, took]) => `${step} ${seconds(took)}`).join(", ")])));
+      bars.replaceChildren(latest.length ? stacks(latest) : h("p", { class: "quiet" }, "No batch has ended yet."));
+      steps.replaceChildren(stepTable(latest, Object.keys(STEPS).filter((step) => met.has(step))));
       moves.replaceChildren(lines(rebalances));
     },
   };
 }
 
+function stepTable(batches, steps) {
+  const took = (batch, step) => (step in batch.steps ? seconds(batch.steps[step]) : "");
+  return table("Batches by step", ["ended", "sub-topology", "records", "written", "took", ...steps],
+    batches.map((batch) => [
+      time(batch.at_ms), batch.sub_topology, number(batch.records), number(batch.outputs), seconds(lasted(batch)),
+      ...steps.map((step) => took(batch, step))]));
+}
+
+const RATES = "Numbers on edges are records a second. A sub-topology that runs record by record counts those "
+  + "between its inner steps with metrics_recording_level=DEBUG only: such edges have no number here.";
+
 // The picture comes once; its shapes bear names, by which rates and sizes are written onto it.
 export function topologyView() {
   const place = h("div", { class: "scroll topology" }, h("p", { class: "quiet" }, "drawing"));
   let picture = null;
+  let rates = { steps: {}, edges: [] };
   askText("/v1/console/topology.svg").then((text) => {
     // Its own style is for pages that have none; labels are escaped, so that this is the only one.
     const bare = text.replace(/<style>[^]*?<\/style>/, "");
     picture = document.importNode(new DOMParser().parseFromString(bare, "image/svg+xml").documentElement, true);
     place.replaceChildren(picture);
   }).catch((error) => place.replaceChildren(h("p", { class: "bad" }, error.message)));
+  const rows = () => edgesOf(picture, rates).map(({ from, to, rate }) => [
+    plain(from), plain(to), rate === undefined ? "not counted" : perSecond(rate)]);
   return {
-    element: place,
+    element: h("div", {}, h("p", { class: "quiet" }, RATES), place,
+      numbers(() => table("Edges", ["from", "to", "records a second"], picture ? rows() : []))),
     update(known) {
+      rates = known.rates;
       if (picture) decorate(picture, known);
     },
   };
 }
 
+const plain = (key) => key.slice(key.indexOf(":") + 1);
+const kindOf = (key) => key.slice(0, key.indexOf(":"));
+const perSecond = (rate) => (rate > 0 && rate < 10 ? rate.toFixed(1) : number(rate));
+
+// Every edge with its rate, as far as somebody counts it: workers those between steps, or else a source or a sink.
+function edgesOf(picture, { steps, edges }) {
+  const found = [...picture.querySelectorAll("[data-from]")].map((path) => ({
+    path, from: path.dataset.from, to: path.dataset.to }));
+  const counted = new Map(edges.map((edge) => [JSON.stringify([edge.from, edge.to]), edge.rate]));
+  const into = (to) => found.filter((edge) => edge.to === to).length;
+  const reads = new Set(found.filter((edge) => kindOf(edge.from) === "input").map((edge) => edge.to));
+  const writes = new Set(found.filter((edge) => kindOf(edge.to) === "output").map((edge) => edge.from));
+  const rate = ({ from, to }) => {
+    if (kindOf(from) === "input") return into(to) === 1 ? steps[plain(to)] : undefined;
+    if (kindOf(to) === "output") return steps[plain(from)];
+    const known = counted.get(JSON.stringify([plain(from), plain(to)]));
+    if (known !== undefined) return known;
+    if (reads.has(from)) return steps[plain(from)];
+    return writes.has(to) && into(to) === 1 ? steps[plain(to)] : undefined;
+  };
+  return found.map((edge) => ({ ...edge, rate: rate(edge) }));
+}
+
 function decorate(picture, { rates, overview }) {
   for (const old of picture.querySelectorAll(".live")) old.remove();
-  for (const shape of picture.querySelectorAll("[data-key]")) {
-    const [kind, ...rest] = shape.dataset.key.split(":");
-    const name = rest.join(":");
-    let words = "";
-    if (kind === "step" && rates[name]) words = `${number(rates[name])}/s`;
-    if (kind === "store" && overview.stores?.[name]) words = `${number(overview.stores[name].entries)} entries`;
-    if (!words) continue;
-    const box = shape.getBBox();
-    const label = s("text", { class: "live", x: box.x + box.width, y: box.y - 4, "text-anchor": "end" });
+  const write = (x, y, anchor, words) => {
+    const label = s("text", { class: "live", x, y, "text-anchor": anchor });
     label.textContent = words;
     picture.append(label);
+  };
+  for (const shape of picture.querySelectorAll("[data-key]")) {
+    const entries = kindOf(shape.dataset.key) === "store" && overview.stores?.[plain(shape.dataset.key)]?.entries;
+    if (typeof entries !== "number") continue;
+    const box = shape.getBBox();
+    write(box.x + box.width, box.y - 4, "end", `${number(entries)} entries`);
   }
-  for (const edge of picture.querySelectorAll("[data-from]")) {
-    const rate = rates[edge.dataset.from.replace(/^step:/, "")] ?? rates[edge.dataset.to.replace(/^step:/, "")] ?? 0;
-    edge.classList.toggle("flows", rate > 0);
+  for (const { path, rate } of edgesOf(picture, rates)) {
+    path.classList.toggle("flows", rate > 0);
+    if (rate === undefined) continue;
+    const middle = path.getPointAtLength(path.getTotalLength() / 2);
+    write(middle.x, middle.y - 4, "middle", `${perSecond(rate)}/s`);
   }
 }

@@ -1,7 +1,7 @@
 // Views that ask when they are opened: stores, topics, configuration, and the log.
 
 import { ask } from "./api.js";
-import { h, number, seconds, shown, table, time } from "./dom.js";
+import { h, number, seconds, shown, size, table, time } from "./dom.js";
 import { lines } from "./live-views.js";
 
 function failed(error) {
@@ -113,10 +113,12 @@ export function topicsView() {
       type: "button", onclick: () => fill(records, () => latest(topic)), "aria-label": `latest records of ${topic.name}`,
     }, "look");
     return [
-      table("Topics", ["topic", "role", "partitions", "records", "settings", ""], topics.map((topic) => [
-        h("th", { scope: "row" }, topic.name), topic.role, topic.partitions, number(topic.records),
+      table("Topics", ["topic", "role", "partitions", "offsets", "size", "settings", ""], topics.map((topic) => [
+        h("th", { scope: "row" }, topic.name), topic.role, topic.partitions, number(topic.records), size(topic.bytes),
         h("td", { class: "data" }, Object.entries(topic.configs).map(([name, value]) => `${name}=${value}`).join(", ")),
         look(topic)])),
+      h("p", { class: "quiet" }, "Offsets are records and the markers of transactions. A size is that of one replica on "
+        + "the brokers' disks; it is not known where brokers do not tell the application."),
       records,
       table("Consumer group", ["topic", "partition", "position", "end", "lag"], groups.map((each) => [
         each.topic, each.partition, number(each.position), number(each.end), number(each.lag)])),

@@ -7,6 +7,7 @@ from typing import Any, TypeVar
 
 from penstock.errors import TopologyError, UserFunctionError
 from penstock.processors.depth_first.dead_letters import letter_of
+from penstock.processors.depth_first.edges import EdgeCounter
 from penstock.processors.depth_first.folding import aggregate, fold_of, table_aggregate
 from penstock.processors.depth_first.foreign_keys import (
     AnswerRow,
@@ -180,6 +181,7 @@ class Builder:
         number = -1 if sub_topology.is_global else sub_topology.number
         self._task_id = f"{number}_{self._partition}"
         self.processes: list[Process] = []
+        self.edges = EdgeCounter(shared.meter)
         self.timers = Timers()
         self._sub = sub_topology
         self._shared = shared
@@ -205,17 +207,19 @@ class Builder:
             self.steps[node.name] = sinks(node) or self._step(node)
         for node in self._sub.nodes:
             step = self.steps[node.name]
-            step.connect([self._entry(child) for child in node.children])
+            entries = [self._entry(node.name, child) for child in node.children]
+            step.connect(entries)
             if isinstance(step, Process):
-                step.named_children = {child: self._entry(child) for child in node.children}
+                step.named_children = dict(zip(node.children, entries, strict=True))
         for process in self.processes:
             process.start()
 
-    def _entry(self, name: str) -> Callable[[Record], None]:
+    def _entry(self, parent: str, name: str) -> Callable[[Record], None]:
         step = self.steps[name]
         is_sink = isinstance(self._sub.by_name[name], SinkNode)
         handler = self._limits.on_production_error if is_sink else self._limits.on_processing_error
-        return step.process if handler == "fail" else _guarded(self._shared, step.process, handler)
+        process = self.edges.watched(parent, name, step.process)
+        return process if handler == "fail" else _guarded(self._shared, process, handler)
 
     def punctuate(self, punctuator: Punctuator, now: int) -> None:
         """Run a punctuator; where a record may fail, it may."""

@@ -234,6 +234,7 @@ class RecordRun:
             finish()
         # Last: a processor may still write as it is closed.
         self._builder.shapes.flush()
+        self._builder.edges.finish()
         result = SliceResult(
             changes=_changes(self._rows, [store.name for store in self._sub.stores]),
             outputs=_outputs(self._outputs, self._limits.partition_counts),

@@ -1,0 +1,262 @@
+"""The tutorial from its first command to its last, typed as a person would, in three terminals.
+
+Which terminal a block of the page is typed in stands before it, where a reader does not see it:
+
+    <!-- terminal: second -->
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import pty
+import re
+import signal
+import socket
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from penstock.local.jars import SPARK_KAFKA, ensure
+from tests.harness import wait_until
+
+ROOT = Path(__file__).parents[2]
+PAGE = ROOT / "docs" / "tutorial.md"
+PORT_ON_THE_PAGE = "7600"
+# The repository is installed already, and the demo has a test of its own.
+INSTALLS = ("make demo", "source .venv/bin/activate", "penstock prepare")
+PATIENCE_SECONDS = 120.0
+
+BLOCK = re.compile(
+    r"(?:<!-- terminal: (?P<terminal>\w+) -->\n)?^```(?P<language>sh|python)\n(?P<text>.*?)^```$",
+    re.DOTALL | re.MULTILINE,
+)
+CONTROL = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]|\r")
+
+
+@dataclass(frozen=True)
+class Block:
+    """Commands to be typed, or a file to be written."""
+
+    terminal: str
+    is_file: bool
+    text: str
+
+
+def blocks() -> Iterator[Block]:
+    for found in BLOCK.finditer(PAGE.read_text()):
+        yield Block(found["terminal"] or "first", found["language"] == "python", found["text"])
+
+
+class Terminal:
+    """A shell on a terminal of its own."""
+
+    def __init__(self, folder: Path, environment: dict[str, str]) -> None:
+        self._master, inner = pty.openpty()
+        self._shell = subprocess.Popen(
+            ["setsid", "--ctty", "bash", "--norc", "--noprofile", "--noediting", "-i"],
+            stdin=inner,
+            stdout=inner,
+            stderr=inner,
+            cwd=folder,
+            env=environment,
+        )
+        os.close(inner)
+        self._said = b""
+        self._marks = 0
+        self._reader = threading.Thread(target=self._read)
+        self._reader.start()
+        self.type("stty -echo cols 250")
+        self.run("PS1=; true")
+
+    def type(self, line: str) -> None:
+        """Type a line, and wait for nothing."""
+        os.write(self._master, f"{line}\n".encode())
+
+    def run(self, line: str) -> str:
+        """Type a line; what it says until it ends, which it must do well."""
+        before = len(self.said)
+        self.type(line)
+        said = self._until_prompt(before)
+        assert said.endswith("=0"), f"{line}\n{said}"
+        return said
+
+    def interrupt(self) -> str:
+        """Press Ctrl-C; what is said after it."""
+        before = len(self.said)
+        os.write(self._master, b"\x03")
+        return self._until_prompt(before)
+
+    def wait_for(self, text: str) -> None:
+        """Until that is on the screen."""
+        wait_until(lambda: text in self.said, what=f"{text!r} was said", seconds=PATIENCE_SECONDS)
+
+    @property
+    def said(self) -> str:
+        """All that was on the screen."""
+        return CONTROL.sub("", self._said.decode(errors="replace"))
+
+    def close(self) -> None:
+        self._shell.send_signal(signal.SIGHUP)
+        self._shell.wait(PATIENCE_SECONDS)
+        self._reader.join(PATIENCE_SECONDS)
+        os.close(self._master)
+
+    def _until_prompt(self, before: int) -> str:
+        self._marks += 1
+        mark = f"mark-{self._marks}"
+        self.type(f"echo; echo {mark}=$?")
+        ended = re.compile(rf"{mark}=\d+")
+        wait_until(
+            lambda: ended.search(self.said, before) is not None,
+            what="the command ended",
+            seconds=PATIENCE_SECONDS,
+        )
+        found = ended.search(self.said, before)
+        assert found is not None
+        return self.said[before : found.end()]
+
+    def _read(self) -> None:
+        while True:
+            try:
+                data = os.read(self._master, 65536)
+            except OSError:
+                return
+            if not data:
+                return
+            self._said += data
+
+
+@dataclass
+class Reader:
+    """Who follows the page."""
+
+    folder: Path
+    environment: dict[str, str]
+    port: str
+    terminals: dict[str, Terminal] = field(default_factory=dict)
+    answers: dict[str, str] = field(default_factory=dict)
+    """What short commands said, by their first words."""
+
+    def terminal(self, name: str) -> Terminal:
+        if name not in self.terminals:
+            # The first one is in the repository; it makes the folder that the others are in.
+            place = self.folder / ("repository" if name == "first" else "pulse")
+            self.terminals[name] = Terminal(place, self.environment)
+        return self.terminals[name]
+
+    def follow(self, block: Block) -> None:
+        if block.is_file:
+            named = re.match(r"# (\w+\.py)\n", block.text)
+            assert named is not None
+            (self.folder / "pulse" / named[1]).write_text(block.text)
+            return
+        terminal = self.terminal(block.terminal)
+        for line in block.text.splitlines():
+            if line not in INSTALLS:
+                self.enter(terminal, line.replace(PORT_ON_THE_PAGE, self.port))
+
+    def enter(self, terminal: Terminal, line: str) -> None:
+        if "PROCESS" in line:
+            line = line.replace("PROCESS", str(self.instances()["second"]["pid"]))
+        for beginning, wait in self.endless().items():
+            if line.startswith(beginning):
+                terminal.type(line)
+                wait(terminal)
+                return
+        if line.startswith(("penstock query", "penstock records read")):
+            # What was sent a moment ago may be on its way; a person types more slowly.
+            wait_until(lambda: self.lag() == 0, what="all was read", seconds=PATIENCE_SECONDS)
+        self.answers[line] = terminal.run(line)
+
+    def endless(self) -> dict[str, Callable[[Terminal], None]]:
+        """Commands that go on, and what a person waits for before going on."""
+
+        def watch(terminal: Terminal) -> None:
+            terminal.wait_for("second")
+            terminal.interrupt()
+
+        return {
+            "penstock run": lambda terminal: terminal.wait_for("\nrunning"),
+            "penstock instance": lambda terminal: self.wait_shared(),
+            "penstock status pulse_monitor.py --watch": watch,
+        }
+
+    def overview(self) -> dict[str, Any]:
+        words = ["status", "--application", "pulse-monitor", "--json"]
+        command = [sys.executable, "-m", "penstock.cli", *words]
+        done = subprocess.run(command, env=self.environment, capture_output=True, check=False)
+        answer: dict[str, Any] = json.loads(done.stdout)
+        return answer["data"] if answer["ok"] else {"instances": [], "tasks": []}
+
+    def instances(self) -> dict[str, dict[str, Any]]:
+        return {each["name"]: each for each in self.overview()["instances"]}
+
+    def lag(self) -> int:
+        lags = [task["lag"] for task in self.overview()["tasks"]]
+        return sum(lags) if lags and min(lags) >= 0 else -1
+
+    def wait_shared(self) -> None:
+        """Two tasks here, two there, and each follows the other's."""
+
+        def is_shared() -> bool:
+            found = self.instances().values()
+            return [(each["active"], each["standby"]) for each in found] == [(2, 2)] * 2
+
+        wait_until(is_shared, what="tasks were shared", seconds=PATIENCE_SECONDS)
+
+    def close(self) -> None:
+        for terminal in self.terminals.values():
+            terminal.close()
+        command = [sys.executable, "-m", "penstock.cli", "dev", "stop"]
+        subprocess.run(command, env=self.environment, capture_output=True, check=False)
+
+
+@pytest.fixture
+def reader(tmp_path: Path) -> Iterator[Reader]:
+    ensure(SPARK_KAFKA)
+    (tmp_path / "repository").mkdir()
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = str(free.getsockname()[1])
+    programs = Path(sys.executable).parent
+    environment = {
+        **os.environ,
+        "PATH": f"{programs}:{os.environ['PATH']}",
+        "VIRTUAL_ENV": sys.prefix,
+        "VIRTUAL_ENV_DISABLE_PROMPT": "1",
+        "XDG_DATA_HOME": str(tmp_path / "data"),
+        "TERM": "xterm",
+        # Opening the console is to open no window.
+        "BROWSER": "true",
+    }
+    reader = Reader(tmp_path, environment, port)
+    yield reader
+    reader.close()
+
+
+@pytest.mark.timeout(600)
+def test_the_tutorial_goes_as_it_is_written(reader: Reader) -> None:
+    told = list(blocks())
+    last = next(n for n, block in enumerate(told) if "penstock reset" in block.text)
+    for block in told[:last]:
+        reader.follow(block)
+    said = reader.answers
+    assert "1 passed" in said["pytest test_pulse_monitor.py"]
+    assert "/console#token=" in said["penstock console --application pulse-monitor --open"]
+    counts = said["penstock query pulse-counts --all --application pulse-monitor"]
+    found = re.findall(r"^(ann|bob|eve) = (\d+)", counts, re.MULTILINE)
+    assert sorted(found) == [("ann", "4"), ("bob", "2"), ("eve", "2")]
+    first = reader.terminal("first")
+    assert first.interrupt().endswith("=0")
+    for block in told[last:]:
+        reader.follow(block)
+    assert "removed: " in said["penstock reset pulse_monitor.py --execute"]
+    assert "Kafka has stopped" in said["penstock dev stop"]
+    shown = said["penstock records read pulse_monitor.py pulse-totals"]
+    assert [line for line in shown.splitlines() if line.startswith("ann")][-1].split()[1] == "3"

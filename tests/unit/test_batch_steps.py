@@ -1,0 +1,70 @@
+"""Where the time of a batch went, as the console shows it."""
+
+from __future__ import annotations
+
+import pytest
+
+from penstock.driver.batch_steps import steps_of
+from penstock.driver.watching import StepRates
+from penstock.observability import groups
+from penstock.observability.readings import Reading
+from penstock.observability.tallies import Entry, Tally
+from penstock.pipeline.orders import Outcome
+
+
+def outcome(worked: tuple[float, float], **steps: float) -> Outcome:
+    metrics = [Entry(groups.JOB, "step", (step,), Tally.of(took)) for step, took in steps.items()]
+    other = Entry(groups.THREAD, "process", (), Tally.of(99.0))
+    metrics = [*metrics, other]
+    return Outcome(task="0_0", status="committed", worked=worked, metrics=metrics)
+
+
+def test_what_workers_did_not_use_is_sparks() -> None:
+    done = [outcome((10.0, 10.5), read=0.1, commit=0.2)]
+    steps = steps_of(done, planning=0.01, seconds=1.0)
+    assert steps == {"plan": 0.01, "spark": pytest.approx(0.7), "read": 0.1, "commit": 0.2}
+
+
+def test_slices_side_by_side_share_the_time_of_their_workers() -> None:
+    # Two workers at once, half a second each, and in one of them two commits that overlap.
+    done = [
+        outcome((10.0, 10.5), process=0.1, commit=0.4),
+        outcome((10.0, 10.5), process=0.1, commit=0.4),
+        outcome((10.1, 10.5), process=0.1, commit=0.4),
+    ]
+    steps = steps_of(done, planning=0.0, seconds=0.8)
+    assert steps["spark"] == pytest.approx(0.3)
+    assert steps["commit"] == pytest.approx(4 * steps["process"])
+    assert sum(steps.values()) == pytest.approx(0.8)
+
+
+def test_clocks_that_differ_between_machines_make_no_step_longer_than_the_job() -> None:
+    done = [outcome((0.0, 9.0), commit=5.0), outcome((100.0, 109.0), commit=5.0)]
+    assert steps_of(done, planning=0.0, seconds=2.0) == {"plan": 0.0, "spark": 0.0, "commit": 2.0}
+
+
+def test_without_metrics_the_job_is_one_piece() -> None:
+    done = [Outcome(task="0_0", status="committed", worked=(1.0, 2.0))]
+    assert steps_of(done, planning=0.2, seconds=1.5) == {"plan": 0.2, "job": 1.5}
+    assert steps_of([], planning=0.2, seconds=1.5) == {"plan": 0.2, "job": 1.5}
+
+
+def totals(consumed: float, went: float) -> list[Reading]:
+    return [
+        Reading(groups.TOPIC, "records-consumed-total", ("i", "0_0", "source", "t"), consumed),
+        Reading(groups.TOPIC, "bytes-consumed-total", ("i", "0_0", "source", "t"), 10 * consumed),
+        Reading(groups.EDGE, "records-total", ("counts", "source", "filter"), went),
+    ]
+
+
+def test_rates_are_of_sources_sinks_and_edges_since_the_last_time() -> None:
+    now = [100.0]
+    rates = StepRates(clock=lambda: now[0])
+    rates.now(totals(50, 50))
+    now[0] += 2.0
+    found = rates.now(totals(250, 150))
+    assert found == {("source", ""): 100.0, ("source", "filter"): 50.0}
+    # Asked again at once, it has the same answer: a rate of a moment says nothing.
+    assert rates.now(totals(999, 999)) == found
+    now[0] += 2.0
+    assert rates.now(totals(5, 150)) == {("source", ""): 0.0, ("source", "filter"): 0.0}
