@@ -376,6 +376,28 @@ def test_the_partitioner_of_the_input_finds_keys(world: World) -> None:
         queries.key_metadata("counts", "x")
 
 
+@pytest.mark.parametrize("said", [True, False])
+def test_rows_of_a_foreign_key_join_are_found_where_its_left_table_is(
+    world: World, said: bool
+) -> None:
+    def by_number(key: str, _value: object, count: int) -> int:
+        return int(key) % count
+
+    app = ps.Application("asked")
+    left = app.stream("in", key=str, value=str).repartition(name="re", partitioner=by_number)
+    right = app.table("people", key=str, value=str, name="people")
+    left.to_table("orders").join(
+        right,
+        lambda order, person: order + person,
+        "joined",
+        foreign_key=str,
+        value=str,
+        partitioner=by_number if said else None,
+    )
+    queries = world.queries(app.build())
+    assert [queries.key_metadata("joined", str(i)).partition for i in range(4)] == [0, 1, 2, 0]
+
+
 def test_metadata_and_lags_tell_who_has_what(world: World) -> None:
     world.add("a", active)
     world.add("b", standby)

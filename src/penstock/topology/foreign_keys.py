@@ -7,7 +7,12 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from penstock.serdes import Serde
-from penstock.serdes.subscription import CombinedKeySerde, ResponseSerde, SubscriptionSerde
+from penstock.serdes.subscription import (
+    CombinedKeySerde,
+    Response,
+    ResponseSerde,
+    SubscriptionSerde,
+)
 from penstock.topology.changelogs import Logging, changelog_config, is_logged
 from penstock.topology.draft import Draft, SerdeOrMissing, check_one_application, needed
 from penstock.topology.flow import Flow
@@ -26,6 +31,7 @@ from penstock.topology.nodes import (
     StoreSpec,
     SubscribeNode,
 )
+from penstock.topology.sinks import Partitioner
 
 SUBSCRIPTION_REGISTRATION = "SUBSCRIPTION-REGISTRATION"
 SUBSCRIPTION_PROCESSOR = "SUBSCRIPTION-PROCESSOR"
@@ -44,6 +50,10 @@ class ForeignKeyJoin:
     caching: bool
     logging: Logging
     name: str | None
+    partitioner: Partitioner | None = None
+    """Where keys of the left table are."""
+    other_partitioner: Partitioner | None = None
+    """Where keys of the right table are."""
 
 
 def join_foreign_key(left: Flow, right: Flow, join: ForeignKeyJoin) -> Flow:
@@ -68,7 +78,15 @@ def join_foreign_key(left: Flow, right: Flow, join: ForeignKeyJoin) -> Flow:
     )
     draft.add(subscribe, after=[left.step])
     registered = _through_topic(
-        draft, names, "subscription-registration", topic, [subscribe.name], foreign, subscriptions
+        draft,
+        names,
+        "subscription-registration",
+        topic,
+        [subscribe.name],
+        foreign,
+        subscriptions,
+        partitioner=join.other_partitioner,
+        by_key_alone=join.other_partitioner is not None,
     )
     store = names.step("subscription-store", "SUBSCRIPTION-STATE-STORE")
     combined = CombinedKeySerde(foreign, key)
@@ -96,11 +114,8 @@ def join_foreign_key(left: Flow, right: Flow, join: ForeignKeyJoin) -> Flow:
         [answer.name, row.name],
         key,
         ResponseSerde(right_value),
-        # The left row's own partition, which it told: its key may have been partitioned otherwise.
-        # One that came of a punctuator, or from an old Java application, told none.
-        partitioner=lambda key, response, count: (
-            response.partition if response.partition >= 0 else None
-        ),
+        partitioner=join.partitioner or _told_partition,
+        by_key_alone=join.partitioner is not None,
     )
     draft.join_partitions(answered, left.step)
     resolve = ResolveNode(
@@ -116,6 +131,14 @@ def join_foreign_key(left: Flow, right: Flow, join: ForeignKeyJoin) -> Flow:
     )
     draft.add(resolve, after=[answered])
     return _result(draft, names, resolve.name, key, join)
+
+
+def _told_partition(_key: Any, response: Response, _count: int) -> int | None:
+    """The left row's own partition, which it told: its key may have been partitioned otherwise.
+
+    One that came of a punctuator, or from an old Java application, told none.
+    """
+    return response.partition if response.partition >= 0 else None
 
 
 def _check(left: Flow, right: Flow, join: ForeignKeyJoin) -> None:
@@ -155,7 +178,8 @@ def _through_topic(
     key: Serde[Any],
     value: Serde[Any],
     *,
-    partitioner: Callable[[Any, Any, int], int | None] | None = None,
+    partitioner: Partitioner | None,
+    by_key_alone: bool,
 ) -> str:
     """Send what steps give through an internal topic; returns its source."""
     sink = SinkNode(
@@ -165,6 +189,7 @@ def _through_topic(
         value_serde=value,
         repartition=True,
         partitioner=partitioner,
+        by_key_alone=by_key_alone,
     )
     draft.add(sink, after=parents)
     source = SourceNode(

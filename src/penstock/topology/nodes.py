@@ -453,6 +453,8 @@ class SinkNode(Node):
 
     None leaves it to the key.
     """
+    by_key_alone: bool = False
+    """Whether the partitioner is shown no value, and may name but one partition."""
 
 
 @dataclass(frozen=True, kw_only=True)
