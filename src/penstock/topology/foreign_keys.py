@@ -65,8 +65,6 @@ def join_foreign_key(left: Flow, right: Flow, join: ForeignKeyJoin) -> Flow:
     where = f"The foreign-key join {base!r}"
     key, left_value = needed(left.key, "key", where), needed(left.value, "value", where)
     foreign, right_value = needed(right.key, "key", where), needed(right.value, "value", where)
-    subscriptions = SubscriptionSerde(key)
-
     topic = names.topic(SUBSCRIPTION_REGISTRATION)
     subscribe = SubscribeNode(
         name=names.step("subscription-registration-processor", SUBSCRIPTION_REGISTRATION),
@@ -84,34 +82,18 @@ def join_foreign_key(left: Flow, right: Flow, join: ForeignKeyJoin) -> Flow:
         topic,
         [subscribe.name],
         foreign,
-        subscriptions,
+        SubscriptionSerde(key),
         partitioner=join.other_partitioner,
         by_key_alone=join.other_partitioner is not None,
     )
-    store = names.step("subscription-store", "SUBSCRIPTION-STATE-STORE")
-    combined = CombinedKeySerde(foreign, key)
-    plain = StoreSpec(name=store, key_serde=combined, value_serde=subscriptions, caching=False)
-    draft.add_store(replace(plain, persistent=draft.keeps(None)))
-    register = RegisterNode(
-        name=names.step("subscription-receive", SUBSCRIPTION_PROCESSOR), store=store
-    )
-    draft.add(register, after=[registered])
-    answer = AnswerSubscriptionNode(
-        name=names.step("subscription-join-foreign", SUBSCRIPTION_PROCESSOR),
-        reads=right.reads,
-        table=right.step,
-    )
-    draft.add(answer, after=[register.name])
-    row_name = names.step("foreign-join-subscription", SUBSCRIPTION_PROCESSOR)
-    row = AnswerRowNode(name=row_name, store=store, versioned=right.history_ms is not None)
-    draft.add(row, after=[right.step])
+    told = _right_side(draft, names, registered, right, CombinedKeySerde(foreign, key))
     draft.join_partitions(registered, right.step)
     answered = _through_topic(
         draft,
         names,
         "subscription-response",
         names.topic("SUBSCRIPTION-RESPONSE"),
-        [answer.name, row.name],
+        told,
         key,
         ResponseSerde(right_value),
         partitioner=join.partitioner or _told_partition,
@@ -131,6 +113,33 @@ def join_foreign_key(left: Flow, right: Flow, join: ForeignKeyJoin) -> Flow:
     )
     draft.add(resolve, after=[answered])
     return _result(draft, names, resolve.name, key, join)
+
+
+def _right_side(
+    draft: Draft, names: _Names, registered: str, right: Flow, combined: CombinedKeySerde
+) -> list[str]:
+    """The steps that keep who asked and tell them the right row, behind the source of questions.
+
+    Returns those that tell.
+    """
+    store = names.step("subscription-store", "SUBSCRIPTION-STATE-STORE")
+    subscriptions = SubscriptionSerde(combined.left)
+    plain = StoreSpec(name=store, key_serde=combined, value_serde=subscriptions, caching=False)
+    draft.add_store(replace(plain, persistent=draft.keeps(None)))
+    register = RegisterNode(
+        name=names.step("subscription-receive", SUBSCRIPTION_PROCESSOR), store=store
+    )
+    draft.add(register, after=[registered])
+    answer = AnswerSubscriptionNode(
+        name=names.step("subscription-join-foreign", SUBSCRIPTION_PROCESSOR),
+        reads=right.reads,
+        table=right.step,
+    )
+    draft.add(answer, after=[register.name])
+    row_name = names.step("foreign-join-subscription", SUBSCRIPTION_PROCESSOR)
+    row = AnswerRowNode(name=row_name, store=store, versioned=right.history_ms is not None)
+    draft.add(row, after=[right.step])
+    return [answer.name, row.name]
 
 
 def _told_partition(_key: Any, response: Response, _count: int) -> int | None:
