@@ -27,9 +27,6 @@ _log = logging.getLogger("penstock.driver")
 
 _KAFKA_STATES = tuple(ApplicationState)
 """In the order of Kafka Streams' numbers."""
-_TASKS_OWN = frozenset(
-    {groups.TASK, groups.NODE, groups.TOPIC, groups.STORE, groups.CACHE, groups.DROP}
-)
 
 Ends = Mapping[tuple[str, int], int]
 
@@ -115,7 +112,7 @@ class Monitor:
                 first = (sub_topology,)
             elif not owner:
                 continue
-            elif entry.group in _TASKS_OWN:
+            elif entry.group in groups.OF_TASKS:
                 first = (owner, outcome.task)
             self.recorder.add_all([entry], first=first)
 

@@ -47,6 +47,7 @@ DRIVER = "penstock-driver-metrics"
 INSTANCE = "penstock-instance-metrics"
 DROP = "penstock-drop-metrics"
 COPY = "penstock-copy-metrics"
+PROCESSOR = "penstock-processor-metrics"
 
 _TAGS: dict[str, tuple[str, ...]] = {
     CLIENT: ("client-id",),
@@ -64,7 +65,11 @@ _TAGS: dict[str, tuple[str, ...]] = {
     INSTANCE: _THREAD,
     DROP: (*_TASK, "reason"),
     COPY: _TASK,
+    PROCESSOR: (*_TASK, "processor-node-id", "metric"),
 }
+
+OF_TASKS = frozenset(name for name, tags in _TAGS.items() if tags[:2] == _TASK)
+"""The groups whose tags begin with instance and task."""
 
 
 def _prefix(group: str) -> str:
