@@ -13,7 +13,7 @@ from functools import partial
 from types import FrameType, TracebackType
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
-from penstock.config import Config, TimestampRule
+from penstock.config import Config, OffsetReset, TimestampRule
 from penstock.coordination.states import (
     ApplicationState,
     check_transition,
@@ -103,10 +103,18 @@ class Application(Queryable, Heard):
         key: type[K] | Serde[K],
         value: type[V] | Serde[V],
         timestamp: Callable[[K, V, int], int] | TimestampRule | None = None,
+        auto_offset_reset: OffsetReset | None = None,
         name: str | None = None,
     ) -> KStream[K, V]:
         """The records of a topic, of several, or of all that match a pattern, as a stream."""
-        return self.builder.stream(topic, key=key, value=value, timestamp=timestamp, name=name)
+        return self.builder.stream(
+            topic,
+            key=key,
+            value=value,
+            timestamp=timestamp,
+            auto_offset_reset=auto_offset_reset,
+            name=name,
+        )
 
     def table(
         self,
@@ -122,6 +130,7 @@ class Application(Queryable, Heard):
         supplier: str | None = None,
         kept_in: PostgreSQL | None = None,
         timestamp: Callable[[K, V, int], int] | TimestampRule | None = None,
+        auto_offset_reset: OffsetReset | None = None,
         name: str | None = None,
     ) -> KTable[K, V]:
         """A topic as a table: the latest value of each key, kept in a store.
@@ -140,6 +149,7 @@ class Application(Queryable, Heard):
             supplier=supplier,
             kept_in=kept_in,
             timestamp=timestamp,
+            auto_offset_reset=auto_offset_reset,
             name=name,
         )
 

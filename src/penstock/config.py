@@ -113,7 +113,9 @@ class Config:
         "An instance deletes its copy of a task that it has not held for this long.",
     )
     auto_offset_reset: OffsetReset = _option(
-        "earliest", "auto.offset.reset", "Where a task starts that has no position yet."
+        "earliest",
+        "auto.offset.reset",
+        "Where a task starts that has no position yet, unless `stream` or `table` says.",
     )
     deserialization_exception_handler: OnBadRecord = _option(
         "fail",
