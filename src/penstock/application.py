@@ -41,6 +41,7 @@ from penstock.topology import (
     StreamsBuilder,
     Topology,
 )
+from penstock.topology.callables import check_awaits_nothing
 from penstock.topology.changelogs import Logging, RecoverFrom
 from penstock.topology.draft import Names
 from penstock.topology.external import PostgreSQL, check_external
@@ -198,6 +199,8 @@ class Application(Queryable, Heard):
         """The topology as it will run. Raises `TopologyError` where it cannot."""
         topology = self.builder.build().with_times(self.config.default_timestamp_extractor)
         check_external(topology, exactly_once=self.config.exactly_once)
+        for option in ("processing_exception_handler", "production_exception_handler"):
+            check_awaits_nothing(getattr(self.config, option), f"The {option}")
         return topology
 
     def describe(self) -> str:

@@ -67,6 +67,21 @@ class RecordMetadata(NamedTuple):
     offset: int
 
 
+@dataclass(frozen=True, kw_only=True)
+class RecordFailure:
+    """A record that a step could not process or write, as a handler of such failures is told."""
+
+    error: Exception
+    """What the function raised."""
+    step: str
+    record: Record[Any, Any] | None
+    """What the step was given; None where it was a punctuator that failed."""
+    topic: str
+    """Of the input record that was being processed; empty in a punctuator."""
+    partition: int
+    offset: int
+
+
 class Cancellable(Protocol):
     """A scheduled call that can be taken back."""
 

@@ -53,6 +53,11 @@ class Punctuator:
         # another one than that which was cancelled.
         self.due = first if known == NEVER and not step.is_starting else known
 
+    @property
+    def step(self) -> str:
+        """The processor's step."""
+        return self._step.name
+
     def cancel(self) -> None:
         """Call no more."""
         self.due = NEVER
