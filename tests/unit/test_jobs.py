@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import pickle
-
 from dataclasses import dataclass
 
 from pyspark import cloudpickle
