@@ -91,6 +91,26 @@ def test_a_function_looks_at_the_failure_and_says_what_becomes_of_the_record() -
         pipe(app, 0, 0, 5, 0)
 
 
+def test_what_is_to_stop_is_not_asked_about_again_on_its_way_out() -> None:
+    seen: list[str] = []
+
+    def decide(failure: ps.RecordFailure) -> str:
+        seen.append(failure.step)
+        return "fail" if failure.step == "last" else "continue"
+
+    def nonsense(failure: ps.RecordFailure) -> str:
+        seen.append(failure.step)
+        return "continue" if failure.step != "last" else "perhaps"
+
+    for handler, match in ((decide, "ZeroDivisionError"), (nonsense, "said 'perhaps'")):
+        app = ps.Application("chain", processing_exception_handler=handler)
+        numbers = app.stream("in", key=str, value=int).filter(lambda _k, _v: True, name="first")
+        numbers.map_values(lambda value: 10 // value, value=int, name="last").to("out")
+        with pytest.raises(UserFunctionError, match=match):
+            pipe(app, 0)
+    assert seen == ["last", "last"]
+
+
 def test_a_function_is_shown_rows_of_tables_and_what_cannot_be_written() -> None:
     seen: list[ps.RecordFailure] = []
 

@@ -27,8 +27,12 @@ def guarded(
         try:
             call(given)
         except UserFunctionError as error:
+            if error is shared.decided:
+                # A step behind this one failed, and it was said that this is the end.
+                raise
             answer = _answer(shared, step, handler, given, error)
             if answer == "fail":
+                shared.decided = error
                 raise
             shared.dropped["failed"] += 1
             if answer == "dead_letter" and shared.dead_letters is not None:
@@ -43,6 +47,20 @@ def _answer(
     """The word, or what the user's function says. Raises `UserFunctionError` if that is nothing."""
     if isinstance(handler, str):
         return handler
+    try:
+        return _said(shared, step, handler, given, error)
+    except UserFunctionError as refusal:
+        shared.decided = refusal
+        raise
+
+
+def _said(
+    shared: Shared,
+    step: str,
+    handler: Callable[[RecordFailure], Handler],
+    given: object,
+    error: UserFunctionError,
+) -> Handler:
     cause = error.__cause__
     context = shared.context
     failure = RecordFailure(
