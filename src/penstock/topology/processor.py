@@ -122,8 +122,9 @@ class Timer(Protocol):
 class ProcessorMetrics(Protocol):
     """A processor's own metrics, by name; the same name gives the same one.
 
-    They are told when the slice is committed, so that what is run again counts once. Each name is
-    a metric for ever: take no record's value for it.
+    They are told when the slice is committed, so that what is run again counts once; those of a
+    global store's processor, which belongs to no task, are not. Each name is a metric for ever:
+    take no record's value for it.
     """
 
     def counter(self, name: str) -> Counter:
