@@ -186,6 +186,12 @@ class Confused(Priced):
         self.context.metrics.timer("free")
 
 
+class Endless(Priced):
+    def process(self, record: ps.Record[str, str]) -> None:
+        for number in range(1000):
+            self.context.metrics.counter(f"{record.key}-{number}").add()
+
+
 class Shrinking(Priced):
     def process(self, record: ps.Record[str, str]) -> None:
         self.free.add(-1)
@@ -195,6 +201,7 @@ class Shrinking(Priced):
     ("processor", "error", "says"),
     [
         (Confused, ps.errors.TopologyError, "'free' of step .* is a counter already"),
+        (Endless, ps.errors.TopologyError, "has more than 100 metrics; the last one is 'a-97'"),
         (Shrinking, ps.errors.UserFunctionError, "a counter only grows"),
     ],
 )

@@ -124,7 +124,7 @@ class ProcessorMetrics(Protocol):
 
     They are told when the slice is committed, so that what is run again counts once; those of a
     global store's processor, which belongs to no task, are not. Each name is a metric for ever:
-    take no record's value for it.
+    take no record's value for it, and 100 at most.
     """
 
     def counter(self, name: str) -> Counter:

@@ -71,6 +71,8 @@ class UserTimer(UserMeasure):
         self.record(time.perf_counter() - self._began.pop())
 
 
+NAMES_MAX = 100
+"""How many metrics a processor may have."""
 _M = TypeVar("_M", UserCounter, UserMeasure, UserTimer)
 _WORDS: dict[type[Any], str] = {
     UserCounter: "a counter",
@@ -102,6 +104,12 @@ class UserMetrics:
     def _of(self, kind: type[_M], name: str) -> _M:
         known = self._made.get(name)
         if known is None:
+            if len(self._made) == NAMES_MAX:
+                raise TopologyError(
+                    f"The processor of step {self._step} has more than {NAMES_MAX} metrics; the "
+                    f"last one is {name!r}",
+                    hint="Let names be of the program, not of records: each stays for ever",
+                )
             known = self._made[name] = kind()
         if type(known) is not kind:
             raise TopologyError(
