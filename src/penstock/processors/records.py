@@ -18,6 +18,9 @@ if TYPE_CHECKING:
 
 Int64s = npt.NDArray[np.int64]
 Handler = Literal["fail", "continue", "dead_letter"]
+UNKEYED = "null_key_to_repartition"
+"""Why a record goes no further that has no key to be sent to its kind by: it is counted apart,
+because Kafka Streams does not count it."""
 OnError = Handler | Callable[[RecordFailure], Handler]
 """What becomes of a record that failed, or who says so."""
 
