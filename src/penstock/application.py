@@ -13,7 +13,7 @@ from functools import partial
 from types import FrameType, TracebackType
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
-from penstock.config import Config, TimestampRule
+from penstock.config import Config, OffsetReset, TimestampRule
 from penstock.coordination.states import (
     ApplicationState,
     check_transition,
@@ -40,6 +40,7 @@ from penstock.topology import (
     StreamsBuilder,
     Topology,
 )
+from penstock.topology.callables import check_awaits_nothing
 from penstock.topology.changelogs import Logging, RecoverFrom
 from penstock.topology.draft import Names
 from penstock.topology.external import PostgreSQL, check_external
@@ -102,10 +103,18 @@ class Application(Queryable, Heard):
         key: type[K] | Serde[K],
         value: type[V] | Serde[V],
         timestamp: Callable[[K, V, int], int] | TimestampRule | None = None,
+        auto_offset_reset: OffsetReset | None = None,
         name: str | None = None,
     ) -> KStream[K, V]:
         """The records of a topic, of several, or of all that match a pattern, as a stream."""
-        return self.builder.stream(topic, key=key, value=value, timestamp=timestamp, name=name)
+        return self.builder.stream(
+            topic,
+            key=key,
+            value=value,
+            timestamp=timestamp,
+            auto_offset_reset=auto_offset_reset,
+            name=name,
+        )
 
     def table(
         self,
@@ -121,6 +130,7 @@ class Application(Queryable, Heard):
         supplier: str | None = None,
         kept_in: PostgreSQL | None = None,
         timestamp: Callable[[K, V, int], int] | TimestampRule | None = None,
+        auto_offset_reset: OffsetReset | None = None,
         name: str | None = None,
     ) -> KTable[K, V]:
         """A topic as a table: the latest value of each key, kept in a store.
@@ -139,6 +149,7 @@ class Application(Queryable, Heard):
             supplier=supplier,
             kept_in=kept_in,
             timestamp=timestamp,
+            auto_offset_reset=auto_offset_reset,
             name=name,
         )
 
@@ -187,6 +198,8 @@ class Application(Queryable, Heard):
         """The topology as it will run. Raises `TopologyError` where it cannot."""
         topology = self.builder.build().with_times(self.config.default_timestamp_extractor)
         check_external(topology, exactly_once=self.config.exactly_once)
+        for option in ("processing_exception_handler", "production_exception_handler"):
+            check_awaits_nothing(getattr(self.config, option), f"The {option}")
         return topology
 
     def describe(self) -> str:

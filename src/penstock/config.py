@@ -113,7 +113,9 @@ class Config:
         "An instance deletes its copy of a task that it has not held for this long.",
     )
     auto_offset_reset: OffsetReset = _option(
-        "earliest", "auto.offset.reset", "Where a task starts that has no position yet."
+        "earliest",
+        "auto.offset.reset",
+        "Where a task starts that has no position yet, unless `stream` or `table` says.",
     )
     deserialization_exception_handler: OnBadRecord = _option(
         "fail",
@@ -121,15 +123,17 @@ class Config:
         "What a record that cannot be decoded does: `fail` stops, `continue` skips and counts it, "
         "`dead_letter` also sends it to the dead-letter topic.",
     )
-    processing_exception_handler: OnBadRecord = _option(
+    processing_exception_handler: OnBadRecord | Callable[[Any], OnBadRecord] = _option(
         "fail",
         "processing.exception.handler",
-        "The same for a record that a function of the user's raises on.",
+        "The same for a record that a function of the user's raises on; or a function of a "
+        "`RecordFailure` that says one of these words.",
     )
-    production_exception_handler: OnBadRecord = _option(
+    production_exception_handler: OnBadRecord | Callable[[Any], OnBadRecord] = _option(
         "fail",
         "production.exception.handler",
-        "The same for a record that cannot be written: its key or value has no bytes by its serde.",
+        "The same for a record that cannot be written: its key or value has no bytes by its serde. "
+        "Also a function.",
     )
     errors_dead_letter_queue_topic_name: str = _option(
         "",
@@ -568,6 +572,14 @@ def _check_handlers(config: Config) -> None:
             hint=f"Use one of {rules}, or a function of key, value and Kafka's time",
         )
     handlers = [name for name in _FIELDS if name.endswith("_exception_handler")]
+    words = typing.get_args(OnBadRecord)
+    for name in handlers:
+        handler = getattr(config, name)
+        if not callable(handler) and handler not in words:
+            raise ConfigError(
+                f"Option {name} is {handler!r}",
+                hint=f"Use one of {words}, or a function of a RecordFailure that says one",
+            )
     sends = [name for name in handlers if getattr(config, name) == "dead_letter"]
     sends += ["dead_letter_dropped_records"] if config.dead_letter_dropped_records else []
     if sends and not config.errors_dead_letter_queue_topic_name:

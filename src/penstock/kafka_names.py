@@ -113,8 +113,6 @@ _IGNORED = {
     "value.serializer": _TYPES,
     "key.deserializer": _TYPES,
     "value.deserializer": _TYPES,
-    "default.dsl.store": "a step says which kind of store it wants",
-    "dsl.store.suppliers.class": "a step says which kind of store it wants",
     "ensure.explicit.internal.resource.naming": "every stateful step has a name",
     "upgrade.from": _NOT_NEEDED,
     "task.timeout.ms": _NOT_NEEDED,

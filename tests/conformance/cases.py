@@ -28,6 +28,7 @@ STEPS_MAX = 4
 RECORDS_MIN = 50
 CACHE_BYTES = 10_485_760
 LONG_MAX = 2**63 - 1
+UNMARKED_EACH = 4  # Oracle.java has the same number.
 
 # What counts as a stateful operator; the matrix of pairs is made of these.
 STATEFUL = (
@@ -59,13 +60,18 @@ _LETTERS = "aabbccddeé𝄞1x"
 
 @dataclass(frozen=True)
 class Case:
-    """A topology as data, with its records; `operators` are its stateful steps in order."""
+    """A topology as data, with its records; `operators` are its stateful steps in order.
+
+    If it is `marked`, most records have a header with their number, so that a result's headers say
+    which record it has them from.
+    """
 
     seed: int
     cache: int
     steps: tuple[Step, ...]
     records: tuple[Record, ...]
     operators: tuple[str, ...] = ()
+    marked: bool = False
 
     def as_json(self) -> dict[str, Any]:
         """What the oracle reads."""
@@ -75,6 +81,7 @@ class Case:
             "steps": list(self.steps),
             "records": [list(record) for record in self.records],
             "operators": list(self.operators),
+            **({"marked": True} if self.marked else {}),
         }
 
     @staticmethod
@@ -86,7 +93,13 @@ class Case:
             steps=tuple(data["steps"]),
             records=tuple((topic, key, value, time) for topic, key, value, time in data["records"]),
             operators=tuple(data["operators"]),
+            marked=data.get("marked", False),
         )
+
+    def headers(self, number: int) -> tuple[tuple[str, bytes], ...]:
+        """The headers of a record, by its place."""
+        has_some = self.marked and number % UNMARKED_EACH != 0
+        return (("number", str(number).encode()),) if has_some else ()
 
     @property
     def pairs(self) -> set[tuple[str, str]]:
@@ -111,7 +124,9 @@ def make_case(seed: int) -> Case:
     versions = random.Random(f"versions {seed}")
     # And so does what was added later: functions that are given the key, and unlimited windows.
     later = random.Random(f"later {seed}")
-    draft = _Draft(chance, versions, later, cache=chance.choice([0, 0, CACHE_BYTES]))
+    # And headers, and sliding windows of cogroups, which came after those.
+    newer = random.Random(f"newer {seed}")
+    draft = _Draft(chance, versions, later, newer, cache=chance.choice([0, 0, CACHE_BYTES]))
     draft.build(_plan(chance, pair))
     return Case(
         seed=seed,
@@ -119,6 +134,7 @@ def make_case(seed: int) -> Case:
         steps=tuple(draft.steps),
         records=tuple(_records(chance, draft)),
         operators=tuple(draft.operators),
+        marked=newer.random() < 0.5,
     )
 
 
@@ -187,6 +203,7 @@ class _Draft:
     chance: random.Random
     versions: random.Random
     later: random.Random
+    newer: random.Random
     cache: int = 0
     steps: list[Step] = field(default_factory=list)
     operators: list[str] = field(default_factory=list)
@@ -467,6 +484,10 @@ class _Draft:
         window = None
         if self.chance.random() < 0.5:
             window = self.window(self.chance.choice(["tumbling", "hopping", "session"]), emit=None)
+            # As with one stream, nothing behind such windows may depend on their order.
+            free = window["kind"] in ("tumbling", "hopping") and self.coming in (None, "suppress")
+            if free and self.newer.random() < 0.3:
+                window = {"kind": "sliding", "size": window["size"], "grace": window["grace"]}
         options = self.kept(may=window is None)
         retention = self.retention(window, options)
         step = self.add("cogroup", f=words, window=window, retention=retention, **options)

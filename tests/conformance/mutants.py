@@ -186,6 +186,18 @@ def _suppress_starts_again(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(suppress.Suppress, "_put", put)
 
 
+def _suppressed_rows_have_others_headers(patch: pytest.MonkeyPatch) -> None:
+    """A change that waited has the headers of the record that lets it go."""
+    original = suppress.Suppress._forward
+
+    def forward(self: Any, key: Any, entry: Any) -> None:
+        own, now = entry.context, self.shared.context
+        mixed = type(own)(own.topic, own.partition, own.offset, own.timestamp, now.headers)
+        original(self, key, entry._replace(context=mixed))
+
+    patch.setattr(suppress.Suppress, "_forward", forward)
+
+
 def _global_rows_are_optional(patch: pytest.MonkeyPatch) -> None:
     """An inner join with a global table lets everything through."""
     original = global_joins.GlobalJoin.__init__
@@ -242,6 +254,7 @@ MUTANTS: dict[Mutant, tuple[str, ...]] = {
     _null_keys_join_nothing: ("table_lookup",),
     _answers_are_never_stale: ("foreign_join",),
     _suppress_starts_again: ("suppress",),
+    _suppressed_rows_have_others_headers: ("suppress",),
     _global_rows_are_optional: ("global_lookup",),
     _children_in_reverse: ("table_lookup",),
     _windows_never_expire: ("session", "tumbling"),

@@ -21,7 +21,7 @@ SEEDS = (7, 9, 13, 14, 36, 38, 106, 161, 175, 176, 188, 420)
 
 
 def make_pipeline_case(seed: int) -> Case:
-    """The topology of a seed with records in order, without a cache and without versions.
+    """The topology of a seed with records in order, without a cache, versions and headers.
 
     How long versions are kept goes by the clock of each partition, of which the driver has one.
     """
@@ -30,7 +30,7 @@ def make_pipeline_case(seed: int) -> Case:
         {name: given for name, given in step.items() if name not in ("versioned", "grace")}
         for step in case.steps
     )
-    return replace(case, cache=0, steps=steps, records=tuple(_ordered(case)))
+    return replace(case, cache=0, steps=steps, records=tuple(_ordered(case)), marked=False)
 
 
 def _ordered(case: Case) -> list[Record]:

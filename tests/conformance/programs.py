@@ -13,6 +13,7 @@ from typing import Any
 
 import penstock as ps
 from penstock.errors import PenstockError
+from penstock.processors.records import UNKEYED
 from penstock.testing import TopologyTestDriver
 from penstock.testing.stores import StoreView
 from tests.conformance import functions as words
@@ -54,10 +55,14 @@ def run(case: Case) -> Answer:
     answer: Answer = {"outputs": []}
     for number, (topic, key, value, time) in enumerate(case.records):
         try:
-            driver.input_topic(topic, key=str, value=str).pipe(key, value, timestamp=time)
+            driver.input_topic(topic, key=str, value=str).pipe(
+                key, value, timestamp=time, headers=case.headers(number)
+            )
         except Exception as error:  # noqa: BLE001 - whatever it is, it is part of the answer
             return {**answer, "error": f"{type(error).__name__}: {error}", "at": number}
-        answer["outputs"].append(_drained(driver, program.sinks))
+        answer["outputs"].append(_drained(driver, program.sinks, marked=case.marked))
+    # What has no key to be repartitioned by Kafka Streams leaves out without counting it.
+    answer["dropped"] = driver.dropped.total() - driver.dropped[UNKEYED]
     answer["stores"] = {name: _contents(driver, name, program, case) for name in program.stores}
     return answer
 
@@ -74,13 +79,19 @@ def build(case: Case, app: ps.Application) -> None:
     _Program(case, app)
 
 
-def _drained(driver: TopologyTestDriver, sinks: dict[str, _Flow]) -> dict[str, list[Any]]:
+def _drained(
+    driver: TopologyTestDriver, sinks: dict[str, _Flow], *, marked: bool
+) -> dict[str, list[Any]]:
     caused = {}
     for topic, flow in sinks.items():
         # As bytes: what stands in the topic is part of the answer.
         rows = driver.output_topic(topic, key=bytes, value=bytes).read_all()
         if rows:
-            caused[topic] = [[_key(flow, r.key), _value(flow, r.value), r.timestamp] for r in rows]
+            caused[topic] = [
+                [_key(flow, r.key), _value(flow, r.value), r.timestamp]
+                + ([",".join(value.decode() for _, value in r.headers)] if marked else [])
+                for r in rows
+            ]
     return caused
 
 

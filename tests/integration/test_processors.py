@@ -16,7 +16,7 @@ from confluent_kafka import Producer
 
 import penstock as ps
 from penstock.errors import TopicMissingError
-from tests.harness import Row, Scene
+from tests.harness import Row, Scene, wait_until
 from tests.in_process import Run, start_fails
 
 pytestmark = pytest.mark.usefixtures("spark")
@@ -32,6 +32,7 @@ class PerMinute(ps.Processor[str, str, str, str]):
     """
 
     def process(self, record: ps.Record[str, str]) -> None:
+        self.context.metrics.counter("words").add()
         if record.value == "bad":
             raise ValueError("a bad word")
         windows, recent = self.context.store("minutes"), self.context.store("recent")
@@ -64,6 +65,21 @@ def counting(app: ps.Application, source: str, results: str) -> None:
         lambda key, value: results if value.startswith("a") else f"{results}-others",
         partitioner=lambda key, value, count: {0, count - 1},
     )
+
+
+def decide(failure: ps.RecordFailure) -> str:
+    """Only what is known to be bad may go to the dead letters."""
+    bad = failure.record is not None and failure.record.value == "bad"
+    return "dead_letter" if bad and isinstance(failure.error, ValueError) else "fail"
+
+
+def counted_words(app: ps.Application) -> list[float | str]:
+    """What the processor's own metric says, if it was told yet."""
+    return [
+        value
+        for (_, name, tags), value in app.metrics().items()
+        if name == "count-total" and ("metric", "words") in tags
+    ]
 
 
 def expected(words: list[str]) -> tuple[list[str], list[tuple[str, int | None]]]:
@@ -117,7 +133,7 @@ def test_one_application_does_it_all_and_goes_on_without_its_disk(
     # Another number of partitions than any topic that is named beforehand.
     Scene(kafka, tmp_path, partitions=2).create_topics(others)
     options = {
-        "processing_exception_handler": "dead_letter",
+        "processing_exception_handler": decide,
         "errors_dead_letter_queue_topic_name": dead,
         "num_instances": 1,
     }
@@ -138,6 +154,8 @@ def test_one_application_does_it_all_and_goes_on_without_its_disk(
     send(scene, words[half:], half, begin)
     with Run(scene, counting, **options) as run:
         run.wait_committed(len(words))
+        # The driver hears of a commit after Kafka does.
+        wait_until(lambda: counted_words(run.app) == [len(words) - half], what="words were counted")
 
     forwarded, logged = expected(words)
     assert texts(scene.read(scene.results)) == [each for each in forwarded if each[0] == "a"]

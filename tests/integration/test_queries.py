@@ -103,7 +103,10 @@ def test_windows_sessions_and_versions_answer_by_time(run: Run) -> None:
     assert versions.get("k07") == "70000"
     assert versions.get("k07", as_of=10_001) == "10000"
     assert versions.version("k07", as_of=10_001) == ps.VersionedRecord("10000", 10_000, 70_000)
-    assert versions.version("k07") == ps.VersionedRecord("70000", 70_000, None)
+    latest = ps.VersionedRecord("70000", 70_000, None)
+    assert versions.version("k07") == latest
+    found = versions.versions("k07", 10_001, reverse=True)
+    assert list(found) == [latest, ps.VersionedRecord("10000", 10_000, 70_000)]
 
 
 OVER_HTTP = {

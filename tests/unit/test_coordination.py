@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -13,6 +15,7 @@ from penstock.coordination.planning import PlanLimits, TaskView, plan
 from penstock.coordination.tasks import TaskBook
 from penstock.errors import PartitionCountError
 from penstock.topology import StreamsBuilder
+from penstock.topology.patterns import with_topics
 
 LIMITS = PlanLimits(records_max=1000, bytes_max=100_000, jobs_max=3)
 
@@ -204,6 +207,22 @@ class TestLayout:
         builder.stream(["a", "b"], key=str, value=str).group_by_key().count("counts")
         layout = lay_out(builder.build(), "app", {"a": 2, "b": 1})
         assert [task.inputs for task in layout.tasks] == [(("a", 0), ("b", 0)), (("a", 1),)]
+
+    def test_a_source_says_where_its_topics_are_read_from(self) -> None:
+        builder = StreamsBuilder()
+        stream = builder.stream(["a", "b"], key=str, value=str, auto_offset_reset="latest")
+        stream.group_by(lambda key, value: value, key=str).count("counts")
+        pattern = re.compile("x-.*")
+        builder.stream(pattern, key=str, value=str, auto_offset_reset="earliest").to("out")
+        builder.table("t", "rows", key=str, value=str, auto_offset_reset="earliest")
+        builder.stream("c", key=str, value=str).to("out")
+        topology = with_topics(builder.build(), ["x-1"])
+        layout = lay_out(topology, "app", dict.fromkeys(["a", "b", "c", "t", "x-1", "out"], 1))
+        assert [layout.reset(each, "latest") for each in "abct"] == ["latest"] * 3 + ["earliest"]
+        assert [layout.reset(each, "earliest") for each in "abc"] == ["latest"] * 2 + ["earliest"]
+        assert layout.reset("x-1", "latest") == "earliest"
+        # What we wrote ourselves is never skipped.
+        assert layout.reset("app-counts-repartition", "latest") == "earliest"
 
     def test_topics_that_must_be_copartitioned_and_are_not(self) -> None:
         check_copartitioned([("a", "b"), ("c",)], {"a": 2, "b": 2, "c": 3})

@@ -276,3 +276,21 @@ def test_a_global_store_has_no_timers_and_no_windows() -> None:
     )
     with pytest.raises(TopologyError, match="not a plain key-value store"):
         app.add_global_store("other", windows, Ticking)
+
+
+def test_rows_without_a_foreign_key_are_counted_as_kafka_streams_counts_them() -> None:
+    def dropped(*values: str | None) -> dict[str, int]:
+        app = ps.Application("refer")
+        orders = app.table("orders", key=str, value=str, name="orders")
+        people = app.table("people", key=str, value=str, name="people")
+        referred = {"foreign_key": lambda order: order or None, "value": str, "name": "refer"}
+        orders.join(people, lambda order, person: order + person, **referred).to_stream().to("out")
+        driver = TopologyTestDriver(app)
+        for value in values:
+            driver.input_topic("orders", key=str, value=str).pipe("1", value)
+        return dict(driver.dropped)
+
+    # One that no longer refers to anything is told to whom it referred.
+    assert dropped("ann", "") == dropped("ann", None) == dropped(None) == {}
+    assert dropped("") == dropped("", "ann") == {"null_foreign_key": 1}
+    assert dropped("", "") == dropped("", None) == {"null_foreign_key": 2}

@@ -8,7 +8,13 @@ from typing import Any
 import pytest
 
 import penstock as ps
-from penstock.errors import ConfigError, DeserializationError, TimestampError, UserFunctionError
+from penstock.errors import (
+    ConfigError,
+    DeserializationError,
+    TimestampError,
+    TopologyError,
+    UserFunctionError,
+)
 from penstock.testing import TopologyTestDriver
 
 DEAD = "dead-letters"
@@ -61,6 +67,116 @@ def test_dead_letters_have_the_input_record_and_the_reason() -> None:
     assert headers["__streams.errors.offset"] == b"1"
     assert b"10 // value" in headers["__streams.errors.stacktrace"]
     assert pairs(driver, "out") == [("k", 2)]
+
+
+def test_a_function_looks_at_the_failure_and_says_what_becomes_of_the_record() -> None:
+    seen: list[ps.RecordFailure] = []
+
+    def decide(failure: ps.RecordFailure) -> Any:
+        seen.append(failure)
+        return {0: "dead_letter", 1: "continue"}.get(failure.offset, "fail")
+
+    app = application(processing_exception_handler=decide, errors_dead_letter_queue_topic_name=DEAD)
+    driver = pipe(app, 0, 0, 5)
+    assert pairs(driver, DEAD) == [("k", 0)]
+    assert pairs(driver, "out") == [("k", 2)]
+    assert pairs(driver, "copy") == [("k", 0), ("k", 0), ("k", 5)]
+    assert driver.dropped == {"failed": 2}
+    first = seen[0]
+    assert isinstance(first.error, ZeroDivisionError)
+    assert (first.topic, first.partition, first.offset) == ("in", 0, 0)
+    assert first.record == ps.Record("k", 0, 0)
+    assert first.step in app.describe()
+    with pytest.raises(UserFunctionError, match="ZeroDivisionError"):
+        pipe(app, 0, 0, 5, 0)
+
+
+def test_what_is_to_stop_is_not_asked_about_again_on_its_way_out() -> None:
+    seen: list[str] = []
+
+    def decide(failure: ps.RecordFailure) -> str:
+        seen.append(failure.step)
+        return "fail" if failure.step == "last" else "continue"
+
+    def nonsense(failure: ps.RecordFailure) -> str:
+        seen.append(failure.step)
+        return "continue" if failure.step != "last" else "perhaps"
+
+    for handler, match in ((decide, "ZeroDivisionError"), (nonsense, "said 'perhaps'")):
+        app = ps.Application("chain", processing_exception_handler=handler)
+        numbers = app.stream("in", key=str, value=int).filter(lambda _k, _v: True, name="first")
+        numbers.map_values(lambda value: 10 // value, value=int, name="last").to("out")
+        with pytest.raises(UserFunctionError, match=match):
+            pipe(app, 0)
+    assert seen == ["last", "last"]
+
+
+def test_a_function_is_shown_rows_of_tables_and_what_cannot_be_written() -> None:
+    seen: list[ps.RecordFailure] = []
+
+    def decide(failure: ps.RecordFailure) -> str:
+        seen.append(failure)
+        return "continue"
+
+    app = ps.Application(
+        "shown", processing_exception_handler=decide, production_exception_handler=decide
+    )
+    table = app.table("in", key=str, value=int, name="rows")
+    table.filter(lambda _key, value: 1 // value > 0).to_stream().to("out")
+    table.to_stream().map_values(str, value=int).to("unwritable")
+    driver = pipe(app, 0)
+    assert [failure.record and failure.record.value for failure in seen] == [0, "0"]
+    assert driver.dropped == {"failed": 2}
+
+
+@pytest.mark.parametrize(
+    ("says", "match"),
+    [("skip", "said 'skip'"), (None, "said None"), ("dead_letter", "no topic for them is named")],
+)
+def test_a_function_that_says_what_cannot_be_stops(says: Any, match: str) -> None:
+    with pytest.raises(UserFunctionError, match=match):
+        pipe(application(processing_exception_handler=lambda _: says), 0)
+
+
+def test_a_handler_that_raises_stops_with_its_own_error() -> None:
+    def decide(_failure: ps.RecordFailure) -> str:
+        raise KeyError("lost")
+
+    with pytest.raises(UserFunctionError, match="KeyError: 'lost'"):
+        pipe(application(processing_exception_handler=decide), 0)
+
+
+def test_what_is_no_handler_is_refused() -> None:
+    async def decide(_failure: ps.RecordFailure) -> str:
+        return "continue"
+
+    with pytest.raises(TopologyError, match="processing_exception_handler"):
+        application(processing_exception_handler=decide).build()
+    for option in ("processing", "production", "deserialization"):
+        with pytest.raises(ConfigError, match="'skip'"):
+            application(**{f"{option}_exception_handler": "skip"})
+
+
+class Failing(ps.Processor[str, int, str, int]):
+    def init(self, context: ps.ProcessorContext) -> None:
+        super().init(context)
+        context.schedule(timedelta(milliseconds=1), "stream_time", lambda _time: 1 // 0)
+
+    def process(self, record: ps.Record[str, int]) -> None:
+        self.context.forward(record)
+
+
+def test_of_a_punctuator_that_fails_there_is_no_record() -> None:
+    seen: list[ps.RecordFailure] = []
+
+    def decide(failure: ps.RecordFailure) -> str:
+        seen.append(failure)
+        return "continue"
+
+    app = ps.Application("punctual", processing_exception_handler=decide)
+    app.stream("in", key=str, value=int).process(Failing, name="failing", key=str, value=int)
+    pipe(app, 3)
+    assert [(each.step, each.record, each.topic) for each in seen] == [("failing", None, "")]
 
 
 def test_undecodable_records_go_to_the_dead_letters_byte_for_byte() -> None:

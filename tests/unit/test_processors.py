@@ -129,7 +129,7 @@ def test_rows_of_a_repartition_topic_are_partitioned_by_their_new_key() -> None:
         ("app-n-repartition", b"21", b"21"),
         ("app-n-repartition", b"abc", b"abc"),
     ]
-    assert result.dropped == {"null_key": 1}
+    assert result.dropped == {"null_key_to_repartition": 1}
     second = run(topology.sub_topologies[1], [records(rows[:0], "app-n-repartition")])
     assert (second.changes.num_rows, second.outputs.num_rows) == (0, 0)
 

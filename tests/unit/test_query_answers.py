@@ -181,6 +181,54 @@ def test_versions_are_found_as_of_a_time_within_their_history() -> None:
     assert at(31) == (b"2", 60)
 
 
+def test_versions_are_found_that_were_valid_within_a_time() -> None:
+    store = VersionsStore(MemoryStore("prices"), retention_ms=100, segment_ms=1000)
+    changes = [(10, b"1"), (30, b"2"), (60, None), (90, b"3")]
+    store.apply(
+        [
+            (version_key(b"tea", at), None if value is None else stored_value(at, value))
+            for at, value in changes
+        ],
+        offset=0,
+    )
+
+    def found(first: int, last: int, **options: Any) -> list[tuple[bytes, int | None]]:
+        question = StoreQuestion(
+            store="prices",
+            kind="fetch",
+            layout="versioned",
+            keys=[b"none", b"tea"],
+            first=first,
+            last=last,
+            retention_ms=100,
+            **options,
+        )
+        rows: list[Any] = []
+        while True:
+            part = findings(store, question)
+            rows += part.found
+            if part.after is None:
+                assert {number for number, *_ in rows} <= {1}
+                return [(stored[8:], until) for _, _, stored, until in rows]
+            question = structs.replace(question, after=part.after)
+
+    one, two, three = (b"1", 30), (b"2", 60), (b"3", None)
+    assert found(0, 500) == [one, two, three]
+    assert found(0, 500, reverse=True) == [three, two, one]
+    assert found(0, 500, limit=1) == [one, two, three]
+    assert found(0, 500, limit=1, reverse=True) == [three, two, one]
+    # A version that began earlier was valid still, and the last one ends later.
+    assert found(29, 30) == [one, two]
+    assert found(30, 59) == [two]
+    assert found(60, 89) == found(0, 9) == []
+    assert found(90, 90) == found(700, 800) == [three]
+    store.apply([(version_key(b"cup", 135), stored_value(135, b"9"))], offset=1)
+    # The history begins at 35: the first ended before, and who asks for what was before asks late.
+    assert found(0, 500) == [two, three]
+    assert found(0, 34) == []
+    assert found(0, 35) == [two]
+
+
 def test_a_store_that_cannot_answer_refuses() -> None:
     for kind in ("fetch", "as_of"):
         question = StoreQuestion(store="counts", kind=kind, keys=[b"a"])

@@ -29,8 +29,10 @@ from penstock.queries.freshness import EndsSeen, Log
 from penstock.queries.live import LiveQueries
 from penstock.queries.routing import Holders, candidates, refusal, role_of
 from penstock.queries.stores import ReadOnlyStore
-from penstock.stores.contract import stored_value
+from penstock.serdes import serde_of
+from penstock.stores.contract import stored_value, version_key
 from penstock.stores.memory import MemoryStore
+from penstock.stores.versioned import VersionsStore
 from penstock.topology import Topology
 
 TOKEN = "t"
@@ -377,6 +379,56 @@ def test_the_partitioner_of_the_input_finds_keys(world: World) -> None:
     assert [queries.key_metadata("counts", str(i)).partition for i in range(4)] == [0, 1, 2, 0]
     with pytest.raises(QuestionRefusedError, match="does not say where"):
         queries.key_metadata("counts", "x")
+
+
+@pytest.mark.parametrize("said", [True, False])
+def test_rows_of_a_foreign_key_join_are_found_where_its_left_table_is(
+    world: World, said: bool
+) -> None:
+    def by_number(key: str, _value: object, count: int) -> int:
+        return int(key) % count
+
+    app = ps.Application("asked")
+    left = app.stream("in", key=str, value=str).repartition(name="re", partitioner=by_number)
+    right = app.table("people", key=str, value=str, name="people")
+    left.to_table("orders").join(
+        right,
+        lambda order, person: order + person,
+        "joined",
+        foreign_key=str,
+        value=str,
+        partitioner=by_number if said else None,
+    )
+    queries = world.queries(app.build())
+    assert [queries.key_metadata("joined", str(i)).partition for i in range(4)] == [0, 1, 2, 0]
+
+
+def test_a_keys_versions_are_rows_of_that_key_with_their_ends(world: World) -> None:
+    app = ps.Application("asked")
+    kept = ps.versioned_store("prices", key=str, value=int, history_retention=timedelta(hours=1))
+    app.table("in", kept, key=str, value=int)
+    store = VersionsStore(MemoryStore("prices"), retention_ms=3_600_000, segment_ms=60_000)
+    serde = serde_of(int)
+    changes = [(version_key(b"tea", t), stored_value(t, serde.serialize(t * 2))) for t in (1, 5, 9)]
+    store.apply(changes, offset=0)
+
+    def script(question: StoreQuestion) -> StoreAnswer:
+        found = findings(store, question)
+        return StoreAnswer(role="active", epoch=EPOCH, found=found.found, after=found.after)
+
+    world.add("a", script)
+    world.own("a")
+    prices = ReadOnlyStore[str, int](world.queries(app.build()), "prices")
+    last = ps.VersionedRecord(18, 9, None)
+    assert list(prices.versions("tea")) == [
+        ps.VersionedRecord(2, 1, 5),
+        ps.VersionedRecord(10, 5, 9),
+        last,
+    ]
+    assert list(prices.versions("tea", 9, reverse=True)) == [last]
+    [row] = prices.fetch("tea", 0, 1)
+    assert (row.key, row.value, row.start, row.end) == ("tea", 2, 1, 5)
+    assert list(prices.versions("none")) == []
 
 
 def test_metadata_and_lags_tell_who_has_what(world: World) -> None:

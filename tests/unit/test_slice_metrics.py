@@ -16,12 +16,14 @@ from penstock.driver.events import CopiesChanged, StateChanged
 from penstock.driver.monitor import Monitor
 from penstock.observability import groups
 from penstock.observability.groups import Level
+from penstock.observability.prometheus import render
 from penstock.observability.readings import Reading
 from penstock.observability.tallies import Entry, Tally
 from penstock.pipeline.clock import SliceClock
 from penstock.pipeline.orders import Outcome
 from penstock.processors import Limits, RecordRun, SliceResult, SliceRun
 from penstock.processors.meter import SliceMeter
+from penstock.testing import TopologyTestDriver
 from penstock.testing.stores import DriverState
 from tests.unit.slices import Row, build, records
 
@@ -147,6 +149,94 @@ def test_what_a_suppress_lets_go_is_counted(kind: Kind) -> None:
     found = counted(run(suppressed, rows, kind, "DEBUG", cache_max_bytes=0))
     [emitted] = [tally for (_, name, _), tally in found.items() if name == "suppression-emit"]
     assert emitted.count == 1
+
+
+class Priced(ps.Processor[str, str, str, str]):
+    """Counts and measures under names of its own."""
+
+    def init(self, context: ps.ProcessorContext) -> None:
+        super().init(context)
+        self.free = context.metrics.counter("free")
+        self.price = context.metrics.measure("price")
+        self.lookup = context.metrics.timer("lookup")
+
+    def process(self, record: ps.Record[str, str]) -> None:
+        with self.lookup:
+            self.price.record(len(record.value))
+        if record.value == "free":
+            self.free.add()
+        # The same name is the same metric.
+        self.context.metrics.counter("free").add(10)
+        self.context.forward(record)
+
+
+def priced(stream: ps.KStream[str, str]) -> None:
+    stream.process(Priced, name="priced", key=str, value=str).to("out")
+
+
+def test_a_processor_counts_and_measures_under_names_of_its_own() -> None:
+    rows = [Row(0, 1, b"a", b"free"), Row(1, 2, b"a", b"dearest"), Row(2, 3, b"a", b"x")]
+    found = counted(run(priced, rows, RecordRun, "INFO"))
+    own = {
+        (name, *tags): t for (group, name, tags), t in found.items() if group == groups.PROCESSOR
+    }
+    assert own["count", "priced", "free"].count == 31
+    assert own["value", "priced", "price"] == Tally(3, 12, 1, 7)
+    assert own["count", "priced", "price"].count == 3
+    assert own["latency", "priced", "lookup"].count == 3
+    assert ("value", "priced", "lookup") not in own
+    assert counted(run(priced, rows, RecordRun, "OFF")) == {}
+
+
+def test_a_processors_own_metrics_are_read_like_all_others() -> None:
+    app = ps.Application("shop")
+    priced(app.stream("in", key=str, value=str))
+    driver = TopologyTestDriver(app)
+    driver.input_topic("in", key=str, value=str).pipe_all([("a", "free"), ("b", "four")])
+    found = {
+        (name, dict(tags)["metric"]): value
+        for (group, name, tags), value in driver.metrics().items()
+        if group == groups.PROCESSOR
+    }
+    assert found["count-total", "free"] == 21
+    assert (found["value-avg", "price"], found["value-total", "price"]) == (4, 8)
+
+    meter = SliceMeter("INFO")
+    meter.told("priced", "free", "count", Tally.many(3, 0.0))
+    monitor = Monitor("app", Config())
+    done = Outcome(task="0_1", status="committed", records=3, metrics=meter.entries(0))
+    monitor.committed("one", "shop", done)
+    line = 'penstock_processor_count_total{metric="free",processor_node_id="priced",'
+    assert line + 'task_id="0_1",thread_id="one"} 3.0' in render(monitor.snapshot()).decode()
+
+
+class Confused(Priced):
+    def process(self, record: ps.Record[str, str]) -> None:
+        self.context.metrics.timer("free")
+
+
+class Endless(Priced):
+    def process(self, record: ps.Record[str, str]) -> None:
+        for number in range(1000):
+            self.context.metrics.counter(f"{record.key}-{number}").add()
+
+
+class Shrinking(Priced):
+    def process(self, record: ps.Record[str, str]) -> None:
+        self.free.add(-1)
+
+
+@pytest.mark.parametrize(
+    ("processor", "error", "says"),
+    [
+        (Confused, ps.errors.TopologyError, "'free' of step .* is a counter already"),
+        (Endless, ps.errors.TopologyError, "has more than 100 metrics; the last one is 'a-97'"),
+        (Shrinking, ps.errors.UserFunctionError, "a counter only grows"),
+    ],
+)
+def test_what_a_metric_cannot_be_is_told(processor: Any, error: Any, says: str) -> None:
+    with pytest.raises(error, match=says):
+        run(lambda stream: stream.process(processor), ROWS, RecordRun, "INFO")
 
 
 def at_close(stream: ps.KStream[str, str]) -> None:

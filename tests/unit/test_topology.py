@@ -218,11 +218,18 @@ def test_an_empty_program_and_a_topic_read_twice_are_refused() -> None:
         lambda b: b.stream(["words", "more"], key=str, value=str),
         lambda b: b.stream("words", key=bytes, value=int),
         lambda b: b.stream("words", key=bytes, value=str, timestamp=lambda _k, _v, time: time),
+        lambda b: b.stream("words", key=bytes, value=str, auto_offset_reset="latest"),
     ):
         builder = StreamsBuilder()
         _words(builder)
         with pytest.raises(TopologyError, match="'words' is read twice"):
             second(builder)
+
+
+def test_an_offset_reset_that_there_is_not_is_refused() -> None:
+    for wrong in ("none", "by_duration"):
+        with pytest.raises(TopologyError, match="'earliest', 'latest'"):
+            StreamsBuilder().stream("in", key=str, value=str, auto_offset_reset=wrong)  # type: ignore[arg-type]
 
 
 def test_unknown_names_are_answered_with_the_known_ones() -> None:

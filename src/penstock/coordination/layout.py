@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
+from functools import cached_property
 
+from penstock.config import OffsetReset
 from penstock.coordination.ids import TaskId, durable_name
 from penstock.errors import PartitionCountError
 from penstock.topology import AggregateNode, LatestNode, Node, SubTopology, Topology
@@ -34,6 +36,23 @@ class Layout:
     """Partitions of each repartition topic, by its full name."""
     recovered_changelogs: frozenset[str] = frozenset()
     """Changelogs whose stores can be had from the input too, by their full names."""
+
+    def reset(self, topic: str, otherwise: OffsetReset) -> OffsetReset:
+        """Where an input without a position is read from: as its source says, else `otherwise`."""
+        # A repartition topic holds what we put there: skipping any of it would lose records.
+        if topic in self.repartitions:
+            return "earliest"
+        return self._said_resets.get(topic, otherwise)
+
+    @cached_property
+    def _said_resets(self) -> dict[str, OffsetReset]:
+        return {
+            topic: source.auto_offset_reset
+            for task in self.tasks
+            for source in task.sub_topology.sources
+            if source.auto_offset_reset is not None
+            for topic in source.topics
+        }
 
     @property
     def widths(self) -> dict[str, int]:

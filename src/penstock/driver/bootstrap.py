@@ -251,11 +251,11 @@ class _Filling:
     def _settled(self, task: TaskLayout, group: Position) -> Position:
         record = self._records.get(task.name)
         resets: dict[str, dict[int, int]] = {}
-        latest = self._order.config.auto_offset_reset == "latest"
+        layout, otherwise = self._prepared.layout, self._order.config.auto_offset_reset
         for topic, partition in task.inputs:
             start, end = self._clients.stable_range(topic, partition)
-            internal = topic in self._prepared.layout.repartitions
-            resets.setdefault(topic, {})[partition] = end if latest and not internal else start
+            latest = layout.reset(topic, otherwise) == "latest"
+            resets.setdefault(topic, {})[partition] = end if latest else start
         return settle(
             recorded=record.position if record else None,
             previous=record.previous if record else None,

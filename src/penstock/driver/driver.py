@@ -25,7 +25,7 @@ from penstock.driver.parts import DriverParts
 from penstock.driver.whereabouts import Whereabouts
 from penstock.errors import InstanceError, KafkaError, PenstockError
 from penstock.instance.protocol import CommitHeader, FollowOrder, error_of
-from penstock.pipeline.jobs import JobLabel, pickle_sub_topology
+from penstock.pipeline.jobs import JobLabel, pickle_sub_topology, travelling_handler
 from penstock.pipeline.orders import Address, BatchOrder, Outcome, SliceOrder
 from penstock.processors import Limits, needed_columns
 from penstock.queries.asking import StoreQueries
@@ -66,6 +66,8 @@ class Driver:
         )
         self._pickled = {number: pickle_sub_topology(sub) for number, sub in self._subs.items()}
         config = parts.prepared.config
+        said = (config.processing_exception_handler, config.production_exception_handler)
+        self._handlers = tuple(map(travelling_handler, said))
         self._limits = PlanLimits(
             records_max=config.slice_records_max,
             bytes_max=config.slice_bytes_max,
@@ -261,8 +263,8 @@ class Driver:
             limits=Limits(
                 cache_max_bytes=config.statestore_cache_max_bytes // max(self._parts.cores, 1),
                 on_bad_record=config.deserialization_exception_handler,
-                on_processing_error=config.processing_exception_handler,
-                on_production_error=config.production_exception_handler,
+                on_processing_error=self._handlers[0],
+                on_production_error=self._handlers[1],
                 dead_letter_topic=config.errors_dead_letter_queue_topic_name or None,
                 dead_letters_of_dropped=config.dead_letter_dropped_records,
                 partition_counts=prepared.partition_counts,

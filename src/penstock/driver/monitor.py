@@ -27,9 +27,6 @@ _log = logging.getLogger("penstock.driver")
 
 _KAFKA_STATES = tuple(ApplicationState)
 """In the order of Kafka Streams' numbers."""
-_TASKS_OWN = frozenset(
-    {groups.TASK, groups.NODE, groups.TOPIC, groups.STORE, groups.CACHE, groups.DROP}
-)
 _PROGRAMS_OWN = frozenset({groups.JOB, groups.EDGE})
 """Told by sub-topology, whichever task and instance it was."""
 
@@ -117,7 +114,7 @@ class Monitor:
                 first = (sub_topology,)
             elif not owner:
                 continue
-            elif entry.group in _TASKS_OWN:
+            elif entry.group in groups.OF_TASKS:
                 first = (owner, outcome.task)
             self.recorder.add_all([entry], first=first)
 

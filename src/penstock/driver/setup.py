@@ -151,14 +151,12 @@ class Prepared:
 
     def _input(self, topic: str, partition: int) -> InputOrder:
         known = self.topics[topic]
-        # A repartition topic holds what we put there: skipping any of it would lose records.
-        internal = topic in self.layout.repartitions
         return InputOrder(
             topic=topic,
             partition=partition,
             topic_id=known.id,
             partitions=known.partitions,
-            reset="earliest" if internal else self.config.auto_offset_reset,
+            reset=self.layout.reset(topic, self.config.auto_offset_reset),
         )
 
     def _store(self, spec: StoreSpec) -> StoreOrder:

@@ -177,7 +177,6 @@ def _gaps(
                     hint="The topic lost records; reset the application, or restore the topic",
                 )
             if offset < start:
-                latest = prepared.config.auto_offset_reset == "latest"
-                to = end if latest and topic not in prepared.layout.repartitions else start
-                gaps.append(Range(topic, partition, offset, to))
+                reset = prepared.layout.reset(topic, prepared.config.auto_offset_reset)
+                gaps.append(Range(topic, partition, offset, end if reset == "latest" else start))
     return tuple(gaps)

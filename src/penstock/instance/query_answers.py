@@ -47,6 +47,8 @@ class _Seen(NamedTuple):
     key: bytes
     value: bytes
     is_wanted: bool
+    until: int | None = None
+    """Until when a version was valid."""
 
 
 def findings(store: KeyValueStore, question: StoreQuestion) -> Findings:
@@ -125,7 +127,7 @@ def _gathered(seen: Iterable[_Seen], question: StoreQuestion) -> Findings:
             size += len(each.key) + len(each.value)
             if len(found) == question.limit or (found and size > question.bytes_max):
                 return Findings(found, after=last)
-            found.append((each.number, each.key, each.value, None))
+            found.append((each.number, each.key, each.value, each.until))
         last = Cursor(number=each.number, key=each.key)
         if looked_at == SCAN_ENTRIES:
             return Findings(found, after=last)
@@ -133,8 +135,8 @@ def _gathered(seen: Iterable[_Seen], question: StoreQuestion) -> Findings:
 
 
 def _fetched(store: KeyValueStore, question: StoreQuestion) -> Iterator[_Seen]:
-    """The windows or sessions of each key."""
-    if not isinstance(store, WindowStore):
+    """The windows, sessions or versions of each key."""
+    if not isinstance(store, WindowStore | VersionsStore):
         raise _refused(store, question)
     after = question.after or Cursor()
     numbers = range(len(question.keys))
@@ -143,15 +145,42 @@ def _fetched(store: KeyValueStore, question: StoreQuestion) -> Iterator[_Seen]:
             continue
         if question.after is not None and number > after.number and question.reverse:
             continue
-        # A session's time is its end: one that begins in time may end later.
-        last = question.last if question.layout == "window" else _LONG_MAX
-        entries: Iterable[Entry] = store.fetch(question.keys[number], question.first, last)
+        entries = _of_key(store, question, number)
         if question.reverse:
             entries = reversed(list(entries))
         resumed = after.key if number == after.number else None
-        for key, value in entries:
-            if resumed is None or (key < resumed if question.reverse else key > resumed):
-                yield _Seen(number, key, value, _begins_in_time(key, question))
+        for each in entries:
+            if resumed is None or (each.key < resumed if question.reverse else each.key > resumed):
+                yield each
+
+
+def _of_key(
+    store: WindowStore | VersionsStore, question: StoreQuestion, number: int
+) -> Iterable[_Seen]:
+    """What there is of one of the keys, in order of time."""
+    if isinstance(store, VersionsStore):
+        return _valid(store, question, number)
+    # A session's time is its end: one that begins in time may end later.
+    last = question.last if question.layout == "window" else _LONG_MAX
+    found = store.fetch(question.keys[number], question.first, last)
+    return (_Seen(number, name, value, _begins_in_time(name, question)) for name, value in found)
+
+
+def _valid(store: VersionsStore, question: StoreQuestion, number: int) -> Iterator[_Seen]:
+    """What a key was from first to last, but for what is past the history: each with its end."""
+    oldest = store.latest_time - question.retention_ms
+    held: _Seen | None = None
+    for name, value in store.versions(question.keys[number], question.first, _LONG_MAX):
+        since = split_version_key(name)[1]
+        if held is not None and question.last >= oldest and since > oldest:
+            yield held._replace(until=since)
+        if since > question.last:
+            return
+        held = None
+        if len(value) >= TIMESTAMP_BYTES:
+            held = _Seen(number, name, value, is_wanted=True)
+    if held is not None:
+        yield held
 
 
 def _scanned(store: KeyValueStore, question: StoreQuestion) -> Iterator[_Seen]:

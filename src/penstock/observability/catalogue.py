@@ -468,6 +468,19 @@ def _own() -> list[Metric]:
             "record, at DEBUG only.",
             sensor="went",
         ),
+        *_processor(),
+    ]
+
+
+def _processor() -> list[Metric]:
+    own = _Family(groups.PROCESSOR, "INFO")
+    return [
+        *own.counts("count", "What a processor's own counter, measure or timer counted"),
+        *own.spread(
+            "value", "value that a measure recorded", sensor="value", of=("avg", "min", "max")
+        ),
+        *own.one("value-total", "sum_total", "What these values add up to.", sensor="value"),
+        *own.spread("latency", "time in ms that a timer took", scale=_MS),
     ]
 
 

@@ -48,6 +48,7 @@ INSTANCE = "penstock-instance-metrics"
 DROP = "penstock-drop-metrics"
 COPY = "penstock-copy-metrics"
 EDGE = "penstock-edge-metrics"
+PROCESSOR = "penstock-processor-metrics"
 
 _TAGS: dict[str, tuple[str, ...]] = {
     CLIENT: ("client-id",),
@@ -66,7 +67,11 @@ _TAGS: dict[str, tuple[str, ...]] = {
     DROP: (*_TASK, "reason"),
     COPY: _TASK,
     EDGE: ("sub-topology", "from", "to"),
+    PROCESSOR: (*_TASK, "processor-node-id", "metric"),
 }
+
+OF_TASKS = frozenset(name for name, tags in _TAGS.items() if tags[:2] == _TASK)
+"""The groups whose tags begin with instance and task."""
 
 
 def _prefix(group: str) -> str:

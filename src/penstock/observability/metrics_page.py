@@ -34,6 +34,29 @@ latency of one call there is a part of one of many here: records are processed, 
 and written, in bulk. Counting is per slice, Arrow batch or bulk read, never per record; what
 RocksDB knows is looked up when someone asks.
 
+A processor counts and measures under names of its own, with `context.metrics`; the tag `metric`
+has the name. What a slice counted is told when it is committed, so that records which are processed
+again count once.
+
+```python
+import penstock as ps
+
+
+class Priced(ps.Processor[str, float, str, float]):
+    def init(self, context: ps.ProcessorContext) -> None:
+        super().init(context)
+        self.free = context.metrics.counter("free-orders")
+        self.price = context.metrics.measure("price")
+        self.lookup = context.metrics.timer("lookup")
+
+    def process(self, record: ps.Record[str, float]) -> None:
+        self.price.record(record.value)
+        if not record.value:
+            self.free.add()
+        with self.lookup:
+            self.context.forward(record)
+```
+
 This page is made by `tools/metrics-docs`; a test compares it with the code, and the code with
 Kafka Streams' list.
 """

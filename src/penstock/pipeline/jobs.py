@@ -25,8 +25,10 @@ from penstock.pipeline.expressions import with_expressions
 from penstock.pipeline.kafka_options import java_properties
 from penstock.pipeline.orders import BatchOrder, Outcome
 from penstock.pipeline.session import use_added_jars
+from penstock.pipeline.travelling import Travelling
 from penstock.pipeline.worker import OUTCOME, SPARK_OUTCOME, TICK_OFFSET, run_batch
 from penstock.processors import ColumnNeeds, handles_errors
+from penstock.processors.records import OnError
 from penstock.topology import SubTopology
 
 SMALL_BATCH_RECORDS = 50_000
@@ -239,6 +241,11 @@ def pickled(what: object) -> bytes:
     with io.BytesIO() as file:
         _Pickler(file).dump(what)  # type: ignore[no-untyped-call]
         return file.getvalue()
+
+
+def travelling_handler(handler: OnError) -> OnError:
+    """What becomes of records that fail, for the workers: a word, or a function that travels."""
+    return Travelling(pickled(handler)) if callable(handler) else handler
 
 
 class _Pickler(cloudpickle.Pickler):

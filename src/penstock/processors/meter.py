@@ -83,6 +83,11 @@ class SliceMeter:
         if self._info:
             self._tallies.add(groups.THREAD, "punctuate", (), Tally.of(seconds))
 
+    def told(self, node: str, metric: str, sensor: str, tally: Tally) -> None:
+        """A user's processor counted or measured this under a name of its own."""
+        if self._info:
+            self._tallies.add(groups.PROCESSOR, sensor, (node, metric), tally)
+
     def dropped(self, reasons: Mapping[str, int]) -> None:
         """Records went no further, for these reasons."""
         for reason, count in reasons.items() if self._info else ():

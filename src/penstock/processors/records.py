@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal, Protocol
 
@@ -11,12 +11,18 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from penstock.observability.groups import Level
+from penstock.topology.processor import RecordFailure
 
 if TYPE_CHECKING:
     from penstock.processors.meter import SliceMeter
 
 Int64s = npt.NDArray[np.int64]
 Handler = Literal["fail", "continue", "dead_letter"]
+UNKEYED = "null_key_to_repartition"
+"""Why a record goes no further that has no key to be sent to its kind by: it is counted apart,
+because Kafka Streams does not count it."""
+OnError = Handler | Callable[[RecordFailure], Handler]
+"""What becomes of a record that failed, or who says so."""
 
 HEADERS_TYPE = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
 
@@ -113,8 +119,8 @@ class Limits:
 
     cache_max_bytes: int
     on_bad_record: Handler = "fail"
-    on_processing_error: Handler = "fail"
-    on_production_error: Handler = "fail"
+    on_processing_error: OnError = "fail"
+    on_production_error: OnError = "fail"
     dead_letter_topic: str | None = None
     dead_letters_of_dropped: bool = False
     watches_values: bool = False

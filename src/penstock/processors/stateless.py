@@ -12,6 +12,7 @@ from penstock.errors import UserFunctionError
 from penstock.processors.batch import Batch, Bools, Column
 from penstock.processors.calls import call_each, coordinates
 from penstock.processors.column_calls import mapped, truths
+from penstock.processors.records import UNKEYED
 from penstock.topology import (
     BranchNode,
     ColumnFunction,
@@ -77,7 +78,7 @@ def _drop_null_keys(batch: Batch, dropped: Counter[str]) -> Batch:
     present = batch.keys.present()
     if present is None:
         return batch
-    dropped["null_key"] += len(batch) - int(present.sum())
+    dropped[UNKEYED] += len(batch) - int(present.sum())
     return batch.keep(present)
 
 

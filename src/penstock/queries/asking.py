@@ -17,6 +17,7 @@ from penstock.instance.client import Client
 from penstock.instance.protocol import M, Message
 from penstock.instance.query_messages import (
     ANSWER_BYTES,
+    Found,
     HeldReply,
     HeldStore,
     StoreAnswer,
@@ -37,7 +38,7 @@ from penstock.queries.contract import (
 )
 from penstock.queries.freshness import EndsSeen, Log
 from penstock.queries.pages import Page, page_text
-from penstock.queries.planning import Plan, plan
+from penstock.queries.planning import Part, Plan, plan
 from penstock.queries.routing import Holders, age_of, candidates, refusal, role_of, share
 from penstock.queries.rows import found_row, looked_up_row
 
@@ -237,7 +238,7 @@ class StoreQueries:
             answer, source = self._ask_partition(
                 planned.store, part.partition, message, bound, deadline
             )
-            rows += [found_row(planned.store.spec, found) for found in answer.found]
+            rows += [_row(planned, part, found) for found in answer.found]
             size += sum(len(key) + len(value or b"") for _, key, value, _ in answer.found)
             sources.append(source)
             after = None
@@ -371,6 +372,14 @@ class _Connections:
                 client = Client(location, token=token, timeout_seconds=seconds, trust=trust)
                 self._clients[location] = client
             return client
+
+
+def _row(planned: Plan, part: Part, found: Found) -> Row:
+    """The row of an entry; a version is in the store under other bytes than its key's."""
+    spec = planned.store.spec
+    if planned.question.kind == "fetch" and spec.kind == "versioned":
+        return looked_up_row(spec, planned.question.keys[part.numbers[found[0]]], found)
+    return found_row(spec, found)
 
 
 def _deadline(timeout: timedelta) -> float:

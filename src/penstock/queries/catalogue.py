@@ -16,7 +16,7 @@ from penstock.queries.contract import StoreDescription
 from penstock.serdes import Serde, SessionWindowedSerde, WindowedSerde
 from penstock.serdes.subscription import CombinedKeySerde, ResponseSerde
 from penstock.serdes.windowed import SESSION_TAIL_BYTES, TIME_BYTES
-from penstock.topology import StoreSpec, SubTopology, Topology, naming
+from penstock.topology import ResolveNode, StoreSpec, SubTopology, Topology, naming
 
 Partitioner = Callable[[Any, Any, int], int | Collection[int] | None]
 
@@ -165,20 +165,27 @@ def _partitioner(store: str, sub: SubTopology, topology: Topology) -> Partitione
         for sink in each.sinks
         if sink.topic in topics
         and sink.partitioner is not None
-        # Answers of a foreign-key join go where their key is by default.
-        and not isinstance(sink.value_serde, ResponseSerde)
+        # An answer in a foreign-key join goes to the left row that asked, wherever that is.
+        and (sink.by_key_alone or not isinstance(sink.value_serde, ResponseSerde))
     ]
     return chosen[0] if chosen else None
 
 
 def _input_topics(store: str, sub: SubTopology) -> set[str]:
     """The topics whose records come to the step that fills a store."""
-    filler = next((node.name for node in sub.nodes if store in node.stores), None)
-    wanted = {filler}
-    # Each step comes after those that feed it.
-    for node in reversed(sub.nodes):
-        if wanted & set(node.children):
-            wanted.add(node.name)
+    waiting = [node.name for node in sub.nodes if store in node.stores][:1]
+    wanted: set[str] = set()
+    while waiting:
+        step = waiting.pop()
+        if step not in wanted:
+            wanted.add(step)
+            waiting += [node.name for node in sub.nodes if step in node.children]
+            # Rows of a join by a foreign key are where those of its left table are.
+            waiting += [
+                node.table
+                for node in sub.nodes
+                if isinstance(node, ResolveNode) and node.name == step
+            ]
     return {topic for source in sub.sources if source.name in wanted for topic in source.topics}
 
 

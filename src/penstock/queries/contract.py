@@ -53,6 +53,7 @@ class Question:
     | prefix | key-value | keys whose bytes begin with those of `prefix` |
     | all | any | everything |
     | fetch | window, session | the windows of each of `keys` that begin from `start` to `end` |
+    | fetch | versioned | the values of each of `keys` that were valid from `start` to `end` |
     | fetch_range | window, session | the same of all keys from `lower` to `upper` |
     | fetch_all | window | all windows that begin from `start` to `end` |
 

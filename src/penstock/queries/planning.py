@@ -18,7 +18,7 @@ _ANSWERED: dict[QuestionKind, tuple[StoreKind, ...]] = {
     "range": ("key_value",),
     "prefix": ("key_value",),
     "all": ("key_value", "window", "session", "versioned"),
-    "fetch": ("window", "session"),
+    "fetch": ("window", "session", "versioned"),
     "fetch_range": ("window", "session"),
     "fetch_all": ("window",),
 }

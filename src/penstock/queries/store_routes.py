@@ -126,7 +126,7 @@ class StoreRoutes:
         key: KeyText,
         choice: Annotated[WindowChoice, Query()],
     ) -> Response:
-        """The windows or sessions of a key that begin within a time."""
+        """The windows or sessions of a key that begin within a time; its versions valid then."""
         wanted = key_of_text(self._queries.spec_of(store).key_serde, key)
         question = Question(
             kind="fetch", keys=(wanted,), start=choice.start, end=choice.end, **_scan(choice)

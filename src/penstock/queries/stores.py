@@ -69,6 +69,21 @@ class ReadOnlyStore(Generic[K, V]):
             return None
         return VersionedRecord(row.value, row.timestamp, row.end)
 
+    def versions(
+        self,
+        key: K,
+        start: Time | None = None,
+        end: Time | None = None,
+        *,
+        reverse: bool = False,
+        **options: Unpack[Options],
+    ) -> Iterator[VersionedRecord]:
+        """What a key of a versioned store was from `start` to `end`, by time, without deletions."""
+        asked = Question(kind="fetch", keys=(key,), reverse=reverse, limit=LIMIT_MAX)
+        for row in self._rows(_between(asked, start, end), options):
+            assert row.timestamp is not None
+            yield VersionedRecord(row.value, row.timestamp, row.end)
+
     def range(
         self,
         lower: K | None = None,
@@ -103,7 +118,10 @@ class ReadOnlyStore(Generic[K, V]):
         reverse: bool = False,
         **options: Unpack[Options],
     ) -> Iterator[Row]:
-        """A key's windows or sessions that begin from `start` to `end`, both included."""
+        """A key's windows or sessions that begin from `start` to `end`, both included.
+
+        Of a versioned store, its values that were valid then; see `versions`.
+        """
         asked = Question(kind="fetch", keys=(key,), reverse=reverse, limit=LIMIT_MAX)
         return self._rows(_between(asked, start, end), options)
 

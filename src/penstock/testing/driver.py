@@ -14,7 +14,11 @@ import pyarrow as pa
 from penstock.application import Application
 from penstock.config import Config
 from penstock.errors import TopicMissingError, TopologyError
+from penstock.observability import groups
+from penstock.observability.readings import MetricName, by_name
+from penstock.observability.recorder import Recorder
 from penstock.processors import HEADERS_TYPE, Limits, Records, Run, start_slice
+from penstock.processors.meter import SliceMeter
 from penstock.serdes import Serde, serde_of
 from penstock.testing.queues import Queues
 from penstock.testing.stores import DriverState, StoreView
@@ -26,6 +30,9 @@ K = TypeVar("K")
 V = TypeVar("V")
 
 APPLICATION_ID = "topology-test-driver"
+THREAD = "test-driver"
+"""What stands for an instance in metrics."""
+MILLISECONDS = 1000
 
 
 class TopologyTestDriver:
@@ -71,12 +78,16 @@ class TopologyTestDriver:
             on_production_error=config.production_exception_handler,
             dead_letter_topic=config.errors_dead_letter_queue_topic_name or None,
             watches_values=True,
+            metrics=config.metrics_recording_level,
             dead_letters_of_dropped=config.dead_letter_dropped_records,
             partition_counts=_OnePartition.fromkeys(_outputs(topology, self._id), 1),
         )
         self._state = DriverState(self._specs)
         self._metadata: dict[str, dict[str, str]] = {}
         self._now_ms = 0
+        self._recorder = Recorder(
+            config.metrics_recording_level, clock=lambda: self._now_ms / MILLISECONDS
+        )
         sinks = [sink for sub in topology.sub_topologies for sink in sub.sinks]
         self._names_topics = any(sink.topic_of is not None for sink in sinks)
         self._ticking = [sub for sub in topology.sub_topologies if sub.has_processors]
@@ -129,6 +140,10 @@ class TopologyTestDriver:
         alive = self._alive_from(spec)
         versions = self._state.versions(name) if spec.kind == "versioned" else None
         return StoreView(spec, self._state.of(name), alive_from=alive, versions=versions)
+
+    def metrics(self) -> dict[MetricName, float | str]:
+        """What was counted, as `Application.metrics` has it; rates are by the driver's clock."""
+        return by_name(self._recorder.snapshot())
 
     def _alive_from(self, spec: StoreSpec) -> int:
         """The first time that has not expired in a store of windows, sessions or versions."""
@@ -196,7 +211,13 @@ class TopologyTestDriver:
         self._state.apply(result.changes)
         self._metadata[sub_topology.name] = dict(result.metadata)
         self.dropped.update(result.dropped)
+        self._count(f"{sub_topology.number}_0", result.meter)
         return [_raw(row) for row in result.outputs.to_pylist()]
+
+    def _count(self, task: str, meter: SliceMeter | None) -> None:
+        for entry in [] if meter is None else meter.entries(self._now_ms):
+            first = (THREAD, task) if entry.group in groups.OF_TASKS else (THREAD,)
+            self._recorder.add_all([entry], first=first)
 
 
 class _OnePartition(dict[str, int]):

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from datetime import timedelta
 from typing import Any, TypeVar, get_args
 
-from penstock.config import DslStore, TimestampRule
+from penstock.config import DslStore, OffsetReset, TimestampRule
 from penstock.errors import TopologyError
 from penstock.serdes import Serde
 from penstock.topology.changelogs import Logging, RecoverFrom, changelog_config, is_logged
@@ -57,6 +57,7 @@ class StreamsBuilder:
         key: type[K] | Serde[K],
         value: type[V] | Serde[V],
         timestamp: Callable[[K, V, int], int] | TimestampRule | None = None,
+        auto_offset_reset: OffsetReset | None = None,
         name: str | None = None,
     ) -> KStream[K, V]:
         """The stream of a topic's records, of several topics', or of all that match a pattern.
@@ -65,8 +66,8 @@ class StreamsBuilder:
 
         `timestamp(key, value, kafka_timestamp)` gives a record's time in milliseconds; a record of
         a negative time is dropped. A rule such as "wall_clock" does so too; without either the
-        option `default_timestamp_extractor` does. A second stream of the same
-        topics is the first one.
+        option `default_timestamp_extractor` does. `auto_offset_reset` is the option of that name,
+        for these topics alone. A second stream of the same topics is the first one.
         """
         pattern = topic if isinstance(topic, re.Pattern) else None
         topics: tuple[str, ...] = ()
@@ -81,6 +82,7 @@ class StreamsBuilder:
             key=key,
             value=value,
             timestamp=timestamp,
+            auto_offset_reset=auto_offset_reset,
             pattern=pattern,
         )
         step = self._draft.add_stream(source)
@@ -101,6 +103,7 @@ class StreamsBuilder:
         supplier: str | None = None,
         kept_in: PostgreSQL | None = None,
         timestamp: Callable[[K, V, int], int] | TimestampRule | None = None,
+        auto_offset_reset: OffsetReset | None = None,
         name: str | None = None,
     ) -> KTable[K, V]:
         """A topic as a table: the latest value of each key, in a store.
@@ -109,7 +112,8 @@ class StreamsBuilder:
         store's name may stand a `versioned_store(...)`: then records may come in any order, and a
         stream that joins the table meets the value of each record's own time. With
         `persistent=False` instances keep the store in memory; else `dsl_store` says. `supplier`
-        names what opens a store of yours, as for `key_value_store`; `timestamp` is as in `stream`.
+        names what opens a store of yours, as for `key_value_store`; `timestamp` and
+        `auto_offset_reset` are as in `stream`.
 
         >>> builder = StreamsBuilder()
         >>> patients = builder.table("patients", "patient-names", key=str, value=str)
@@ -119,7 +123,13 @@ class StreamsBuilder:
         held = draft.store_name(name_of(store), f"{topic}-STATE-STORE-", origin=topic, kind="table")
         source, step = self._table_steps(name)
         read = _source(
-            source, (topic,), f"table of {topic!r}", key=key, value=value, timestamp=timestamp
+            source,
+            (topic,),
+            f"table of {topic!r}",
+            key=key,
+            value=value,
+            timestamp=timestamp,
+            auto_offset_reset=auto_offset_reset,
         )
         draft.add_source(read)
         spec = StoreSpec(
@@ -279,6 +289,7 @@ def _source(
     key: Any,
     value: Any,
     timestamp: Callable[..., int] | TimestampRule | None = None,
+    auto_offset_reset: OffsetReset | None = None,
     pattern: re.Pattern[str] | None = None,
 ) -> SourceNode:
     """The step that reads topics; serdes know the topic, if it is one. Raises `TopologyError`."""
@@ -287,6 +298,11 @@ def _source(
             f"The {what} takes its records' time by {timestamp!r}",
             hint=f"Use one of {get_args(TimestampRule)}, or a function of key, value and "
             "Kafka's time",
+        )
+    if auto_offset_reset is not None and auto_offset_reset not in get_args(OffsetReset):
+        raise TopologyError(
+            f"The {what} has auto_offset_reset={auto_offset_reset!r}",
+            hint=f"Use one of {get_args(OffsetReset)}, or leave it to the option of that name",
         )
     for each in topics:
         check_name(each, "topic", step=what)
@@ -303,6 +319,7 @@ def _source(
         value_serde=value_serde,
         timestamp=timestamp if callable(timestamp) else None,
         time_rule=None if callable(timestamp) else timestamp,
+        auto_offset_reset=auto_offset_reset,
     )
 
 

@@ -178,8 +178,8 @@ class Draft:
             if (set(other.topics), other.pattern) == (set(node.topics), node.pattern):
                 if _reading(other) != _reading(node):
                     raise TopologyError(
-                        f"Topic {_source_name(node)!r} is read twice, with different serdes or "
-                        "times",
+                        f"Topic {_source_name(node)!r} is read twice, with different serdes, "
+                        "times or offset resets",
                         hint="Read it the same way both times, or keep the stream in a variable",
                     )
                 return other.name
@@ -363,7 +363,13 @@ def _read_by_both(one: SourceNode, other: SourceNode) -> str | None:
 
 
 def _reading(source: SourceNode) -> tuple[object, ...]:
-    return source.key_serde, source.value_serde, source.timestamp, source.time_rule
+    return (
+        source.key_serde,
+        source.value_serde,
+        source.timestamp,
+        source.time_rule,
+        source.auto_offset_reset,
+    )
 
 
 def check_one_application(left: Draft, right: Draft) -> None:

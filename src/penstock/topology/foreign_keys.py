@@ -7,7 +7,12 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from penstock.serdes import Serde
-from penstock.serdes.subscription import CombinedKeySerde, ResponseSerde, SubscriptionSerde
+from penstock.serdes.subscription import (
+    CombinedKeySerde,
+    Response,
+    ResponseSerde,
+    SubscriptionSerde,
+)
 from penstock.topology.changelogs import Logging, changelog_config, is_logged
 from penstock.topology.draft import Draft, SerdeOrMissing, check_one_application, needed
 from penstock.topology.flow import Flow
@@ -26,6 +31,7 @@ from penstock.topology.nodes import (
     StoreSpec,
     SubscribeNode,
 )
+from penstock.topology.sinks import Partitioner
 
 SUBSCRIPTION_REGISTRATION = "SUBSCRIPTION-REGISTRATION"
 SUBSCRIPTION_PROCESSOR = "SUBSCRIPTION-PROCESSOR"
@@ -44,6 +50,10 @@ class ForeignKeyJoin:
     caching: bool
     logging: Logging
     name: str | None
+    partitioner: Partitioner | None = None
+    """Where keys of the left table are."""
+    other_partitioner: Partitioner | None = None
+    """Where keys of the right table are."""
 
 
 def join_foreign_key(left: Flow, right: Flow, join: ForeignKeyJoin) -> Flow:
@@ -55,8 +65,6 @@ def join_foreign_key(left: Flow, right: Flow, join: ForeignKeyJoin) -> Flow:
     where = f"The foreign-key join {base!r}"
     key, left_value = needed(left.key, "key", where), needed(left.value, "value", where)
     foreign, right_value = needed(right.key, "key", where), needed(right.value, "value", where)
-    subscriptions = SubscriptionSerde(key)
-
     topic = names.topic(SUBSCRIPTION_REGISTRATION)
     subscribe = SubscribeNode(
         name=names.step("subscription-registration-processor", SUBSCRIPTION_REGISTRATION),
@@ -68,39 +76,28 @@ def join_foreign_key(left: Flow, right: Flow, join: ForeignKeyJoin) -> Flow:
     )
     draft.add(subscribe, after=[left.step])
     registered = _through_topic(
-        draft, names, "subscription-registration", topic, [subscribe.name], foreign, subscriptions
+        draft,
+        names,
+        "subscription-registration",
+        topic,
+        [subscribe.name],
+        foreign,
+        SubscriptionSerde(key),
+        partitioner=join.other_partitioner,
+        by_key_alone=join.other_partitioner is not None,
     )
-    store = names.step("subscription-store", "SUBSCRIPTION-STATE-STORE")
-    combined = CombinedKeySerde(foreign, key)
-    plain = StoreSpec(name=store, key_serde=combined, value_serde=subscriptions, caching=False)
-    draft.add_store(replace(plain, persistent=draft.keeps(None)))
-    register = RegisterNode(
-        name=names.step("subscription-receive", SUBSCRIPTION_PROCESSOR), store=store
-    )
-    draft.add(register, after=[registered])
-    answer = AnswerSubscriptionNode(
-        name=names.step("subscription-join-foreign", SUBSCRIPTION_PROCESSOR),
-        reads=right.reads,
-        table=right.step,
-    )
-    draft.add(answer, after=[register.name])
-    row_name = names.step("foreign-join-subscription", SUBSCRIPTION_PROCESSOR)
-    row = AnswerRowNode(name=row_name, store=store, versioned=right.history_ms is not None)
-    draft.add(row, after=[right.step])
+    told = _right_side(draft, names, registered, right, CombinedKeySerde(foreign, key))
     draft.join_partitions(registered, right.step)
     answered = _through_topic(
         draft,
         names,
         "subscription-response",
         names.topic("SUBSCRIPTION-RESPONSE"),
-        [answer.name, row.name],
+        told,
         key,
         ResponseSerde(right_value),
-        # The left row's own partition, which it told: its key may have been partitioned otherwise.
-        # One that came of a punctuator, or from an old Java application, told none.
-        partitioner=lambda key, response, count: (
-            response.partition if response.partition >= 0 else None
-        ),
+        partitioner=join.partitioner or _told_partition,
+        by_key_alone=join.partitioner is not None,
     )
     draft.join_partitions(answered, left.step)
     resolve = ResolveNode(
@@ -116,6 +113,41 @@ def join_foreign_key(left: Flow, right: Flow, join: ForeignKeyJoin) -> Flow:
     )
     draft.add(resolve, after=[answered])
     return _result(draft, names, resolve.name, key, join)
+
+
+def _right_side(
+    draft: Draft, names: _Names, registered: str, right: Flow, combined: CombinedKeySerde
+) -> list[str]:
+    """The steps that keep who asked and tell them the right row, behind the source of questions.
+
+    Returns those that tell.
+    """
+    store = names.step("subscription-store", "SUBSCRIPTION-STATE-STORE")
+    subscriptions = SubscriptionSerde(combined.left)
+    plain = StoreSpec(name=store, key_serde=combined, value_serde=subscriptions, caching=False)
+    draft.add_store(replace(plain, persistent=draft.keeps(None)))
+    register = RegisterNode(
+        name=names.step("subscription-receive", SUBSCRIPTION_PROCESSOR), store=store
+    )
+    draft.add(register, after=[registered])
+    answer = AnswerSubscriptionNode(
+        name=names.step("subscription-join-foreign", SUBSCRIPTION_PROCESSOR),
+        reads=right.reads,
+        table=right.step,
+    )
+    draft.add(answer, after=[register.name])
+    row_name = names.step("foreign-join-subscription", SUBSCRIPTION_PROCESSOR)
+    row = AnswerRowNode(name=row_name, store=store, versioned=right.history_ms is not None)
+    draft.add(row, after=[right.step])
+    return [answer.name, row.name]
+
+
+def _told_partition(_key: Any, response: Response, _count: int) -> int | None:
+    """The left row's own partition, which it told: its key may have been partitioned otherwise.
+
+    One that came of a punctuator, or from an old Java application, told none.
+    """
+    return response.partition if response.partition >= 0 else None
 
 
 def _check(left: Flow, right: Flow, join: ForeignKeyJoin) -> None:
@@ -155,7 +187,8 @@ def _through_topic(
     key: Serde[Any],
     value: Serde[Any],
     *,
-    partitioner: Callable[[Any, Any, int], int | None] | None = None,
+    partitioner: Partitioner | None,
+    by_key_alone: bool,
 ) -> str:
     """Send what steps give through an internal topic; returns its source."""
     sink = SinkNode(
@@ -165,6 +198,7 @@ def _through_topic(
         value_serde=value,
         repartition=True,
         partitioner=partitioner,
+        by_key_alone=by_key_alone,
     )
     draft.add(sink, after=parents)
     source = SourceNode(

@@ -7,7 +7,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from penstock.config import TimestampRule
+from penstock.config import OffsetReset, TimestampRule
 from penstock.serdes import BytesSerde, Serde
 from penstock.topology.changelogs import RecoverFrom
 from penstock.topology.external import PostgreSQL
@@ -54,6 +54,8 @@ class SourceNode(Node):
     """A record's time from its key, its value and the time that Kafka has for it."""
     time_rule: TimestampRule | None = None
     """Without such a function: what a record's time is. None drops records of a negative one."""
+    auto_offset_reset: OffsetReset | None = None
+    """Where the topics are read from that have no position; None is as the option says."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -453,6 +455,8 @@ class SinkNode(Node):
 
     None leaves it to the key.
     """
+    by_key_alone: bool = False
+    """Whether the partitioner is shown no value, and may name but one partition."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -14,6 +14,7 @@ import dataclasses
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
+from types import TracebackType
 from typing import Any, Generic, Literal, NamedTuple, Protocol, TypeVar
 
 from penstock.topology.changelogs import Logging, RecoverFrom
@@ -66,11 +67,74 @@ class RecordMetadata(NamedTuple):
     offset: int
 
 
+@dataclass(frozen=True, kw_only=True)
+class RecordFailure:
+    """A record that a step could not process or write, as a handler of such failures is told."""
+
+    error: Exception
+    """What the function raised."""
+    step: str
+    record: Record[Any, Any] | None
+    """What the step was given; None where it was a punctuator that failed."""
+    topic: str
+    """Of the input record that was being processed; empty in a punctuator."""
+    partition: int
+    offset: int
+
+
 class Cancellable(Protocol):
     """A scheduled call that can be taken back."""
 
     def cancel(self) -> None:
         """Call no more."""
+
+
+class Counter(Protocol):
+    """Events of one kind, which are counted."""
+
+    def add(self, amount: float = 1) -> None:
+        """Count one, or so many."""
+
+
+class Measure(Protocol):
+    """Values of one kind, of which the average, the least, the largest and the sum are known."""
+
+    def record(self, value: float) -> None:
+        """Take a value in."""
+
+
+class Timer(Protocol):
+    """How long something takes: `with timer: ...`."""
+
+    def record(self, value: float) -> None:
+        """Take so many seconds in."""
+
+    def __enter__(self) -> object: ...
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None: ...
+
+
+class ProcessorMetrics(Protocol):
+    """A processor's own metrics, by name; the same name gives the same one.
+
+    They are told when the slice is committed, so that what is run again counts once; those of a
+    global store's processor, which belongs to no task, are not. Each name is a metric for ever:
+    take no record's value for it, and 100 at most.
+    """
+
+    def counter(self, name: str) -> Counter:
+        """One that counts: `count-rate` and `count-total`."""
+
+    def measure(self, name: str) -> Measure:
+        """One that takes values: `value-avg`, `-min`, `-max`, `-total`, and how many there were."""
+
+    def timer(self, name: str) -> Timer:
+        """One that takes times: `latency-avg` and `-max` in ms, and how many there were."""
 
 
 class ProcessorContext(Protocol):
@@ -110,6 +174,10 @@ class ProcessorContext(Protocol):
         self, interval: timedelta, kind: PunctuationType, action: Callable[[int], object]
     ) -> Cancellable:
         """Call `action(time)` every `interval` of stream time or wall-clock time."""
+
+    @property
+    def metrics(self) -> ProcessorMetrics:
+        """Where the processor counts and measures: in `app.metrics()` and at `/metrics`."""
 
     def commit(self) -> None:
         """Ask for a commit; every slice is committed anyway."""

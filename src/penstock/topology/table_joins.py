@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar, overload
 
+from penstock.errors import TopologyError
 from penstock.serdes import Serde
 from penstock.topology.changelogs import Logging
 from penstock.topology.flow import Flow, chosen_serde, returned_type
 from penstock.topology.foreign_keys import ForeignKeyJoin, join_foreign_key
 from penstock.topology.holding import Store
 from penstock.topology.joins import INNER, LEFT, OUTER, JoinKind, join_tables
+from penstock.topology.sinks import Partitioner
 
 if TYPE_CHECKING:
     from penstock.topology.tables import KTable
@@ -21,6 +23,8 @@ V = TypeVar("V")
 K2 = TypeVar("K2")
 V2 = TypeVar("V2")
 V3 = TypeVar("V3")
+Chosen = int | Collection[int] | None
+"""What a partitioner says: a partition, or None for the one of the key."""
 
 
 class JoinableTable(Generic[K, V]):
@@ -46,6 +50,8 @@ class JoinableTable(Generic[K, V]):
         caching: bool = True,
         logging: Logging = True,
         name: str | None = None,
+        partitioner: Callable[[K, None, int], Chosen] | None = None,
+        other_partitioner: Callable[[K2, None, int], Chosen] | None = None,
     ) -> KTable[K, V3]: ...
 
     @overload
@@ -61,6 +67,8 @@ class JoinableTable(Generic[K, V]):
         caching: bool = True,
         logging: Logging = True,
         name: str | None = None,
+        partitioner: Callable[[K, None, int], Chosen] | None = None,
+        other_partitioner: Callable[[K2, None, int], Chosen] | None = None,
     ) -> KTable[K, V3]: ...
 
     def join(
@@ -75,14 +83,21 @@ class JoinableTable(Generic[K, V]):
         caching: bool = True,
         logging: Logging = True,
         name: str | None = None,
+        partitioner: Callable[[K, None, int], Chosen] | None = None,
+        other_partitioner: Callable[[K2, None, int], Chosen] | None = None,
     ) -> KTable[K, V3]:
         """The rows that have the same key in both tables, kept up to date.
 
         With `foreign_key(value)` each row meets the one that its own value refers to. With
         `with_key=True` the functions are given this table's key, too: `joiner(key, left, right)`
         and `foreign_key(key, value)`.
+
+        A table of a foreign-key join whose keys are not where Kafka's partitioner puts them has a
+        partitioner, as in `repartition`: `partitioner` that of this table, `other_partitioner` that
+        of the other. They are given None for the value, and say one partition.
         """
-        options = _JoinOptions(foreign_key, value, store, caching, logging, name, with_key)
+        where = (partitioner, other_partitioner)
+        options = _JoinOptions(foreign_key, value, store, caching, logging, name, with_key, *where)
         return _joined(self.flow, other, joiner, INNER, options)
 
     @overload
@@ -98,6 +113,8 @@ class JoinableTable(Generic[K, V]):
         caching: bool = True,
         logging: Logging = True,
         name: str | None = None,
+        partitioner: Callable[[K, None, int], Chosen] | None = None,
+        other_partitioner: Callable[[K2 | None, None, int], Chosen] | None = None,
     ) -> KTable[K, V3]: ...
 
     @overload
@@ -113,6 +130,8 @@ class JoinableTable(Generic[K, V]):
         caching: bool = True,
         logging: Logging = True,
         name: str | None = None,
+        partitioner: Callable[[K, None, int], Chosen] | None = None,
+        other_partitioner: Callable[[K2 | None, None, int], Chosen] | None = None,
     ) -> KTable[K, V3]: ...
 
     def left_join(
@@ -127,9 +146,15 @@ class JoinableTable(Generic[K, V]):
         caching: bool = True,
         logging: Logging = True,
         name: str | None = None,
+        partitioner: Callable[[K, None, int], Chosen] | None = None,
+        other_partitioner: Callable[[K2 | None, None, int], Chosen] | None = None,
     ) -> KTable[K, V3]:
-        """As `join`, and a row of this table that the other lacks is joined with None."""
-        options = _JoinOptions(foreign_key, value, store, caching, logging, name, with_key)
+        """As `join`, and a row of this table that the other lacks is joined with None.
+
+        A row that refers to nothing is shown to `other_partitioner` too, with None for the key.
+        """
+        where = (partitioner, other_partitioner)
+        options = _JoinOptions(foreign_key, value, store, caching, logging, name, with_key, *where)
         return _joined(self.flow, other, joiner, LEFT, options)
 
     @overload
@@ -186,6 +211,8 @@ class _JoinOptions:
     logging: Logging
     name: str | None
     with_key: bool
+    partitioner: Partitioner | None = None
+    other_partitioner: Partitioner | None = None
 
 
 def _joined(
@@ -212,8 +239,16 @@ def _joined(
             caching=options.caching,
             logging=options.logging,
             name=options.name,
+            partitioner=options.partitioner,
+            other_partitioner=options.other_partitioner,
         )
         return KTable(join_foreign_key(flow, other.flow, join))
+    if options.partitioner is not None or options.other_partitioner is not None:
+        raise TopologyError(
+            "Only a join by foreign_key= sends records of its own, which a partitioner could steer",
+            where={"step": flow.step},
+            hint="Leave the partitioners out: tables that are joined by key have the same one",
+        )
     return KTable(
         join_tables(
             flow,

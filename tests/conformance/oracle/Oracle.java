@@ -9,15 +9,21 @@ import java.io.PrintStream;
 import java.nio.charset.StandardCharsets;
 import java.nio.file.Files;
 import java.nio.file.Path;
+import java.util.ArrayList;
 import java.util.Comparator;
 import java.util.HashMap;
 import java.util.LinkedHashMap;
 import java.util.LinkedHashSet;
+import java.util.List;
 import java.util.Map;
 import java.util.Properties;
 import java.util.Set;
 import java.util.TreeSet;
 import java.util.stream.Stream;
+import org.apache.kafka.common.Metric;
+import org.apache.kafka.common.header.Header;
+import org.apache.kafka.common.header.Headers;
+import org.apache.kafka.common.header.internals.RecordHeaders;
 import org.apache.kafka.common.serialization.StringSerializer;
 import org.apache.kafka.streams.KeyValue;
 import org.apache.kafka.streams.TestInputTopic;
@@ -37,10 +43,12 @@ import org.apache.kafka.streams.test.TestRecord;
  * [[key, value, timestamp], ...]}, ...], one object per record, "stores": {name: [[key, value, timestamp], ...]}}; a
  * windowed key is [key, start, end], a session has no timestamp; every value is a text or null. An exception gives
  * "error" and "at", the number of the record, or -1 where the topology could not be built. "full_stores" asks for the
- * default stores instead of the quick ones. Lines with "commands" are for {@link StoreCommands}.
+ * default stores instead of the quick ones. If it is "marked", records have headers, and results end with theirs. Lines
+ * with "commands" are for {@link StoreCommands}.
  */
 public final class Oracle {
   private static final ObjectMapper JSON = new ObjectMapper();
+  private static final int UNMARKED_EACH = 4;
 
   private Oracle() {}
 
@@ -80,9 +88,11 @@ public final class Oracle {
         TopologyTestDriver running = driver;
         inputs.computeIfAbsent(record.get(0).asText(),
             topic -> running.createInputTopic(topic, new StringSerializer(), new StringSerializer()))
-            .pipeInput(text(record.get(1)), text(record.get(2)), record.get(3).asLong());
-        outputs.add(drained(sinks));
+            .pipeInput(new TestRecord<>(
+                text(record.get(1)), text(record.get(2)), headers(test, at), record.get(3).asLong()));
+        outputs.add(drained(sinks, isMarked(test)));
       }
+      answer.put("dropped", dropped(driver));
       ObjectNode stores = answer.putObject("stores");
       for (Map.Entry<String, Program.Held> store : program.stores.entrySet()) {
         stores.set(store.getKey(), contents(driver, store.getKey(), store.getValue().kind(), test.get("records")));
@@ -122,16 +132,43 @@ public final class Oracle {
     return properties;
   }
 
-  private static ObjectNode drained(Map<String, TestOutputTopic<Object, Object>> sinks) {
+  private static boolean isMarked(JsonNode test) { return test.path("marked").asBoolean(false); }
+
+  // Most records of a marked case have a header with their number.
+  private static Headers headers(JsonNode test, int number) {
+    Headers headers = new RecordHeaders();
+    if (isMarked(test) && number % UNMARKED_EACH != 0) {
+      headers.add("number", Integer.toString(number).getBytes(StandardCharsets.UTF_8));
+    }
+    return headers;
+  }
+
+  private static String marks(Headers headers) {
+    List<String> marks = new ArrayList<>();
+    for (Header header : headers) marks.add(new String(header.value(), StandardCharsets.UTF_8));
+    return String.join(",", marks);
+  }
+
+  private static ObjectNode drained(Map<String, TestOutputTopic<Object, Object>> sinks, boolean marked) {
     ObjectNode caused = JSON.createObjectNode();
     for (Map.Entry<String, TestOutputTopic<Object, Object>> sink : sinks.entrySet()) {
       if (sink.getValue().isEmpty()) continue;
       ArrayNode rows = caused.putArray(sink.getKey());
       for (TestRecord<Object, Object> record : sink.getValue().readRecordsToList()) {
-        row(rows, record.key(), record.value()).add(record.timestamp());
+        ArrayNode row = row(rows, record.key(), record.value()).add(record.timestamp());
+        if (marked) row.add(marks(record.headers()));
       }
     }
     return caused;
+  }
+
+  // How many records went no further, by Kafka Streams' own count.
+  private static long dropped(TopologyTestDriver driver) {
+    double sum = 0;
+    for (Metric metric : driver.metrics().values()) {
+      if (metric.metricName().name().equals("dropped-records-total")) sum += (double) metric.metricValue();
+    }
+    return (long) sum;
   }
 
   private static ArrayNode contents(TopologyTestDriver driver, String store, String kind, JsonNode records) {

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import Any
 
-from penstock.errors import TopologyError, UserFunctionError
-from penstock.processors.depth_first.dead_letters import letter_of
+from penstock.errors import TopologyError
 from penstock.processors.depth_first.edges import EdgeCounter
 from penstock.processors.depth_first.folding import aggregate, fold_of, table_aggregate
 from penstock.processors.depth_first.foreign_keys import (
@@ -17,6 +16,7 @@ from penstock.processors.depth_first.foreign_keys import (
     Subscribe,
 )
 from penstock.processors.depth_first.global_joins import GlobalJoin
+from penstock.processors.depth_first.guarding import guarded
 from penstock.processors.depth_first.handed_out import HandedOut
 from penstock.processors.depth_first.joins import (
     JoinTimes,
@@ -88,7 +88,7 @@ from penstock.processors.depth_first.windows import (
     WindowStep,
     window_memory,
 )
-from penstock.processors.records import Handler, Limits, ScanReader
+from penstock.processors.records import Limits, ScanReader
 from penstock.topology import (
     AggregateNode,
     AnswerRowNode,
@@ -135,8 +135,6 @@ from penstock.topology import (
     WindowAggregateNode,
 )
 from penstock.topology.materialization import can_send_old, sends_old
-
-_T = TypeVar("_T")
 
 _WINDOW_STEPS: dict[type, type[WindowStep[Any]]] = {
     TimeWindows: TimeWindowAggregate,
@@ -219,13 +217,12 @@ class Builder:
         is_sink = isinstance(self._sub.by_name[name], SinkNode)
         handler = self._limits.on_production_error if is_sink else self._limits.on_processing_error
         process = self.edges.watched(parent, name, step.process)
-        return process if handler == "fail" else _guarded(self._shared, process, handler)
+        return guarded(self._shared, name, process, handler)
 
     def punctuate(self, punctuator: Punctuator, now: int) -> None:
         """Run a punctuator; where a record may fail, it may."""
         handler = self._limits.on_processing_error
-        call = punctuator.punctuate
-        (call if handler == "fail" else _guarded(self._shared, call, handler))(now)
+        guarded(self._shared, punctuator.step, punctuator.punctuate, handler)(now)
 
     def _step(self, node: Node) -> Step:
         made = self._stateless(node) or self._table(node) or self._join(node)
@@ -557,20 +554,6 @@ class Builder:
             )
         assert isinstance(state, TimedState)
         return state
-
-
-def _guarded(shared: Shared, call: Callable[[_T], None], handler: Handler) -> Callable[[_T], None]:
-    """A step that drops what it fails on; its siblings get the record all the same."""
-
-    def process(given: _T) -> None:
-        try:
-            call(given)
-        except UserFunctionError as error:
-            shared.dropped["failed"] += 1
-            if handler == "dead_letter" and shared.dead_letters is not None:
-                shared.dead_letters.send(shared.context, letter_of(error))
-
-    return process
 
 
 def _map(shared: Shared, node: MapNode) -> Step:

@@ -59,10 +59,11 @@ class Subscribe(Step):
         self._send(record, new, Instruction.TELL_ALWAYS)
 
     def _inner_join(self, record: Record, change: Change, old: Any, new: Any) -> None:
-        if new is None:
-            if old is not None:
-                self._send(record, old, Instruction.DELETE_AND_TELL)
-            if change.new is not None:
+        if new is None and old is not None:
+            self._send(record, old, Instruction.DELETE_AND_TELL)
+        elif new is None:
+            # As in Kafka Streams, the deletion of a row counts too that never referred to anything.
+            if change.new is not None or change.old is not None:
                 self.shared.drop("null_foreign_key")
         elif old is None or old == new:
             self._send(record, new, Instruction.TELL_IF_FOUND)

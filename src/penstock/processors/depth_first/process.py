@@ -10,6 +10,7 @@ from penstock.errors import TopologyError
 from penstock.processors.depth_first.handed_out import HandedOut
 from penstock.processors.depth_first.record import Context, Record, Shared
 from penstock.processors.depth_first.steps import Step
+from penstock.processors.depth_first.user_metrics import UserMetrics
 from penstock.processors.depth_first.user_stores import UserKeyValueStore
 from penstock.processors.depth_first.versioned import UserVersionedStore
 from penstock.topology import ProcessNode
@@ -51,6 +52,11 @@ class Punctuator:
         # One that `init` schedules in every slice stays cancelled; one that a record schedules is
         # another one than that which was cancelled.
         self.due = first if known == NEVER and not step.is_starting else known
+
+    @property
+    def step(self) -> str:
+        """The processor's step."""
+        return self._step.name
 
     def cancel(self) -> None:
         """Call no more."""
@@ -109,6 +115,7 @@ class Process(Step):
         self.application_id = application_id
         self.task_id = task_id
         self.partition = partition
+        self.metrics = UserMetrics(node.name, shared.meter)
         self.named_children: dict[str, Callable[[Record], None]] = {}
         self.punctuators: list[Punctuator] = []
         self._current: Record | None = None
@@ -171,6 +178,7 @@ class Process(Step):
     def finish(self) -> None:
         """Close the processor."""
         self.call(self.processor.close)
+        self.metrics.finish()
         for punctuator in self.punctuators:
             punctuator.finish()
 
@@ -278,6 +286,7 @@ class UserContext:
         self.application_id = step.application_id
         self.task_id = step.task_id
         self.partition = step.partition
+        self.metrics = step.metrics
 
     @property
     def record_metadata(self) -> RecordMetadata | None:

@@ -105,6 +105,8 @@ class Shared:
         self.now_ms = now_ms
         self.stream_time = -1
         self.dead_letters: DeadLetters | None = None
+        self.decided: Exception | None = None
+        """The failure of which it was said that nothing goes on after it."""
         self.dropped: Counter[str] = Counter()
         self.meter = meter or SliceMeter()
         self.metadata = dict(metadata)

@@ -89,7 +89,8 @@ class Sink(Step):
             self._write(topic, key, value, record, inner, chosen)
             return
         count = self._count(topic)
-        choice = self.call(node.partitioner, record.key, record.value, count)
+        shown = None if node.by_key_alone else record.value
+        choice = self.call(node.partitioner, record.key, shown, count)
         if choice is None:
             # As in Kafka Streams: then the producer chooses, and knows nothing of windows.
             self._write(topic, key, value, record, key, BY_KEY)
@@ -127,6 +128,14 @@ class Sink(Step):
     def _checked(self, choice: Any, topic: str, count: int) -> list[int]:
         """The partitions that were chosen, each once; `PartitionChoiceError` if there is none."""
         given = choice if isinstance(choice, Collection) else (choice,)
+        if self._node.by_key_alone and len(given) != 1:
+            raise PartitionChoiceError(
+                f"The partitioner of step {self.name} chose {len(given)} partitions: {choice!r}. "
+                "In a join by a foreign key a row is in one",
+                where={**self.shared.context.where(self.name), "output topic": topic},
+                hint="Return the partition in which the table has the key, "
+                "or None for the one where Kafka's partitioner puts it",
+            )
         for each in given:
             whole = isinstance(each, Integral) and not isinstance(each, bool)
             if not whole or not 0 <= int(each) < count:

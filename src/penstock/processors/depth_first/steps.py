@@ -7,6 +7,7 @@ from typing import Any, NamedTuple, Protocol
 
 from penstock.errors import PenstockError
 from penstock.processors.depth_first.record import NOT_ASKED, Record, Shared
+from penstock.processors.records import UNKEYED
 from penstock.serdes import Change
 from penstock.topology import ColumnFunction
 
@@ -84,7 +85,7 @@ class DropNullKey(Step):
 
     def process(self, record: Record) -> None:
         if record.key is None:
-            self.shared.drop("null_key")
+            self.shared.drop(UNKEYED)
         else:
             self.forward(record)
 
