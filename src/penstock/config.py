@@ -29,11 +29,10 @@ from penstock.kafka_names import check_client_properties, sort_properties, word_
 from penstock.option_values import (
     PARSERS,
     check_group_instance_id,
+    check_kind,
     check_listening,
-    check_texts,
     check_tls_files,
     check_topic_settings,
-    number_hint,
     parse_address,
     tell_misspelt,
     with_new_names,
@@ -515,7 +514,10 @@ def _check(config: Config) -> None:
     if isinstance(directory, str):
         object.__setattr__(config, "state_dir", Path(directory))
     for name, kind in typing.get_type_hints(Config).items():
-        _check_kind(name, kind, getattr(config, name))
+        value = getattr(config, name)
+        check_kind(name, kind, value)
+        if name in _NEVER_EMPTY and not str(value).strip(" ,"):
+            raise ConfigError(f"Option {name} is {value!r}", hint=_NEVER_EMPTY[name])
     if config.replication_factor == 0:
         raise ConfigError(
             "Option replication_factor is 0",
@@ -535,32 +537,6 @@ def _check(config: Config) -> None:
             "heartbeat_interval is more than half of session_timeout",
             hint="One lost beat would count as a lost instance; make it a third",
         )
-
-
-def _check_kind(name: str, kind: Any, value: object) -> None:
-    """Refuse what is not of the option's type, or not within its bounds."""
-    hint = ""
-    choices = typing.get_args(kind) if typing.get_origin(kind) is Literal else ()
-    if choices and value not in choices:
-        hint = f"Use one of {choices}"
-    elif kind is timedelta and (not isinstance(value, timedelta) or value < timedelta(0)):
-        hint = "Use a positive timedelta"
-    elif kind is bool and not isinstance(value, bool):
-        hint = "Use True or False"
-    elif kind == tuple[str, ...] and not isinstance(value, tuple):
-        hint = "Use a tuple of names"
-    elif kind is int:
-        hint = number_hint(name, value)
-    elif kind is str and not isinstance(value, str):
-        hint = "Use a text"
-    elif name in _NEVER_EMPTY and not str(value).strip(" ,"):
-        hint = _NEVER_EMPTY[name]
-    elif kind is Path and not isinstance(value, Path):
-        hint = "Use a pathlib.Path"
-    elif kind == Mapping[str, str]:
-        check_texts(name, value)
-    if hint:
-        raise ConfigError(f"Option {name} is {shown_address(repr(value))}", hint=hint)
 
 
 def _check_handlers(config: Config) -> None:

@@ -11,9 +11,10 @@ import typing
 from collections.abc import Callable, Mapping, Sequence
 from datetime import timedelta
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from penstock.errors import ConfigError
+from penstock.hidden import shown_address
 
 _log = logging.getLogger("penstock.config")
 
@@ -198,6 +199,30 @@ def imported(path: str, *, option: str) -> Any:
             hint="Write module:name, of a module on the Python path of every instance",
         ) from error
     return found
+
+
+def check_kind(name: str, kind: Any, value: object) -> None:
+    """Refuse what is not of the option's type, or not within its bounds."""
+    hint = ""
+    choices = typing.get_args(kind) if typing.get_origin(kind) is Literal else ()
+    if choices and value not in choices:
+        hint = f"Use one of {choices}"
+    elif kind is timedelta and (not isinstance(value, timedelta) or value < timedelta(0)):
+        hint = "Use a positive timedelta"
+    elif kind is bool and not isinstance(value, bool):
+        hint = "Use True or False"
+    elif kind == tuple[str, ...] and not isinstance(value, tuple):
+        hint = "Use a tuple of names"
+    elif kind is int:
+        hint = number_hint(name, value)
+    elif kind is str and not isinstance(value, str):
+        hint = "Use a text"
+    elif kind is Path and not isinstance(value, Path):
+        hint = "Use a pathlib.Path"
+    elif kind == Mapping[str, str]:
+        check_texts(name, value)
+    if hint:
+        raise ConfigError(f"Option {name} is {shown_address(repr(value))}", hint=hint)
 
 
 def number_hint(option: str, value: object) -> str:
