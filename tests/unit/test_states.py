@@ -71,6 +71,7 @@ class Script:
     def __init__(self, *steps: bool | Exception | Callable[[], object]) -> None:
         self.steps = steps
         self.queries = SimpleNamespace(catalogue=Catalogue(()))
+        self.places = SimpleNamespace(urls=dict)
 
     def run(self, should_stop: Callable[[], bool], *, hear_settled: Callable[[bool], None]) -> None:
         for step in self.steps:

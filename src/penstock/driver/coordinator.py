@@ -192,6 +192,11 @@ class Coordinator:
         for slot in slots:
             self.start_child(slot)
 
+    def has_ended(self, name: str) -> bool:
+        """Whether the process of a child is no more."""
+        child = self._children.get(name)
+        return child is None or child.process.poll() is not None
+
     def doubt(self, name: str) -> None:
         """A call to an instance failed; if it missed beats too, it is lost."""
         with self._lock:
