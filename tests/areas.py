@@ -51,9 +51,8 @@ _FOLDERS = {
 # both are about the same.
 _FILES = {
     "path": """
-        bad_days brokers_fail client_properties commit_record config count crash_points decoders
-        driver_writer full_disk import_order inputs jobs masters offset_metadata planning session
-        task tidy worker
+        bad_days client_properties commit_record config count crash_points decoders driver_writer
+        full_disk import_order inputs jobs masters offset_metadata planning session task tidy worker
     """,
     "dsl": """
         async_functions cache_sizes collect conformance driver engines_agree error_handlers examples
@@ -71,9 +70,9 @@ _FILES = {
         versioned_stores windowed_stores
     """,
     "members": """
-        assignment client coordination coordinator external_instances following gathering
-        instance_process members owners pace peers placements rebalances server standbys states
-        static_id static_ids tls
+        assignment brokers_fail client coordination coordinator external_instances following
+        gathering instance_process members owners pace peers placements rebalances server standbys
+        states static_id static_ids tls
     """,
     "queries": """
         access answers health hidden instance_http instance_metrics json_logs kafka_options
