@@ -43,6 +43,7 @@ _FOLDERS = {
     "src/penstock/stores": "stores",
     "src/penstock/testing": "dsl",
     "src/penstock/topology": "dsl",
+    "src/penstock_command": "console",
     "src/pyspark_penstock": "queries",
 }
 """Folders of which every file is about the same; the longest one that fits counts."""

@@ -27,7 +27,8 @@ RUNS_POINTS = [point for point in POINTS if not point.startswith("bootstrap.")]
 """A bootstrap is no run; its points are in tests/integration/test_bootstrap.py."""
 CLOSING = "restore.close_while_restoring"
 HELD_WHILE_CLOSING = "restore.mid_batch"
-RANDOM_KILLS = ["instance"] * 9 + ["worker"] * 9
+RANDOM_KILLS = ["instance"] * 10 + ["worker"] * 9
+"""With a driver among them: twenty."""
 WORKERS_POINTS = {
     "batch.after_receive",
     "batch.mid_update",

@@ -159,3 +159,24 @@ def test_the_state_of_an_application_goes_without_its_program(
     with pytest.raises(SystemExit):
         main([*words, "--execute"])
     assert (own.exists(), others.exists()) == (False, True)
+
+
+_INTERRUPTED_IMPORT = """
+import sys
+import penstock_command
+
+class Interrupt:
+    def find_spec(self, name, path=None, target=None):
+        if name == "penstock.cli":
+            raise KeyboardInterrupt
+
+sys.meta_path.insert(0, Interrupt())
+penstock_command.main()
+"""
+
+
+def test_ctrl_c_while_the_command_loads_is_no_traceback() -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", _INTERRUPTED_IMPORT], capture_output=True, text=True, check=False
+    )
+    assert (done.returncode, done.stdout, done.stderr) == (130, "", "")

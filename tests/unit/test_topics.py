@@ -251,4 +251,4 @@ def test_settings_for_all_topics_do_not_change_how_commits_are_compacted() -> No
 
 def test_a_missing_topic_names_the_nearest() -> None:
     assert "'pulse-events'" in topic_missing("puls-event", ["pulse-events", "x"]).hint
-    assert topic_missing("puls-event", ["x"]).hint == "Create it"
+    assert topic_missing("puls-event", ["x"]).hint.startswith("Create it")

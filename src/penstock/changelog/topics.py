@@ -150,9 +150,11 @@ def policies(text: str) -> set[str]:
 def topic_missing(name: str, known: Iterable[str]) -> TopicMissingError:
     """The error of a topic that does not exist, with the name that was probably meant.
 
-    >>> print(topic_missing("pulse-event", ["pulse-events", "other"]))
-    The topic 'pulse-event' does not exist. Did you mean 'pulse-events'? Else create it
+    >>> topic_missing("pulse-event", ["pulse-events", "other"]).hint
+    "Did you mean 'pulse-events'? Else create it: `penstock topics create` does"
     """
     near = difflib.get_close_matches(name, sorted(known), n=1)
-    hint = f"Did you mean {near[0]!r}? Else create it" if near else "Create it"
+    hint = "Create it: `penstock topics create` does"
+    if near:
+        hint = f"Did you mean {near[0]!r}? Else c{hint[1:]}"
     return TopicMissingError(f"The topic {name!r} does not exist", hint=hint)

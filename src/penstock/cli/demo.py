@@ -30,6 +30,7 @@ SECONDS_BETWEEN_LINES = 5.0
 _SHOW_SECONDS = 0.25
 _MINUTE_MS = 60_000
 _GRACE_MS = 5_000
+_SECONDS_FOR_ANSWERS = 60.0
 
 
 @dataclass
@@ -82,6 +83,7 @@ def demo(
     step = iter(range(1, 100))
 
     asking: list[DemoQueries] = []
+    questions: list[threading.Thread] = []
 
     def report(text: str) -> None:
         console.print(f"[bold]{next(step)}[/] {escape(text)}")
@@ -98,10 +100,16 @@ def demo(
         view.add_result(result)
         if is_first and view.rates:
             patient = next(iter(view.rates))[0]
-            # It ends with the application, which answers no more then.
-            threading.Thread(target=asking[0].ask, args=(patient,), daemon=True).start()
+            questions.append(threading.Thread(target=asking[0].ask, args=(patient,), daemon=True))
+            questions[0].start()
+
+    def wait_for_answers() -> None:
+        # On a busy machine the demo's time may be up before all three were given.
+        for each in questions:
+            each.join(_SECONDS_FOR_ANSWERS)
 
     listeners = Listeners(
+        on_settled=wait_for_answers,
         on_state=hear,
         on_sent=view.add_sent,
         on_result=hear_result,

@@ -101,7 +101,8 @@ class DriverLease:
             names = ", ".join(sorted({f"{m.client_id} on {m.host}" for m in others}))
             raise GroupInUseError(
                 f"The consumer group {self._application_id!r} has live members: {names}",
-                hint="Stop them, or use another application id",
+                hint="Stop them, or use another application id; one that was killed counts until "
+                "its session.timeout.ms is over",
             )
         return bool(members)
 

@@ -38,6 +38,8 @@ class Listeners:
     on_result: Callable[[Result], None] = _nothing
     on_place: Callable[[str, Path], None] = _nothing
     """Before the start: the application's id and its state directory."""
+    on_settled: Callable[[], None] = _nothing
+    """When all that was sent is committed, and the application is about to be stopped."""
 
 
 @dataclass(frozen=True)
@@ -157,6 +159,7 @@ class ExampleRun:
             self._sending_ends.set()
         sending.join()
         self._settle()
+        self.listeners.on_settled()
         self._app.stop()
 
     def _wait_first_result(self) -> None:

@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pyspark
 from pyspark import SparkConf, SparkContext
+from pyspark.java_gateway import launch_gateway
 from pyspark.sql import SparkSession
 
 from penstock.config import Config
@@ -239,7 +240,11 @@ def _start_jvm(settings: Mapping[str, str]) -> None:
     for name, value in settings.items():
         if not is_secret(name) and shown_address(value) == value:
             public.set(name, value)
-    SparkContext._ensure_initialized(conf=public)  # noqa: SLF001 - no public way
+    # In a session of its own: a SIGTERM for the whole group, as `timeout` and systemd send it, is
+    # for the driver, which ends in order only while Spark is there. Spark goes with the driver: it
+    # sees the end of its input.
+    gateway = launch_gateway(public, {"start_new_session": True})  # type: ignore[no-untyped-call]
+    SparkContext._ensure_initialized(gateway=gateway)  # noqa: SLF001 - no public way
 
 
 def driver_archive(java: Path, jars: Sequence[Path]) -> ClassArchive:
