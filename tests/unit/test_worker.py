@@ -255,3 +255,14 @@ def test_a_processor_whose_read_is_stopped_is_not_taken_for_one_that_failed(
     ordered = order(location, {"a": 3}, partitions=1, n=0)
     found = outcomes(ordered, batch([("a", 0, 0)], with_topic=False))
     assert found["0_0"].status == "committed"
+
+
+def test_an_instance_that_did_not_answer_is_not_asked_again_at_once(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(worker, "_silent", {"grpc://there": 10.0})
+    assert worker.is_silent("grpc://there", 11.9)
+    assert not worker.is_silent("grpc://elsewhere", 11.9)
+    # It may well be back: the next task tries.
+    assert not worker.is_silent("grpc://there", 12.1)
+    assert not worker.is_silent("grpc://there", 11.9)

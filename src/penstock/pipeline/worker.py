@@ -52,6 +52,9 @@ TICK_OFFSET = -1
 """Of a row that is no record, and says that its task is to be run without any."""
 
 _clients = ClientCache()
+_silent: dict[str, float] = {}
+"""When a call to an instance was given up last, by where it listens."""
+_SILENCE_SECONDS = 2.0
 
 
 class _StoppedError(PenstockError):
@@ -332,7 +335,9 @@ class _SliceWork:
             else:
                 self._skip(f"{reply.status}: {reply.reason}")
         except InstanceUnreachableError as error:
-            _clients.drop(_location(self._slice.address))
+            location = _location(self._slice.address)
+            _clients.drop(location)
+            _silent.setdefault(location, time.monotonic())
             self._skip(str(error))
         except (UserFunctionError, DeserializationError, BufferFullError, TopologyError) as error:
             self._ended = Outcome(
@@ -343,12 +348,30 @@ class _SliceWork:
         self._ended = Outcome(task=self._slice.task, status="skipped", reason=reason)
 
     def _client(self) -> Client:
+        location = _location(self._slice.address)
+        if is_silent(location, time.monotonic()):
+            raise InstanceUnreachableError(
+                "It did not answer for another task a moment ago", where={"instance": location}
+            )
         return _clients.get(
-            _location(self._slice.address),
+            location,
             token=self._order.token,
             trust=self._order.trust,
             timeout_seconds=self._order.timeout_seconds,
         )
+
+
+def is_silent(location: str, now: float) -> bool:
+    """Whether a call there was in vain just now: tasks that queue behind it need not try too.
+
+    An instance that stands still keeps a call for most of the session timeout. Each of its tasks
+    would do the same to the slots that all tasks share.
+    """
+    since = _silent.get(location)
+    if since is not None and now - since > _SILENCE_SECONDS:
+        del _silent[location]
+        return False
+    return since is not None
 
 
 def _as_records(topic: str, rows: pa.RecordBatch, steps: Sequence[tuple[str, int]] = ()) -> Records:
