@@ -137,7 +137,7 @@ def test_spark_submit_and_then_penstock_run(kafka: str, tmp_path: Path) -> None:
         "PENSTOCK_STATESTORE_CACHE_MAX_BYTES": "0",
     }
     submitted = subprocess.run(
-        [commands / "spark-submit", "--master", "local[2,4]", program],
+        [commands / "spark-submit", "--master", "local-cluster[2,1,1024]", program],
         env=environment,
         capture_output=True,
         text=True,
