@@ -30,6 +30,7 @@ from penstock.changelog.reading import (
 )
 from penstock.errors import ChangelogError, StateForeignError, StoreDamagedError
 from penstock.observability.crash_points import crash_point
+from penstock.observability.time_of_day import wall_clock_ms
 from penstock.stores.contract import Change, KeyValueStore, StoreIdentity, VersionedStore
 
 BATCH_RECORDS = 5_000
@@ -84,11 +85,6 @@ class RestoreResult:
     outcome: RestoreOutcome
     restored: int
     bytes: int
-
-
-def wall_clock_ms() -> int:
-    """The time of day in milliseconds."""
-    return time.time_ns() // 1_000_000
 
 
 def ignore_progress(progress: RestoreProgress) -> None:

@@ -13,7 +13,7 @@ import urllib3
 
 from penstock.cli.console import console_address
 from penstock.errors import PenstockError
-from penstock.queries.driver_file import DriverFile, read_driver_file
+from penstock.queries.driver_file import DriverFile, driver_path, read_driver_file
 
 _log = logging.getLogger("penstock.cli")
 _STORE = "pulse-counts"
@@ -44,6 +44,8 @@ class DemoQueries:
             self._by_spark()
         except Exception as error:  # noqa: BLE001 - the demo may end at any moment, and Spark with it
             _log.info("The demo asks no further: %s", error)
+            if driver_path(self.state_dir, self.application_id).exists():
+                self.report(f"It could not be asked: {next(iter(str(error).splitlines()), '')}")
 
     def _driver(self) -> DriverFile | None:
         try:

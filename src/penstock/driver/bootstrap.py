@@ -62,6 +62,7 @@ from penstock.instance.clients import SharedClients
 from penstock.instance.writer import Writer
 from penstock.local.jars import SPARK_KAFKA, ensure
 from penstock.observability.crash_points import crash_point
+from penstock.observability.time_of_day import wall_clock_ms
 from penstock.pipeline.group import leave_group
 from penstock.pipeline.history import Entries, History, HistoryOrder, Tally, describe_store
 from penstock.pipeline.session import Session, open_session
@@ -314,7 +315,7 @@ class _Filling:
             changelog=own,
             tasks=tuple(task.name for task in self._own_tasks),
             application_id=order.application_id,
-            now_ms=time.time_ns() // 1_000_000,
+            now_ms=wall_clock_ms(),
             is_timed=columns.timestamp is not None,
         )
         ends = {

@@ -13,7 +13,6 @@ from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
-from penstock.changelog.restore import wall_clock_ms
 from penstock.coordination.ids import TaskId, moved
 from penstock.coordination.planning import Batch, PlanLimits, Slice, joining, plan
 from penstock.coordination.tasks import TaskBook
@@ -25,6 +24,7 @@ from penstock.driver.parts import DriverParts
 from penstock.driver.whereabouts import Whereabouts
 from penstock.errors import InstanceError, KafkaError, PenstockError
 from penstock.instance.protocol import CommitHeader, FollowOrder, error_of
+from penstock.observability.time_of_day import wall_clock_ms
 from penstock.pipeline.jobs import JobLabel, pickle_sub_topology, travelling_handler
 from penstock.pipeline.orders import Address, BatchOrder, Outcome, SliceOrder
 from penstock.processors import Limits, needed_columns

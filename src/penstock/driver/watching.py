@@ -22,6 +22,7 @@ from penstock.errors import PenstockError, StoreUnavailableError
 from penstock.hidden import shown, shown_address
 from penstock.observability import groups
 from penstock.observability.readings import Reading
+from penstock.observability.time_of_day import wall_clock_ms
 from penstock.queries.contract import Bound, Queries
 from penstock.topology import Topology
 
@@ -46,7 +47,7 @@ class Watching:
     """
 
     def __init__(self, config: Callable[[], Config], monitor: Monitor, queries: Queries) -> None:
-        self.history = History(now_ms=lambda: time.time_ns() // 1_000_000)
+        self.history = History(now_ms=wall_clock_ms)
         self._config = config
         self._monitor = monitor
         self._sizes = StoreSizes(queries)

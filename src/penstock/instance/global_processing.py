@@ -9,8 +9,8 @@ import numpy as np
 import pyarrow as pa
 from confluent_kafka import Message
 
-from penstock.changelog.restore import wall_clock_ms
 from penstock.errors import InstanceError
+from penstock.observability.time_of_day import wall_clock_ms
 from penstock.processors import HEADERS_TYPE, Entry, Limits, RecordRun, Records
 from penstock.stores.contract import Change, KeyValueStore, pages
 from penstock.topology import SubTopology

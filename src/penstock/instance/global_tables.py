@@ -20,7 +20,7 @@ from confluent_kafka import Consumer, IsolationLevel, TopicPartition
 
 from penstock.changelog.clients import LogClients
 from penstock.changelog.reading import EARLIEST, LATEST, LogRange, log_offsets
-from penstock.changelog.restore import TOMBSTONE_RETENTION, wall_clock_ms
+from penstock.changelog.restore import TOMBSTONE_RETENTION
 from penstock.changelog.topic_admin import TopicAdmin
 from penstock.changelog.topics import ExistingTopic
 from penstock.changelog.whole_topic import read_messages, starts
@@ -38,6 +38,7 @@ from penstock.instance.protocol import GlobalOrder, ReadHeader, Reply
 from penstock.instance.query_answers import findings
 from penstock.instance.query_messages import StoreAnswer, StoreQuestion
 from penstock.instance.restores import Restores, TopicRestore
+from penstock.observability.time_of_day import wall_clock_ms
 from penstock.stores.contract import StoreIdentity
 from penstock.stores.directory import GLOBAL_DIRECTORY, StateDirectory, TaskDirectory
 from penstock.stores.memory import MemoryStore

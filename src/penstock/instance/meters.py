@@ -17,6 +17,7 @@ from penstock.observability import groups
 from penstock.observability.groups import SUPPRESSION, store_scope
 from penstock.observability.recorder import Recorder
 from penstock.observability.tallies import Tally
+from penstock.observability.time_of_day import wall_clock_ms
 from penstock.stores.contract import ByteStore, Change, KeyValueStore
 from penstock.stores.rocksdb import RocksDBStore
 
@@ -68,7 +69,7 @@ class TaskMeter:
         """What a store answers, timed: what is done with it in between does not count."""
         number = next(self._numbers)
         if header.question != "get":
-            self._open[number] = (header.store, time.time_ns() // 1_000_000)
+            self._open[number] = (header.store, wall_clock_ms())
         spent, began = 0.0, time.perf_counter()
         try:
             for batch in answers(store, header.question, questions):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import threading
-import time
 from collections.abc import Iterable
 
 from penstock.errors import PenstockError
@@ -17,6 +16,7 @@ from penstock.observability.catalogue import ROCKSDB_PROPERTIES
 from penstock.observability.readings import Snapshot
 from penstock.observability.recorder import Recorder
 from penstock.observability.tallies import Tally
+from penstock.observability.time_of_day import wall_clock_ms
 from penstock.stores.rocksdb import RocksDBStore
 
 _ASSIGNED, _RUNNING = 3, 4
@@ -28,7 +28,7 @@ class InstanceMetrics:
 
     def __init__(self, recorder: Recorder) -> None:
         self._recorder = recorder
-        self._started_ms = time.time_ns() // 1_000_000
+        self._started_ms = wall_clock_ms()
         self._sums: dict[tuple[str, ...], dict[str, int]] = {}
         # Statistics are read as differences: two who ask at once would count them twice.
         self._lock = threading.Lock()

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from msgspec import structs
 
-from penstock.changelog.restore import wall_clock_ms
 from penstock.errors import (
     CustomStoreError,
     ExternalStoreError,
@@ -21,6 +20,7 @@ from penstock.instance.query_messages import HeldStore, StoreAnswer, StoreQuesti
 from penstock.instance.standby import Followed
 from penstock.instance.state import TaskStores
 from penstock.instance.task import OpenTask
+from penstock.observability.time_of_day import wall_clock_ms
 from penstock.stores.contract import KeyValueStore
 
 _FAILURES = (TaskNotHereError, StoreDamagedError, CustomStoreError, ExternalStoreError)

@@ -8,11 +8,11 @@ import threading
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
-from penstock.changelog.restore import wall_clock_ms
 from penstock.changelog.snapshots import Manifest, SnapshotLocation, read_files
 from penstock.errors import PenstockError, TaskNotHereError
 from penstock.instance.state import TaskStores
 from penstock.instance.task import OpenTask
+from penstock.observability.time_of_day import wall_clock_ms
 
 _log = logging.getLogger("penstock.instance")
 

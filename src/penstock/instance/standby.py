@@ -22,7 +22,7 @@ from confluent_kafka import Consumer, KafkaException, Message, TopicPartition
 from penstock.changelog.commit_record import CommitRecord
 from penstock.changelog.kafka_failures import kafka_error
 from penstock.changelog.reading import read_last
-from penstock.changelog.restore import apply_messages, wall_clock_ms
+from penstock.changelog.restore import apply_messages
 from penstock.changelog.topics import commits_name
 from penstock.coordination.ids import TaskId
 from penstock.errors import ChangelogError, KafkaError, PenstockError, StoreDamagedError
@@ -32,6 +32,7 @@ from penstock.instance.restores import Restores
 from penstock.instance.state import TaskStores
 from penstock.instance.task import TaskEnvironment
 from penstock.observability.crash_points import crash_point
+from penstock.observability.time_of_day import wall_clock_ms
 
 _log = logging.getLogger("penstock.instance")
 

@@ -17,7 +17,6 @@ from penstock.changelog.restore import (
     recreated,
     restore,
     truncated,
-    wall_clock_ms,
 )
 from penstock.changelog.snapshots import (
     Snapshot,
@@ -39,6 +38,7 @@ from penstock.instance.protocol import FollowOrder, StoreOrder, TakeOrder
 from penstock.instance.restores import Restores
 from penstock.observability.crash_points import crash_point
 from penstock.observability.recorder import Recorder
+from penstock.observability.time_of_day import wall_clock_ms
 from penstock.stores.contract import (
     ByteStore,
     Change,

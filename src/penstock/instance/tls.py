@@ -39,7 +39,7 @@ class Trust:
         context = ssl.create_default_context(cadata=self.authorities)
         context.minimum_version = ssl.TLSVersion.TLSv1_2
         if self.certificate:
-            _load_chain(context, self.certificate, self.key)
+            load_pair(context, self.certificate, self.key)
         return context, self.server_name or address
 
 
@@ -93,21 +93,22 @@ class TlsFiles:
         """What a listening socket's connections are wrapped with."""
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         context.minimum_version = ssl.TLSVersion.TLSv1_2
-        _load_chain(context, self.certificate, self.key)
+        load_pair(context, self.certificate, self.key)
         if self.verify_clients:
             context.load_verify_locations(cadata=self.authorities().decode("utf-8", "replace"))
             context.verify_mode = ssl.CERT_REQUIRED
         return context
 
 
-def _load_chain(context: ssl.SSLContext, certificate: str, key: str) -> None:
+def load_pair(context: ssl.SSLContext, certificate: str | Path, key: str | Path | None) -> None:
+    """Have connections show a certificate. Raises `ConfigError` if it does not fit its key."""
     try:
         # Without a password nobody is asked for one on a terminal that is not there.
         context.load_cert_chain(certificate, key, password="")
     except OSError as error:
         raise ConfigError(
             f"The certificate and its key cannot be used: {error.strerror or error}",
-            where={"tls_certificate_file": certificate, "tls_key_file": key},
+            where={"certificate": certificate, "key": key},
             hint="Use PEM files that belong together, the key without a password",
         ) from error
 

@@ -31,6 +31,7 @@ from penstock.errors import (
     QueryError,
     ServiceUnreachableError,
 )
+from penstock.instance.tls import load_pair
 from penstock.queries.access import is_loopback
 from penstock.queries.arrow_rows import ARROW_STREAM, decode_rows
 from penstock.queries.contract import (
@@ -448,14 +449,7 @@ def _tls(
         # The certificate itself may be given, and not only that of its CA.
         context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
     if certificate_file is not None:
-        try:
-            # Without a password nobody is asked for one on a terminal that is not there.
-            context.load_cert_chain(certificate_file, key_file, password="")
-        except OSError as error:
-            raise ConfigError(
-                f"The client's certificate and key cannot be used: {error.strerror or error}",
-                where={"certificate": certificate_file, "key": key_file},
-            ) from error
+        load_pair(context, certificate_file, key_file)
     return context
 
 

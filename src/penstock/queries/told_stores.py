@@ -7,10 +7,11 @@ a partitioner that only the program has is told of, and not how to read it.
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
-from penstock.errors import StoreElsewhereError, UnknownStoreError
+from penstock.errors import StoreElsewhereError
 from penstock.instance.told_messages import SerdeTold, StoreTold
 from penstock.queries.asking import Places, StoreQueries
 from penstock.queries.catalogue import AskedStore, Catalogue
@@ -163,18 +164,10 @@ class ToldQueries:
 
     def stores(self) -> list[StoreDescription]:
         """All stores, by name; also those that only the driver answers for."""
-        return [
-            StoreDescription(
-                name=told.name,
-                kind=told.kind,
-                partitions=told.partitions,
-                is_global=told.is_global,
-                logged=bool(told.changelog),
-                key=told.key_name,
-                value=told.value_name,
-            )
-            for _, told in sorted(self._told.items())
-        ]
+        described = (
+            (each.description, self._told[each.spec.name]) for each in self._asked.catalogue.all()
+        )
+        return [replace(d, key=told.key_name, value=told.value_name) for d, told in described]
 
     def ask(
         self,
@@ -203,12 +196,7 @@ class ToldQueries:
         return self._asked.lags()
 
     def _check(self, store: str) -> None:
-        told = self._told.get(store)
-        if told is None:
-            raise UnknownStoreError(
-                f"There is no store {store!a}",
-                hint=f"There is: {', '.join(sorted(self._told)) or 'none'}",
-            )
+        told = self._told[self._asked.catalogue.find(store).spec.name]
         if told.is_told:
             return
         what = "a partitioner" if told.is_placed_by_program else "serdes"
