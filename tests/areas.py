@@ -53,7 +53,8 @@ _FOLDERS = {
 _FILES = {
     "path": """
         bad_days client_properties commit_record config count crash_points decoders driver_writer
-        full_disk import_order inputs jobs masters offset_metadata planning session task tidy worker
+        full_disk import_order inputs jobs masters offset_metadata planning session task tidy
+        transactions worker
     """,
     "dsl": """
         async_functions cache_sizes collect conformance driver engines_agree error_handlers examples

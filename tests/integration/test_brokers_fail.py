@@ -1,4 +1,6 @@
-"""Brokers die under load: the leader of an input, and the coordinator of a task's transactions."""
+"""Brokers die under load: the leader of an input, the coordinator of a task's transactions, and
+that of the application's group.
+"""
 
 from __future__ import annotations
 
@@ -17,6 +19,7 @@ from tests.in_process import Run
 pytestmark = [pytest.mark.crash, pytest.mark.usefixtures("spark")]
 
 TRANSACTIONS = "__transaction_state"
+OFFSETS = "__consumer_offsets"
 
 
 @pytest.fixture
@@ -26,7 +29,7 @@ def cluster(tmp_path: Path) -> Iterator[EmbeddedKafka]:
         yield kafka
 
 
-# Three brokers, and two elections that take seconds each.
+# Three brokers, and three elections that take seconds each.
 @pytest.mark.timeout(600)
 def test_counts_stay_exact_while_brokers_die(cluster: EmbeddedKafka, tmp_path: Path) -> None:
     scene = Scene(cluster.bootstrap_servers, tmp_path, partitions=2, copies=3).create_topics()
@@ -37,7 +40,8 @@ def test_counts_stay_exact_while_brokers_die(cluster: EmbeddedKafka, tmp_path: P
             watch.wait_committed(run, 100)
             for topic, partition in (
                 (scene.source, 0),
-                (TRANSACTIONS, coordinator_partition(scene, f"{scene.application_id}-counts-0")),
+                coordinator(scene, TRANSACTIONS, f"{scene.application_id}-counts-0"),
+                coordinator(scene, OFFSETS, scene.application_id),
             ):
                 wait_until(lambda: has_all_copies(scene), what="all nodes had all records")
                 node = leader(scene, topic, partition)
@@ -79,13 +83,13 @@ class Watch:
         self.wait_committed(run, self.committed() + records)
 
 
-def coordinator_partition(scene: Scene, transactional_id: str) -> int:
-    """Where Kafka keeps the transactions of that id: by the hash that Java has for a string."""
+def coordinator(scene: Scene, topic: str, name: str) -> tuple[str, int]:
+    """Where Kafka keeps what it knows by that name: by the hash that Java has for a string."""
     number = 0
-    for character in transactional_id:
+    for character in name:
         number = (31 * number + ord(character)) & 0xFFFFFFFF
-    partitions = scene.admin.list_topics(TRANSACTIONS, timeout=30).topics[TRANSACTIONS].partitions
-    return (number & 0x7FFFFFFF) % len(partitions)
+    partitions = scene.admin.list_topics(topic, timeout=30).topics[topic].partitions
+    return topic, (number & 0x7FFFFFFF) % len(partitions)
 
 
 def leader(scene: Scene, topic: str, partition: int) -> int:

@@ -56,6 +56,14 @@ class _Lock:
     def __exit__(self, *_: object) -> None:
         self._held = False
 
+    def acquire(self, *, timeout: float) -> bool:
+        """Take it if it is free; nobody lets it go while somebody waits."""
+        free, self._held = not self._held, True
+        return free
+
+    def release(self) -> None:
+        self._held = False
+
 
 class _Event:
     def __init__(self) -> None:

@@ -381,7 +381,7 @@ def test_client_certificates_that_cannot_be_used_are_told(
     # It would be no use without TLS, and must not be taken for it.
     with pytest.raises(ConfigError, match="http_tls_certificate_file"):
         Listening.of(Config(http_tls_client_ca_file=certificates["ca"]))
-    with pytest.raises(ConfigError, match="client's certificate"):
+    with pytest.raises(ConfigError, match="certificate and its key cannot be used"):
         Client(
             "https://localhost",
             token=TOKEN,

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from datetime import timedelta
 
-from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
+from confluent_kafka import Consumer, KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient
 
 from penstock.changelog.kafka_failures import (
@@ -25,17 +25,6 @@ ASK_TIMEOUT = timedelta(seconds=10)
 _PAUSE_SECONDS = 0.05
 
 
-def init_transactions(producer: Producer, *, topic: str, timeout_seconds: float) -> None:
-    """Fence whoever wrote under the producer's id before; `topic` is one that exists.
-
-    A producer that has no connection yet finds nobody to ask for the transaction's coordinator,
-    and asks again half a second later: so it is asked about a topic first, which waits for one.
-    Raises `KafkaException`.
-    """
-    producer.list_topics(topic, timeout_seconds)
-    producer.init_transactions(timeout_seconds)
-
-
 @dataclass(frozen=True)
 class LogClients:
     """Makes the clients of one process; the admin client is shared, consumers are the caller's."""
@@ -46,6 +35,10 @@ class LogClients:
     admin: AdminClient = field(init=False)
 
     def __post_init__(self) -> None:
+        self.renew_admin()
+
+    def renew_admin(self) -> None:
+        """Ask by a new admin client from now on."""
         with refusals_named():
             object.__setattr__(self, "admin", AdminClient(self.config.client_properties()))
 

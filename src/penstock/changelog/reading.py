@@ -29,7 +29,10 @@ ATTEMPT_SECONDS = 2.5
 """A broker that died leaves a question to it without an answer; its successor would have one."""
 _SOON_SECONDS = 1.0
 # librdkafka's own codes have no public names.
-_ASK_AGAIN = (*LEADER_ON_ITS_WAY, confluent_kafka.KafkaError._TIMED_OUT)  # noqa: SLF001
+_TIMED_OUT = confluent_kafka.KafkaError._TIMED_OUT  # noqa: SLF001
+# What it says of leaders that it knows no more, without looking for their successors by itself.
+_NO_LEADERS = confluent_kafka.KafkaError._NOENT  # noqa: SLF001
+_ASK_AGAIN = (*LEADER_ON_ITS_WAY, _TIMED_OUT, _NO_LEADERS)
 EARLIEST: OffsetSpec = OffsetSpec.earliest()  # type: ignore[no-untyped-call]
 LATEST: OffsetSpec = OffsetSpec.latest()  # type: ignore[no-untyped-call]
 _NO_LEADER = confluent_kafka.KafkaError(confluent_kafka.KafkaError.LEADER_NOT_AVAILABLE)
@@ -190,6 +193,8 @@ def log_offsets(
             return found
         for where, error in failed.items():
             if time.monotonic() > deadline:
+                # It may be the client that does not find the leader, and would not in an hour.
+                clients.renew_admin()
                 raise _no_offset(clients, where, error) from error
         time.sleep(_STABLE_PAUSE_SECONDS)
 

@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterable, Mapping
 import msgspec
 from confluent_kafka import Consumer, KafkaException, Producer
 
-from penstock.changelog.clients import LogClients, init_transactions
+from penstock.changelog.clients import LogClients
 from penstock.changelog.commit_record import (
     BOOTSTRAP_KEY,
     DRIVER_KEY,
@@ -31,6 +31,7 @@ from penstock.changelog.groups import live_members
 from penstock.changelog.kafka_failures import refusals_named
 from penstock.changelog.reading import read_latest, wait_stable
 from penstock.changelog.topics import commits_name
+from penstock.changelog.transactions import init_transactions
 from penstock.config import Config
 from penstock.coordination.ids import Position
 from penstock.coordination.layout import commits_partitions

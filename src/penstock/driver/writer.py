@@ -7,6 +7,7 @@ from typing import Literal
 
 from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
 
+from penstock.changelog.transactions import send_offsets
 from penstock.coordination.ids import Position
 from penstock.errors import FencedError, KafkaError
 
@@ -46,7 +47,7 @@ class DriverWriter:
             if group is not None:
                 offsets = _offsets(position or {})
                 metadata = group.consumer_group_metadata()
-                self._producer.send_offsets_to_transaction(offsets, metadata, timeout_seconds)
+                send_offsets(self._producer, offsets, metadata, timeout_seconds=timeout_seconds)
         except KafkaException as error:
             if _is_fenced(error):
                 raise _refused(error) from error

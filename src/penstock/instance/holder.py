@@ -121,12 +121,16 @@ class Holder:
         """The tasks that are served."""
         return [task for task in list(self._tasks.values()) if task.is_running]
 
-    def flush(self) -> None:
-        """Make all stores durable."""
-        for task in list(self._tasks.values()):
-            task.flush()
+    def flush(self) -> bool:
+        """Make all stores durable; False if some are left for the next time.
+
+        Who asks renews the lease too, and must not wait behind a commit for a broker that is gone.
+        """
+        tasks = list(self._tasks.values())
+        left = [task for task in tasks if not task.flush()]
         self._standbys.flush()
         self._tables.flush()
+        return not left
 
     def close(self) -> None:
         """Close all tasks, at the same time: each flushes a store."""

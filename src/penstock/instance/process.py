@@ -436,8 +436,7 @@ def _beat(
             # The coordinator has given our tasks to others; a fresh process starts clean.
             return 4
         lease.renew()
-        if time.monotonic() - flushed > FLUSH_INTERVAL_SECONDS:
-            holder.flush()
+        if time.monotonic() - flushed > FLUSH_INTERVAL_SECONDS and holder.flush():
             flushed = time.monotonic()
     # Before anything is closed: from now on nobody is to ask for our tasks here.
     with contextlib.suppress(InstanceError):

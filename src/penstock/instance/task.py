@@ -70,6 +70,7 @@ from penstock.stores.rocksdb_engine import RocksDBEngine
 _log = logging.getLogger("penstock.instance")
 
 _STORE_FAILURES_MAX = 3
+_FLUSH_WAIT_SECONDS = 0.2
 """How often in a row a store that the user brought may fail before its task does."""
 
 
@@ -434,19 +435,23 @@ class OpenTask:
         self._external.close()
         self._stores.close()
 
-    def flush(self) -> None:
-        """Make the stores durable, and export how far they are."""
-        with self._lock:
+    def flush(self) -> bool:
+        """Make the stores durable, and export how far they are; False if a commit goes on."""
+        if not self._lock.acquire(timeout=_FLUSH_WAIT_SECONDS):
+            return False
+        try:
             if self._state == "running":
-                try:
-                    self._stores.flush()
-                except StoreDamagedError as error:
-                    named = error.where.get("store")
-                    if named not in [each.name for each in self.order.stores]:
-                        raise  # A user's store need not say its name.
-                    self._rebuild(str(named), error)
-                except CustomStoreError as error:
-                    self._store_failed(error)
+                self._stores.flush()
+        except StoreDamagedError as error:
+            named = error.where.get("store")
+            if named not in [each.name for each in self.order.stores]:
+                raise  # A user's store need not say its name.
+            self._rebuild(str(named), error)
+        except CustomStoreError as error:
+            self._store_failed(error)
+        finally:
+            self._lock.release()
+        return True
 
     @property
     def is_running(self) -> bool:

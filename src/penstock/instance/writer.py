@@ -18,7 +18,7 @@ import pyarrow as pa
 from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
 from confluent_kafka import KafkaError as NativeError
 
-from penstock.changelog.clients import init_transactions
+from penstock.changelog.transactions import init_transactions, send_offsets
 from penstock.config import Config
 from penstock.errors import FencedError, KafkaError, PenstockError
 from penstock.instance.protocol import CHANGE, Positions
@@ -164,7 +164,7 @@ class Writer:
         try:
             if offsets and self._group is not None:
                 group = self._group.consumer_group_metadata()
-                self._producer.send_offsets_to_transaction(offsets, group, self._timeout)
+                send_offsets(self._producer, offsets, group, timeout_seconds=self._timeout)
             crash_point("commit.after_offsets_in_txn")
             crash_point_soon("commit.txn_unknown", delay_seconds=0.002)
             with self._blocked():
