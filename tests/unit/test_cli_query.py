@@ -99,7 +99,7 @@ def test_people_are_told_in_lines(capsys: pytest.CaptureFixture[str], state_dir:
         "zz = nothing",
         "(partition 0: active on instance-0, position 41)",
     ]
-    assert "rates  window, 1 partitions, string to long" in ran(capsys, *place)[1]
+    assert "rates  window, 1 partition, string to long" in ran(capsys, *place)[1]
     assert (
         "There is more: --page page-2" in ran(capsys, "counts", "--all", "--limit", "2", *place)[1]
     )

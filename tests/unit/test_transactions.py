@@ -54,6 +54,6 @@ def test_a_call_that_does_not_come_back_is_left_alone(monkeypatch: pytest.Monkey
     finally:
         client.let_go.set()
     native = raised.value.args[0]
-    assert native.code() == KafkaError._TIMED_OUT  # noqa: SLF001
+    assert native.code() == KafkaError._TIMED_OUT
     # Its outcome is unknown: neither may the transaction go on, nor is the producer fenced.
-    assert not (native.fatal() or native.retriable() or native.txn_requires_abort())
+    assert not any([native.fatal(), native.retriable(), native.txn_requires_abort()])

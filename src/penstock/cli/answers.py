@@ -56,3 +56,12 @@ def print_progress(text: str) -> None:
 
 def _json(answer: Mapping[str, object]) -> str:
     return msgspec.json.encode(answer).decode()
+
+
+def counted(count: int, what: str) -> str:
+    """A number of things.
+
+    >>> counted(1, "task"), counted(4, "task")
+    ('1 task', '4 tasks')
+    """
+    return f"{count:,} {what}{'' if count == 1 else 's'}"

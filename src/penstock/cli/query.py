@@ -8,7 +8,7 @@ from typing import Annotated, Any, cast
 
 import typer
 
-from penstock.cli.answers import print_answer
+from penstock.cli.answers import counted, print_answer
 from penstock.cli.entries import shown, shown_time
 from penstock.config import Config
 from penstock.errors import ConfigError
@@ -147,7 +147,8 @@ def _question_kind(
 def _print_stores(client: Client, *, as_json: bool) -> None:
     stores = client.stores()
     lines = [
-        f"{each.name}  {each.kind}, {each.partitions} partitions, {each.key} to {each.value}"
+        f"{each.name}  {each.kind}, {counted(each.partitions, 'partition')}, "
+        f"{each.key} to {each.value}"
         for each in stores
     ]
     data = [

@@ -14,7 +14,7 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from penstock.cli.answers import print_answer
+from penstock.cli.answers import counted, print_answer
 from penstock.cli.running import AppFile, ApplicationId, Json, Running, StateDir, console
 from penstock.coordination.states import ApplicationState
 from penstock.driver.overview import InstanceOverview, Overview, TaskOverview
@@ -150,15 +150,6 @@ def total_lag(overview: Overview) -> int:
 def _sum(tasks: list[TaskOverview]) -> int:
     lags = [task.lag for task in tasks]
     return -1 if -1 in lags else sum(lags)
-
-
-def counted(count: int, what: str) -> str:
-    """A number of things.
-
-    >>> counted(1, "task"), counted(4, "task")
-    ('1 task', '4 tasks')
-    """
-    return f"{count:,} {what}{'' if count == 1 else 's'}"
 
 
 def lag_text(lag: int) -> str:

@@ -18,7 +18,7 @@ from penstock.changelog.topic_plan import (
     settings_of,
 )
 from penstock.changelog.topics import ExistingTopic, TopicSpec
-from penstock.cli.answers import EXIT_REFUSED, print_answer
+from penstock.cli.answers import EXIT_REFUSED, counted, print_answer
 from penstock.cli.loading import load_application
 from penstock.driver.setup import Outlook, check_broker, look, plan_internal
 from penstock.examples.catalogue import inputs_of, outputs_of
@@ -85,9 +85,9 @@ def _create(app: Application, partitions: int, *, as_json: bool) -> None:
     missing = [name for name in wanted if name not in existing]
     factor = app.config.replication_factor
     admin.create([TopicSpec(name, partitions, {}, factor) for name in missing])
-    lines = [f"{'created':10}  {name}: {partitions} partitions" for name in missing]
+    lines = [f"{'created':10}  {name}: {_partitions(partitions)}" for name in missing]
     lines += [
-        f"{'was there':10}  {name}: {existing[name].partitions} partitions" for name in existing
+        f"{'was there':10}  {name}: {_partitions(existing[name].partitions)}" for name in existing
     ]
     data = {"created": missing, "existing": sorted(existing)}
     print_answer("\n".join(lines), data, as_json=as_json)
@@ -121,13 +121,17 @@ def _others(outlook: Outlook, admin: TopicAdmin) -> dict[str, list[Setting]]:
     return {topic: settings for topic, settings in found.items() if settings}
 
 
+def _partitions(count: int) -> str:
+    return counted(count, "partition")
+
+
 def _lines(plan: TopicPlan, *, done: bool) -> list[str]:
     create, grow, alter = (
         ("created", "grown", "altered") if done else ("to create", "to grow", "to alter")
     )
     return [
-        *(f"{create:10}  {spec.name}: {spec.partitions} partitions" for spec in plan.create),
-        *(f"{grow:10}  {spec.name}: to {spec.partitions} partitions" for spec in plan.grow),
+        *(f"{create:10}  {spec.name}: {_partitions(spec.partitions)}" for spec in plan.create),
+        *(f"{grow:10}  {spec.name}: to {_partitions(spec.partitions)}" for spec in plan.grow),
         *(
             f"{alter:10}  {each.topic}: {each.name} from {each.old} to {each.new}"
             for each in plan.alter
@@ -184,8 +188,9 @@ def _heading(spec: TopicSpec, found: ExistingTopic | None) -> str:
         found.partitions != spec.partitions and not spec.may_grow
     )
     more = f" (not {spec.partitions})" if wrong else ""
-    replicas = found.replication_factor
-    return f"{spec.name} ({spec.kind}): {found.partitions} partitions{more}, {replicas} replicas"
+    partitions = _partitions(found.partitions)
+    replicas = counted(found.replication_factor, "replica")
+    return f"{spec.name} ({spec.kind}): {partitions}{more}, {replicas}"
 
 
 def _setting_line(setting: Setting) -> str:
