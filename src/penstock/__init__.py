@@ -2,135 +2,29 @@
 
 General layout: each folder is a noun of the design, and later ones import earlier ones only:
 errors, config, observability, serdes, topology, processors, stores, changelog, coordination,
-instance, local, queries, pipeline, console, driver, application, testing, examples, cli. A
+instance, local, queries, pipeline, console, driver, application, public, testing, examples, cli. A
 test checks it.
 """
 
-from penstock.application import Application
-from penstock.config import Config
-from penstock.coordination.states import ApplicationState
-from penstock.driver.events import TopicPartition
-from penstock.driver.restore_listeners import RestoreListener
-from penstock.errors import PenstockError
-from penstock.serdes import (
-    AvroSerde,
-    FloatSerde,
-    IntegerSerde,
-    JsonSchemaSerde,
-    JsonSerde,
-    ListSerde,
-    ProtobufSerde,
-    SchemaRegistry,
-    Serde,
-    SessionWindowedSerde,
-    ShortSerde,
-    Windowed,
-    WindowedSerde,
-    serde,
-)
-from penstock.topology import (
-    BranchedKStream,
-    CogroupedKStream,
-    GlobalKTable,
-    KGroupedStream,
-    KGroupedTable,
-    KStream,
-    KTable,
-    PostgreSQL,
-    Processor,
-    ProcessorContext,
-    Record,
-    RecordFailure,
-    SliceStore,
-    StreamsBuilder,
-    Topology,
-    ValueAndTimestamp,
-    ValueTransformer,
-    VersionedRecord,
-    WindowedKStream,
-    batch,
-    custom_store,
-    expr,
-    hopping,
-    join_window,
-    key_value_store,
-    lru_store,
-    max_bytes,
-    max_records,
-    session,
-    session_store,
-    sliding,
-    timestamped_key_value_store,
-    timestamped_window_store,
-    tumbling,
-    unbounded,
-    unlimited,
-    until_time_limit,
-    until_window_closes,
-    versioned_store,
-    window_store,
-)
+from __future__ import annotations
 
-__all__ = [
-    "Application",
-    "ApplicationState",
-    "AvroSerde",
-    "BranchedKStream",
-    "CogroupedKStream",
-    "Config",
-    "FloatSerde",
-    "GlobalKTable",
-    "IntegerSerde",
-    "JsonSchemaSerde",
-    "JsonSerde",
-    "KGroupedStream",
-    "KGroupedTable",
-    "KStream",
-    "KTable",
-    "ListSerde",
-    "PenstockError",
-    "PostgreSQL",
-    "Processor",
-    "ProcessorContext",
-    "ProtobufSerde",
-    "Record",
-    "RecordFailure",
-    "RestoreListener",
-    "SchemaRegistry",
-    "Serde",
-    "SessionWindowedSerde",
-    "ShortSerde",
-    "SliceStore",
-    "StreamsBuilder",
-    "TopicPartition",
-    "Topology",
-    "ValueAndTimestamp",
-    "ValueTransformer",
-    "VersionedRecord",
-    "Windowed",
-    "WindowedKStream",
-    "WindowedSerde",
-    "batch",
-    "custom_store",
-    "expr",
-    "hopping",
-    "join_window",
-    "key_value_store",
-    "lru_store",
-    "max_bytes",
-    "max_records",
-    "serde",
-    "session",
-    "session_store",
-    "sliding",
-    "timestamped_key_value_store",
-    "timestamped_window_store",
-    "tumbling",
-    "unbounded",
-    "unlimited",
-    "until_time_limit",
-    "until_window_closes",
-    "versioned_store",
-    "window_store",
-]
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from penstock.public import *  # noqa: F403
+
 __version__ = "0.1.0"
+
+
+def __getattr__(name: str) -> Any:
+    # The names bring the whole library with them, most of a second: a command that answers at the
+    # press of a key, and a process that starts to take over from another one, need a part of it.
+    if name != "__all__" and name.startswith("_"):
+        raise AttributeError(f"module 'penstock' has no attribute {name!r}")
+    found = globals()[name] = getattr(importlib.import_module("penstock.public"), name)
+    return found
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__getattr__("__all__")})

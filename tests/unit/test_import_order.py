@@ -11,7 +11,7 @@ import penstock
 ORDER = """
     errors hidden kafka_names option_values config config_page observability serdes topology
     processors stores changelog coordination instance local queries pipeline console driver
-    application testing examples cli
+    application public testing examples cli
 """.split()  # noqa: SIM905 - one name a line would hide that it is a sequence
 ROOT = Path(penstock.__file__).parent
 SPARK_ONLY_IN = "pipeline"

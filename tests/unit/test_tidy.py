@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import ast
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -60,6 +62,15 @@ def test_every_module_and_public_name_says_what_it_promises() -> None:
             if public and path.parent.name != "cli":
                 assert isinstance(node, ast.FunctionDef | ast.ClassDef)
                 assert ast.get_docstring(node), f"{path}: {node.name}"
+
+
+def test_the_root_loads_nothing_until_one_of_its_names_is_used() -> None:
+    program = "import sys, penstock; print([m for m in sys.modules if m.startswith('penstock.')])"
+    ran = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    assert ran.stdout == "[]\n", ran.stderr
+    with pytest.raises(AttributeError):
+        penstock.nothing_of_that_name  # noqa: B018
+    assert set(penstock.__all__) < set(dir(penstock))
 
 
 def test_the_root_exports_what_it_says_sorted() -> None:

@@ -5,6 +5,7 @@ client or a gRPC channel made before the fork would be broken in every worker.
 """
 
 import gc
+import importlib
 
 import pandas as pd
 import pyspark.daemon
@@ -15,6 +16,8 @@ import penstock.pipeline.worker
 __all__ = ["pd", "penstock", "pyspark"]
 
 if __name__ == "__main__":
+    # What users' functions name as `ps`; by its name, because nothing here may lean on it.
+    importlib.import_module("penstock.public")
     # Workers make rows by the million, none in a cycle: looking through them is in vain, and
     # looking through what was imported would copy pages that all workers share.
     gc.freeze()
