@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future
 from datetime import timedelta
-from typing import Any
+from typing import Any, TypeVar
 
 import confluent_kafka
 from confluent_kafka import TopicCollection, TopicPartition, Uuid
@@ -23,6 +24,7 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]  # the stubs d
 
 from penstock.changelog.clients import ASK_TIMEOUT
 from penstock.changelog.kafka_failures import NO_SUCH_TOPIC, code_of, kafka_error, refusals_named
+from penstock.changelog.reading import ATTEMPT_SECONDS
 from penstock.changelog.topic_plan import (
     ConfigChange,
     TopicPlan,
@@ -34,6 +36,8 @@ from penstock.changelog.topics import ExistingTopic, Origin, TopicSpec, topic_mi
 from penstock.config import Config
 from penstock.errors import KafkaError
 
+_Key = TypeVar("_Key")
+_Answers = Mapping[_Key, Future[Any]]
 VISIBLE_TIMEOUT = timedelta(seconds=30)
 _VISIBLE_PAUSE_SECONDS = 0.05
 _ALREADY_THERE = confluent_kafka.KafkaError.TOPIC_ALREADY_EXISTS
@@ -86,8 +90,10 @@ class TopicAdmin:
         wanted = sorted(set(names))
         if not wanted:
             return {}
-        asked = self._admin.describe_topics(
-            TopicCollection(wanted), request_timeout=self._ask_seconds
+        asked = self._ask(
+            lambda seconds: self._admin.describe_topics(
+                TopicCollection(wanted), request_timeout=seconds
+            )
         )
         described: dict[str, Any] = {}
         for name, future in asked.items():
@@ -209,7 +215,9 @@ class TopicAdmin:
         if not resources:
             return {}
         configs: dict[str, dict[str, ConfigEntry]] = {}
-        asked = self._admin.describe_configs(resources, request_timeout=self._ask_seconds)
+        asked = self._ask(
+            lambda seconds: self._admin.describe_configs(resources, request_timeout=seconds)
+        )
         for resource, future in asked.items():
             try:
                 configs[resource.name] = future.result()
@@ -260,6 +268,22 @@ class TopicAdmin:
                 )
             time.sleep(_VISIBLE_PAUSE_SECONDS)
 
+    def _ask(
+        self, ask: Callable[[float], Mapping[_Key, Future[Any]]]
+    ) -> Mapping[_Key, Future[Any]]:
+        """The answers, or failures, of a question that changes nothing.
+
+        The client sends it to the broker that it knows as the controller. If that one is gone it
+        waits for it, for minutes, until it happens to look at the cluster again.
+        """
+        first = min(ATTEMPT_SECONDS, self._ask_seconds)
+        asked = ask(first)
+        if not any(_is_late(future) for future in asked.values()):
+            return asked
+        with contextlib.suppress(confluent_kafka.KafkaException):
+            self._admin.list_topics(timeout=first)
+        return ask(self._ask_seconds)
+
     def _all(self, futures: Mapping[Any, Future[Any]], doing: str) -> None:
         for key, future in futures.items():
             try:
@@ -277,6 +301,14 @@ class TopicAdmin:
         return kafka_error(
             error, doing=doing, bootstrap_servers=self._bootstrap_servers, where=where
         )
+
+
+def _is_late(future: Future[Any]) -> bool:
+    error = future.exception()
+    return (
+        isinstance(error, confluent_kafka.KafkaException)
+        and code_of(error) == confluent_kafka.KafkaError._TIMED_OUT  # noqa: SLF001
+    )
 
 
 def _existing(name: str, topic: Any, entries: Mapping[str, ConfigEntry]) -> ExistingTopic:
