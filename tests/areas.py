@@ -52,9 +52,9 @@ _FOLDERS = {
 # both are about the same.
 _FILES = {
     "path": """
-        bad_days client_properties commit_record config count crash_points decoders driver_writer
-        full_disk import_order inputs jobs masters offset_metadata planning session task tidy
-        transactions worker
+        bad_days client_properties commit_record config count crash_points decoders driver_lease
+        driver_writer full_disk import_order inputs jobs masters offset_metadata planning session
+        task tidy transactions worker
     """,
     "dsl": """
         async_functions cache_sizes collect conformance driver engines_agree error_handlers examples

@@ -14,6 +14,7 @@ import socket
 import threading
 import time
 from collections.abc import Callable, Iterable, Mapping
+from datetime import timedelta
 
 import msgspec
 from confluent_kafka import Consumer, KafkaException, Producer
@@ -29,7 +30,7 @@ from penstock.changelog.commit_record import (
 )
 from penstock.changelog.groups import live_members
 from penstock.changelog.kafka_failures import refusals_named
-from penstock.changelog.reading import read_latest, wait_stable
+from penstock.changelog.reading import STABLE_TIMEOUT, read_latest, wait_stable
 from penstock.changelog.topics import commits_name
 from penstock.changelog.transactions import init_transactions
 from penstock.config import Config
@@ -44,6 +45,7 @@ _log = logging.getLogger("penstock.driver")
 
 _BEATS_WITHOUT_SIGN = 3
 _GOODBYE_SECONDS = 5.0
+_PEEK = timedelta(seconds=1)
 
 
 class DriverLease:
@@ -59,12 +61,7 @@ class DriverLease:
         self._timeout = config.session_timeout.total_seconds() / 2
         # What the tasks' producers would refuse is refused here, before anything was begun.
         with refusals_named():
-            self._producer = Producer(
-                config.client_properties(
-                    transactional_id=self._id,
-                    transaction_timeout_ms=int(config.transaction_timeout.total_seconds() * 1000),
-                )
-            )
+            self._producer = self._new_producer()
             self._writer = DriverWriter(self._producer, self._topic)
             self._member = GroupMember(
                 application_id, self._topic, config, on_replaced=self._lose_membership
@@ -176,7 +173,17 @@ class DriverLease:
             # Whoever comes next waits for our beats then, and takes over all the same.
             with contextlib.suppress(KafkaError):
                 self._write_beat(_GOODBYE_SECONDS)
-        self._producer.flush(1)
+        # A producer that was fenced says so once more.
+        with contextlib.suppress(KafkaException):
+            self._producer.flush(1)
+
+    def _new_producer(self) -> Producer:
+        milliseconds = int(self._config.transaction_timeout.total_seconds() * 1000)
+        return Producer(
+            self._config.client_properties(
+                transactional_id=self._id, transaction_timeout_ms=milliseconds
+            )
+        )
 
     def _check_driver_dead(self, *, was_member: bool) -> None:
         data = read_latest(self._logs, self._topic, DRIVER_PARTITION).get(DRIVER_KEY)
@@ -215,11 +222,44 @@ class DriverLease:
         """Say that this driver is at work; `lost` tells if it is the driver no more."""
         self.record = msgspec.structs.replace(self.record, beat=self.record.beat + 1)
         try:
-            self._write_beat()
-        except FencedError as error:
-            self._lose(str(error))
+            try:
+                self._write_beat()
+            except FencedError as error:
+                self._reclaim(error)
         except KafkaError as error:
             _log.warning("%s", error)
+
+    def _reclaim(self, fenced: FencedError) -> None:
+        """Go on as the driver if nobody else has become it.
+
+        Kafka refuses a producer too whose transaction outlasted its time limit, or whose end it
+        had confirmed to nobody, while the coordinator died. If two drivers fence each other here,
+        the one that was written down last stays. Raises `KafkaError`; then the next beat does it.
+        """
+        # While a transaction of the old producer is open nothing can be read, and nobody else
+        # can have ended it.
+        with contextlib.suppress(KafkaError):
+            if self._is_replaced(_PEEK):
+                self._lose(str(fenced))
+                return
+        producer = self._new_producer()
+        try:
+            init_transactions(producer, topic=self._topic, timeout_seconds=self._timeout)
+        except KafkaException as error:
+            raise KafkaError(f"The driver's lease cannot be had again: {error}") from error
+        if self._is_replaced(STABLE_TIMEOUT):
+            self._lose(str(fenced))
+            return
+        _log.warning("The driver's producer was refused and is made anew: %s", fenced)
+        with self._lock:
+            self._producer = producer
+            self._writer = DriverWriter(producer, self._topic)
+
+    def _is_replaced(self, timeout: timedelta) -> bool:
+        """Whether a driver was written down after this one. Raises `KafkaError`."""
+        latest = read_latest(self._logs, self._topic, DRIVER_PARTITION, timeout=timeout)
+        data = latest.get(DRIVER_KEY)
+        return data is None or DriverRecord.decode(data).generation != self.record.generation
 
     def _write_beat(
         self, timeout_seconds: float | None = None, *, topology: bytes | None = None

@@ -15,9 +15,10 @@ from penstock.errors import FencedError, KafkaError
 class DriverWriter:
     """Writes records all or nothing, one transaction after the other.
 
-    Its producer is never made anew, because that would fence a driver that took over meanwhile. So
-    an end that no broker confirms in time (its coordinator died, and another one takes over) says
-    nothing about who the driver is: the same end is asked for again before the next transaction.
+    It never makes its producer anew: that would fence a driver that took over meanwhile, and only
+    the lease can tell whether one did. So an end that no broker confirms in time (its coordinator
+    died, and another one takes over) says nothing about who the driver is: the same end is asked
+    for again before the next transaction.
     """
 
     def __init__(self, producer: Producer, topic: str) -> None:
