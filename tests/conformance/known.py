@@ -478,6 +478,20 @@ def foreign_joins() -> Iterator[Known]:
     ):
         yield _known(f"foreign key, inner, {name}", steps("inner"), records, inner)
         yield _known(f"foreign key, left, {name}", steps("left"), records, left)
+    yield _known(
+        "foreign key, then a filter with a store that knows what the join does not",
+        [
+            *steps("inner")[:3],
+            {"op": "filter", "from": "s2", "f": "has_value", "store": "kept"},
+            {"op": "table", "topic": "t", "store": "t-held"},
+            {"op": "join", "from": "s3", "with": "s4", "f": "pair", "kind": "inner", "name": "jj"},
+            {"op": "filter_not", "from": "s5", "f": "has_a"},
+            {"op": "to_stream", "from": "s6"},
+            {"op": "to", "from": "s7", "topic": "out"},
+        ],
+        "r/r1:x@1 t/k:T@2 l/k:v#r1@3 l/k:-@4",
+        " | | k=((v#r1,x),T)@3 | k=-@4",
+    )
 
 
 KNOWN = tuple(each for part in (windows, suppression, tables, joins) for each in part())

@@ -423,15 +423,16 @@ class Builder:
         parent: str,
         compute: Callable[[Any, Any], Any],
     ) -> Step:
+        nodes = self._sub.by_name
         filters = isinstance(node, TableFilterNode)
         step = TableTransform(
             node.name,
             self._shared,
             compute,
             parent=self._view(parent),
-            sends_old=can_send_old(self._sub.by_name[parent], self._sub.by_name)
-            if filters
-            else self._sends_old(node),
+            # A filter says it wherever its table does; where that one cannot, its own store can,
+            # and does so for those who ask.
+            sends_old=(filters and can_send_old(nodes[parent], nodes)) or self._sends_old(node),
             skips_nothing=isinstance(node, TableFilterNode) and not node.versioned,
         )
         if node.store is not None:
