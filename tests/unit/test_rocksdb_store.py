@@ -23,6 +23,7 @@ from penstock.errors import (
     TaskNotHereError,
 )
 from penstock.stores.contract import (
+    ChangeColumns,
     split_stored_value,
     stored_value,
 )
@@ -36,6 +37,26 @@ def test_changes_of_any_number_arrive(tmp_path: Path, size: int) -> None:
     store = RocksDBStore("counts", tmp_path / "counts")
     store.apply(((b"%d" % i, b"v") for i in range(size)), offset=7)
     assert (len(list(store.all())), store.offset()) == (size, 7)
+    store.close()
+
+
+@pytest.mark.parametrize("size", [0, 1, CHUNK_RECORDS - 1, CHUNK_RECORDS, 2 * CHUNK_RECORDS + 1])
+def test_columns_of_any_length_arrive(tmp_path: Path, size: int) -> None:
+    store = RocksDBStore("counts", tmp_path / "counts")
+    store.apply([(b"0", b"old")], offset=6)
+    keys = [b"%d" % i for i in range(size)]
+    values = [b"v" if i else None for i in range(size)]
+    store.apply(ChangeColumns(keys, values), offset=7)
+    left = dict.fromkeys(keys[1:], b"v") if size else {b"0": b"old"}
+    assert (dict(store.all()), store.offset()) == (left, 7)
+    store.close()
+
+
+def test_columns_of_large_values_arrive(tmp_path: Path) -> None:
+    store = RocksDBStore("counts", tmp_path / "counts")
+    keys, values = [b"%d" % i for i in range(9)], [os.urandom(700_000) for _ in range(9)]
+    store.apply(ChangeColumns(keys, [*values]), offset=7)
+    assert (store.get_many(keys), store.offset()) == (values, 7)
     store.close()
 
 

@@ -31,7 +31,7 @@ from penstock.changelog.reading import (
 from penstock.errors import ChangelogError, StateForeignError, StoreDamagedError
 from penstock.observability.crash_points import crash_point
 from penstock.observability.time_of_day import wall_clock_ms
-from penstock.stores.contract import Change, KeyValueStore, StoreIdentity, VersionedStore
+from penstock.stores.contract import ChangeColumns, KeyValueStore, StoreIdentity, VersionedStore
 
 BATCH_RECORDS = 5_000
 SILENCE_MAX = timedelta(seconds=60)
@@ -291,7 +291,7 @@ def truncated(topic: str, partition: int, log: LogRange, held: int | None) -> Ch
 class _Batch:
     """What one fetch gave; `position` is None if it gave neither records nor an end."""
 
-    changes: list[Change]
+    changes: ChangeColumns
     records: int
     last_offset: int | None
     position: int | None
@@ -308,7 +308,7 @@ def _apply(
         progress,
         restored=progress.restored + batch.records,
         remaining=max(0, until - (batch.position or 0)),
-        bytes=progress.bytes + sum(map(_size, batch.changes)),
+        bytes=progress.bytes + _size(batch.changes),
         offset=progress.offset if batch.last_offset is None else batch.last_offset,
     )
 
@@ -344,32 +344,35 @@ def _parted(messages: list[Message]) -> tuple[list[Message], list[Message]]:
     return records, [message for message in messages if message.error() is not None]
 
 
-def _changes(last: Mapping[Any, Message]) -> list[Change]:
+def _changes(last: Mapping[Any, Message]) -> ChangeColumns:
     """The stored value of each key, by its last record."""
-    changes: list[Change] = []
+    values: list[bytes | None] = []
     messages = last.values()
-    columns = (map(Message.value, messages), map(Message.timestamp, messages))
     now: int | None = None
     prefix = b""
-    for key, value, (_, timestamp) in zip(last, *columns, strict=True):
+    for value, (_, timestamp) in zip(
+        map(Message.value, messages), map(Message.timestamp, messages), strict=True
+    ):
         if timestamp != now:
             # Records of a slice mostly have one time.
             now, prefix = timestamp, _TIMESTAMP.pack(timestamp)
-        changes.append((key, None if value is None else prefix + value))
-    return changes
+        values.append(None if value is None else prefix + value)
+    return ChangeColumns(list(last), values)
 
 
-def _size(change: Change) -> int:
-    return len(change[0]) + len(change[1] or b"")
+def _size(changes: ChangeColumns) -> int:
+    values = filter(None, changes.value_column)
+    return sum(map(len, changes.key_column)) + sum(map(len, values))
 
 
-def _versions(records: list[Message]) -> list[Change]:
+def _versions(records: list[Message]) -> ChangeColumns:
     """What each record writes to a versioned store: its keys end with the time."""
-    changes: list[Change] = []
+    changes = ChangeColumns([], [])
     for message in records:
         key, value, time_ = message.key(), message.value(), _TIMESTAMP.pack(message.timestamp()[1])
         assert key is not None
-        changes.append((key + time_, None if value is None else time_ + value))
+        changes.key_column.append(key + time_)
+        changes.value_column.append(None if value is None else time_ + value)
     return changes
 
 
