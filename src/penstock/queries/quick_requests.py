@@ -1,8 +1,8 @@
 """Plain reads of one key, taken off a connection without the parser that takes everything.
 
-h11 and what uvicorn does around it take most of the processor's time that such a read costs. Here a
-request is taken as it is if it came whole, alone, and in the form that clients send; whatever else
-there is about it, it goes to h11 byte for byte, and is judged there.
+h11 works through every request in Python, step by step. Here a request is taken as it is if it
+came whole, alone, and in the form that clients send; whatever else there is about it, it goes to
+h11 byte for byte, and is judged there.
 """
 
 from __future__ import annotations
