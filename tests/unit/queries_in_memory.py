@@ -289,6 +289,7 @@ def made_instance_service(queries: InMemoryQueries | None = None) -> AsgiApp:
         (queries or InMemoryQueries()).opened(),
         access=Access.of({READ: "read", ADMIN: "admin"}),
         is_ready=lambda: True,
+        metrics=lambda: b"penstock_up 1\n",
         limits=Limits(),
         instances=lambda: {"instance-0": "http://127.0.0.1:1"},
     )

@@ -147,6 +147,7 @@ def parts(coordinator: client.Client, *, ready: bool = True, **options: Any) -> 
         token=TOKEN,
         trust=None,
         is_ready=lambda: ready,
+        metrics=lambda: b"penstock_instance_up 1\n",
     )
 
 
@@ -278,6 +279,16 @@ def test_ready_is_whether_the_driver_counts_on_it(coordinator: client.Client) ->
         live = urllib3.request("GET", f"{url}/health/live", timeout=180, retries=False)
         ready = urllib3.request("GET", f"{url}/health/ready", retries=False)
     assert (live.status, ready.status) == (200, 503)
+
+
+def test_an_instances_metrics_are_for_those_who_may_read(served: Asker) -> None:
+    def asked(headers: dict[str, str]) -> urllib3.BaseHTTPResponse:
+        return urllib3.request("GET", f"{served.url}/metrics", headers=headers, retries=False)
+
+    told = asked({"authorization": f"Bearer {HTTP_TOKEN}"})
+    assert (told.status, told.data) == (200, b"penstock_instance_up 1\n")
+    assert told.headers["content-type"].startswith("text/plain; version=0.0.4")
+    assert asked({}).status == 401
 
 
 def test_what_is_open_to_others_and_not_safe_is_refused(

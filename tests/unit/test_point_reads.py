@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
+
 import pytest
 
 from penstock.errors import StoreUnavailableError
+from penstock.queries import point_reads
 from tests.unit.queries_in_memory import (
     ADMIN,
     InMemoryQueries,
@@ -59,6 +62,17 @@ def test_what_fails_is_told_on_the_usual_way() -> None:
     replies = requests_at_once(app, ["/v1/stores/counts/keys/b"] * 3)
     assert {each.status for each in replies} == {503}
     assert {each.json["error"]["code"] for each in replies} == {"store_unavailable"}
+
+
+def test_the_usual_way_has_what_is_left_of_the_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    queries = InMemoryQueries()
+    queries.raises = StoreUnavailableError("Nobody holds it")
+    clock = iter(range(100, 1000))
+    # Each look at the clock is a second after the last.
+    monkeypatch.setattr(point_reads, "_now", lambda: float(next(clock)))
+    request(made_service(queries), "GET", "/v1/stores/counts/keys/b")
+    given = [timeout for _, _, _, timeout in queries.asked]
+    assert given == [timedelta(seconds=1), timedelta(seconds=4)]
 
 
 def test_arrow_and_other_scopes_go_the_usual_way() -> None:

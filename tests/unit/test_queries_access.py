@@ -54,7 +54,7 @@ def test_the_route_table_is_what_is_tested() -> None:
     assert set(PATHS) >= NO_TOKEN_NEEDED
     assert OPEN_PATHS == NO_TOKEN_NEEDED
     # An instance answers the same, but for what concerns the whole application.
-    assert set(PATHS) - set(paths(ON_INSTANCES)) == {"/metrics", "/v1/pause", "/v1/resume"}
+    assert set(PATHS) - set(paths(ON_INSTANCES)) == {"/v1/pause", "/v1/resume"}
     assert set(paths(ON_INSTANCES)) < set(PATHS)
 
 

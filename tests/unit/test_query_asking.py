@@ -18,7 +18,15 @@ from penstock.coordination.ids import TaskId
 from penstock.errors import PageRefusedError, QuestionRefusedError, StoreUnavailableError
 from penstock.instance import protocol
 from penstock.instance.query_answers import findings
-from penstock.instance.query_messages import Found, HeldReply, HeldStore, StoreAnswer, StoreQuestion
+from penstock.instance.query_messages import (
+    Found,
+    HeldReply,
+    HeldStore,
+    StoreAnswer,
+    StoreAnswers,
+    StoreQuestion,
+    StoreQuestions,
+)
 from penstock.instance.server import Server
 from penstock.processors.partitioner import partitions_of
 from penstock.queries import asking
@@ -60,12 +68,17 @@ class Instance:
 
     def __post_init__(self) -> None:
         location = f"grpc+unix://{self.directory}/{self.name}.sock"
-        actions = {"ask": self._ask, "held": self._held}
+        actions = {"ask": self._ask, "ask_many": self._ask_many, "held": self._held}
         self.server = Server(location, token=TOKEN, actions=actions)
 
     def _ask(self, body: bytes) -> StoreAnswer:
         self.asked += 1
         return self.script(protocol.decode(body, StoreQuestion))
+
+    def _ask_many(self, body: bytes) -> StoreAnswers:
+        self.asked += 1
+        asked = protocol.decode(body, StoreQuestions).questions
+        return StoreAnswers(answers=[self.script(question) for question in asked])
 
     def _held(self, body: bytes) -> HeldReply:
         role = self.script(StoreQuestion(store="counts", task="0_0")).role
@@ -330,6 +343,53 @@ def test_keys_that_are_looked_up_have_rows_in_their_order(
         question = replace(question, page=answer.next_page)
     assert [row.value for row in rows] == expected
     assert ReadOnlyStore[str, int](queries, "counts").get_many(keys) == expected
+
+
+def test_an_instance_is_asked_once_for_all_its_partitions(stocked: World) -> None:
+    keys = tuple(f"k{i:02}" for i in range(40))
+    answer = stocked.queries().ask("counts", Question(kind="get", keys=keys))
+    assert [row.value for row in answer.rows] == list(range(40))
+    assert {source.partition for source in answer.sources} == set(range(PARTITIONS))
+    assert stocked.instances["a"].asked == 1
+
+
+def test_several_instances_are_asked_beside_each_other(world: World) -> None:
+    together = threading.Barrier(PARTITIONS, timeout=60)
+
+    def script(question: StoreQuestion) -> StoreAnswer:
+        together.wait()
+        return active(question)
+
+    for partition in range(PARTITIONS):
+        name = f"i-{partition}"
+        world.add(name, script)
+        world.held[TaskId(0, partition)] = Holders(owner=name, epoch=EPOCH)
+    keys = tuple(f"k{i:02}" for i in range(40))
+    question, timeout = Question(kind="get", keys=keys), timedelta(seconds=60)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(asking, "_TRY_SECONDS_MAX", 60.0)
+        answer = world.queries().ask("counts", question, timeout=timeout)
+    assert [row.value for row in answer.rows] == [1] * 40
+    assert {source.instance for source in answer.sources} == set(world.instances)
+
+
+def test_a_partition_that_its_instance_has_not_is_asked_for_by_itself(world: World) -> None:
+    moved = TaskId(0, 1)
+
+    def old(question: StoreQuestion) -> StoreAnswer:
+        if question.task == str(moved):
+            world.held[moved] = Holders(owner="b", epoch=EPOCH)
+            return StoreAnswer(reason="given up")
+        return active(question)
+
+    world.add("a", old)
+    world.add("b", active)
+    world.own("a")
+    keys = tuple(f"k{i:02}" for i in range(40))
+    answer = world.queries().ask("counts", Question(kind="get", keys=keys))
+    assert [row.value for row in answer.rows] == [1] * 40
+    by = {source.partition: source.instance for source in answer.sources}
+    assert by == {0: "a", 1: "b", 2: "a"}
 
 
 def test_a_page_of_another_question_is_refused(stocked: World) -> None:

@@ -33,7 +33,14 @@ from penstock.instance.protocol import (
     UnfollowOrder,
     fault_of,
 )
-from penstock.instance.query_messages import HeldReply, HeldStore, StoreQuestion
+from penstock.instance.query_messages import (
+    HeldReply,
+    HeldStore,
+    StoreAnswer,
+    StoreAnswers,
+    StoreQuestion,
+    StoreQuestions,
+)
 from penstock.instance.server import Handler
 from penstock.instance.standby import Standbys
 from penstock.instance.task import OpenTask, TaskEnvironment
@@ -68,6 +75,7 @@ class Holder:
             "unfollow": self._unfollow,
             "copies": self._copies,
             "ask": self._ask,
+            "ask_many": self._ask_many,
             "held": self._held,
             "metrics": self._tell_metrics,
         }
@@ -212,7 +220,13 @@ class Holder:
         return CopiesReply(copies=[*followed, *resting], owned=owned)
 
     def _ask(self, body: bytes) -> Message:
-        question = protocol.decode(body, StoreQuestion)
+        return self._answer(protocol.decode(body, StoreQuestion))
+
+    def _ask_many(self, body: bytes) -> Message:
+        asked = protocol.decode(body, StoreQuestions).questions
+        return StoreAnswers(answers=[self._answer(question) for question in asked])
+
+    def _answer(self, question: StoreQuestion) -> StoreAnswer:
         if question.store in self._tables:
             return self._tables.ask(question)
         task = self._tasks.get(question.task)

@@ -70,6 +70,8 @@ class HttpParts:
     trust: Trust | None
     is_ready: Callable[[], bool]
     """Whether the driver counts on the instance."""
+    metrics: Callable[[], bytes]
+    """What the instance's metrics show now, as Prometheus' text."""
 
     def __repr__(self) -> str:
         """Without the token."""

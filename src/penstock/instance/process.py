@@ -269,7 +269,7 @@ def _serve(
             servers = _listen(holder, copies, stop, options, Path(sockets), host=host)
             cleaner = Cleaner(directory, config.state_cleanup_delay, keep=holder.tasks)
             try:
-                with _http(options, coordinator, lease, serve) as url:
+                with _http(options, coordinator, lease, holder, serve) as url:
                     registration = _registration(options, servers, http_url=url)
                     if not _let_in(coordinator, "register", registration, settings, stop):
                         return 0
@@ -289,7 +289,11 @@ def _serve(
 
 
 def _http(
-    options: InstanceOptions, coordinator: Client, lease: Lease, serve: ServeHttp | None
+    options: InstanceOptions,
+    coordinator: Client,
+    lease: Lease,
+    holder: Holder,
+    serve: ServeHttp | None,
 ) -> AbstractContextManager[str]:
     if options.http is None or serve is None:
         return contextlib.nullcontext("")
@@ -300,8 +304,16 @@ def _http(
         token=options.token,
         trust=None if options.tls is None else options.tls.trust(),
         is_ready=lease.holds,
+        metrics=lambda: _metrics_page(holder),
     )
     return serve(parts)
+
+
+def _metrics_page(holder: Holder) -> bytes:
+    # Only those who are asked for it need what writes it.
+    from penstock.observability.prometheus import render
+
+    return render(holder.metrics())
 
 
 def _location(config: Config, application_id: str) -> SnapshotLocation | None:

@@ -75,6 +75,18 @@ class StoreAnswer(Message, frozen=True):
     """Where to go on, if there may be more."""
 
 
+class StoreQuestions(Message, frozen=True):
+    """What is asked of several partitions that one instance holds."""
+
+    questions: list[StoreQuestion]
+
+
+class StoreAnswers(Message, frozen=True):
+    """What it says to each of them, each as of a moment of its own."""
+
+    answers: list[StoreAnswer]
+
+
 class HeldStore(Message, frozen=True):
     """A copy of a store's partition."""
 

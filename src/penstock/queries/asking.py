@@ -6,6 +6,8 @@ import random
 import threading
 import time
 from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any, Protocol
 
@@ -21,7 +23,9 @@ from penstock.instance.query_messages import (
     HeldReply,
     HeldStore,
     StoreAnswer,
+    StoreAnswers,
     StoreQuestion,
+    StoreQuestions,
 )
 from penstock.instance.tls import Trust
 from penstock.queries.catalogue import AskedStore, Catalogue
@@ -40,13 +44,15 @@ from penstock.queries.freshness import EndsSeen, Log
 from penstock.queries.pages import Page, page_text
 from penstock.queries.planning import Part, Plan, plan
 from penstock.queries.routing import Holders, age_of, candidates, refusal, role_of, share
-from penstock.queries.rows import found_row, looked_up_row
+from penstock.queries.rows import found_row, looked_up_row, looked_up_rows
 
 _PAUSE_SECONDS = 0.02
 _TRY_SECONDS_MAX = 2.0
 """How long one instance is waited for before it is looked whether another holds the task now."""
 _SILENT_SECONDS = 1.0
 """How long one that did not answer in time is asked after all others."""
+_CALLS_AT_ONCE = 16
+"""Instances that are asked beside others, for all questions."""
 _ANYTHING = Bound()
 
 
@@ -96,6 +102,7 @@ class StoreQueries:
         self.catalogue = catalogue
         self._places = places
         self._connections = _Connections(places)
+        self._threads = ThreadPoolExecutor(_CALLS_AT_ONCE, thread_name_prefix="penstock-asking")
 
     def stores(self) -> list[StoreDescription]:
         """All stores, by name."""
@@ -186,35 +193,114 @@ class StoreQueries:
     # Keys that are looked up.
 
     def _look_up(self, planned: Plan, bound: Bound, deadline: float) -> Answer:
-        spec, question = planned.store.spec, planned.question
-        rows: dict[int, Row] = {}
-        answered: dict[int, Source] = {}
-        size = 0
-        for part in planned.parts:
-            message = structs.replace(
-                planned.message,
-                keys=[planned.keys[number] for number in part.numbers],
-                bytes_max=max(ANSWER_BYTES - size, 1),
-            )
-            answer, source = self._ask_partition(
-                planned.store, part.partition, message, bound, deadline
-            )
-            for found in answer.found:
-                number = part.numbers[found[0]]
-                rows[number] = looked_up_row(spec, question.keys[number], found)
-                answered[number] = source
-                size += len(found[2] or b"")
-        first, count = planned.page.key, len(question.keys)
+        asked = planned.question.keys
+        first, count = planned.page.key, len(asked)
+        rows: list[Row | None] = [None] * (count - first)
+        answered: list[tuple[int, Source]] = []
+        for part, (answer, source) in self._ask_parts(planned, bound, deadline):
+            numbers = [part.numbers[each[0]] for each in answer.found]
+            keys = [asked[number] for number in numbers]
+            for number, row in zip(
+                numbers, looked_up_rows(planned.store.spec, keys, answer.found), strict=True
+            ):
+                rows[number - first] = row
+            answered.append((part.numbers[0], source))
         # A partition with too large values leaves gaps; what is behind the first is not told.
-        end = next((number for number in range(first, count) if number not in rows), count)
-        sources = dict.fromkeys(answered[number].partition for number in range(first, end))
-        by_partition = {source.partition: source for source in answered.values()}
-        page = Page(key=end)
+        told: list[Row] = []
+        for each in rows:
+            if each is None:
+                break
+            told.append(each)
+        end = first + len(told)
+        answered.sort(key=lambda part: part[0])
         return Answer(
-            rows=[rows[number] for number in range(first, end)],
-            sources=[by_partition[partition] for partition in sources],
-            next_page=page_text(page, planned.fingerprint) if end < count else None,
+            rows=told,
+            sources=[source for number, source in answered if number < end],
+            next_page=page_text(Page(key=end), planned.fingerprint) if end < count else None,
         )
+
+    def _ask_parts(
+        self, planned: Plan, bound: Bound, deadline: float
+    ) -> list[tuple[Part, tuple[StoreAnswer, Source]]]:
+        """The answers of all partitions: each instance is asked once for those that it holds.
+
+        A partition that is left without an answer by that is asked for by itself.
+        """
+        messages = _messages(planned)
+        reasons: dict[int, dict[str, str]] = {part.partition: {} for part in planned.parts}
+        settled: dict[int, tuple[StoreAnswer, Source]] = {}
+        if len(messages) > 1:
+            calls = self._calls(planned.store, messages, bound)
+            # The first in this thread, all others beside it.
+            waiting = [
+                self._threads.submit(
+                    self._ask_instance, planned.store, call, bound, deadline, reasons
+                )
+                for call in calls[1:]
+            ]
+            for call in calls[:1]:
+                settled = self._ask_instance(planned.store, call, bound, deadline, reasons)
+            for each in waiting:
+                settled |= each.result()
+        return [
+            (
+                part,
+                settled.get(part.partition)
+                or self._ask_partition(
+                    planned.store,
+                    part.partition,
+                    messages[part.partition],
+                    bound,
+                    deadline,
+                    reasons[part.partition],
+                ),
+            )
+            for part in planned.parts
+        ]
+
+    def _calls(
+        self, store: AskedStore, messages: Mapping[int, StoreQuestion], bound: Bound
+    ) -> list[_Call]:
+        """Who is asked first for which partitions."""
+        found: dict[tuple[str, bool], dict[int, StoreQuestion]] = {}
+        for partition, message in messages.items():
+            names = self._candidates(store, store.task(partition), bound)
+            if names:
+                found.setdefault((names[0], len(names) > 1), {})[partition] = message
+        return [
+            _Call(instance=name, has_others=has_others, messages=asked)
+            for (name, has_others), asked in found.items()
+        ]
+
+    def _ask_instance(
+        self,
+        store: AskedStore,
+        call: _Call,
+        bound: Bound,
+        deadline: float,
+        reasons: Mapping[int, dict[str, str]],
+    ) -> dict[int, tuple[StoreAnswer, Source]]:
+        """What one instance answers, as far as it will do; `reasons` gets why the rest does not."""
+        name, remaining = call.instance, deadline - time.monotonic()
+        if remaining <= 0:
+            return {}
+        seconds = min(share(remaining, has_others=call.has_others), _TRY_SECONDS_MAX)
+        questions = StoreQuestions(questions=list(call.messages.values()))
+        try:
+            answers = self._connections.ask_many(name, questions, seconds)
+        except InstanceError as error:
+            for partition in call.messages:
+                reasons[partition][name] = error.message
+            return {}
+        came_at = time.monotonic()
+        settled: dict[int, tuple[StoreAnswer, Source]] = {}
+        for partition, answer in zip(call.messages, answers, strict=True):
+            source, reasons[partition][name] = self._judge(
+                store, partition, name, answer, bound, came_at
+            )
+            if source is not None:
+                settled[partition] = (answer, source)
+        return settled
 
     # Rows that are looked for.
 
@@ -257,12 +343,16 @@ class StoreQueries:
         message: StoreQuestion,
         bound: Bound,
         deadline: float,
+        reasons: dict[str, str] | None = None,
     ) -> tuple[StoreAnswer, Source]:
-        """The first answer that will do; those who may give one are asked again and again."""
+        """The first answer that will do; those who may give one are asked again and again.
+
+        `reasons` are why those do not who were asked before.
+        """
         task = store.task(partition)
         if not store.spec.is_global:
             message = structs.replace(message, task=str(task))
-        reasons: dict[str, str] = {}
+        reasons = {} if reasons is None else reasons
         while True:
             names = self._candidates(store, task, bound)
             for tried, name in enumerate(names, start=1):
@@ -276,7 +366,9 @@ class StoreQueries:
                     # In the last moments nobody has the time: what was said before tells more.
                     reasons.setdefault(name, error.message)
                     continue
-                source, reasons[name] = self._judge(store, partition, name, answer, bound)
+                source, reasons[name] = self._judge(
+                    store, partition, name, answer, bound, time.monotonic()
+                )
                 if source is not None:
                     return answer, source
             if deadline - time.monotonic() <= _PAUSE_SECONDS:
@@ -299,10 +391,15 @@ class StoreQueries:
         return self._places.holders(task)
 
     def _judge(
-        self, store: AskedStore, partition: int, name: str, answer: StoreAnswer, bound: Bound
+        self,
+        store: AskedStore,
+        partition: int,
+        name: str,
+        answer: StoreAnswer,
+        bound: Bound,
+        came_at: float,
     ) -> tuple[Source | None, str]:
         """What is to be said of an answer, or why it will not do."""
-        came_at = time.monotonic()
         holders = self._holders_after(answer, store.task(partition), came_at)
         role = role_of(answer, name, holders, came_at=came_at)
         owned_at = holders.seen_at if holders.owned(answer, name) else None
@@ -325,6 +422,16 @@ class StoreQueries:
         return source, ""
 
 
+@dataclass(frozen=True, kw_only=True)
+class _Call:
+    """What one instance is asked at once, by partition."""
+
+    instance: str
+    has_others: bool
+    """Whether others may answer for these partitions too."""
+    messages: Mapping[int, StoreQuestion]
+
+
 class _Connections:
     """One connection to each instance, and who was silent of late. Any thread may call."""
 
@@ -336,6 +443,9 @@ class _Connections:
 
     def ask(self, name: str, message: StoreQuestion, seconds: float) -> StoreAnswer:
         return self.call(name, "ask", message, StoreAnswer, seconds)
+
+    def ask_many(self, name: str, questions: StoreQuestions, seconds: float) -> list[StoreAnswer]:
+        return self.call(name, "ask_many", questions, StoreAnswers, seconds).answers
 
     def call(self, name: str, action: str, message: Message, reply: type[M], seconds: float) -> M:
         location = self._places.location(name)
@@ -372,6 +482,21 @@ class _Connections:
                 client = Client(location, token=token, timeout_seconds=seconds, trust=trust)
                 self._clients[location] = client
             return client
+
+
+def _messages(planned: Plan) -> dict[int, StoreQuestion]:
+    """What each partition is asked: of the answer's bytes each has the share of its keys."""
+    store, keys = planned.store, planned.keys
+    count = sum(len(part.numbers) for part in planned.parts)
+    return {
+        part.partition: structs.replace(
+            planned.message,
+            task="" if store.spec.is_global else str(store.task(part.partition)),
+            keys=[keys[number] for number in part.numbers],
+            bytes_max=max(ANSWER_BYTES * len(part.numbers) // count, 1),
+        )
+        for part in planned.parts
+    }
 
 
 def _row(planned: Plan, part: Part, found: Found) -> Row:

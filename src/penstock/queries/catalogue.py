@@ -59,6 +59,16 @@ class AskedStore:
             raise _not_a_key(self.spec, key, f"{type(error).__name__}: {error}") from error
         return data
 
+    def keys_bytes(self, keys: Sequence[Any]) -> list[bytes]:
+        """Keys as the store holds them. Raises `QuestionRefusedError` of the first that is none."""
+        serialize = self.spec.key_serde.serialize
+        try:
+            if None not in keys:
+                return [serialize(key) for key in keys]
+        except Exception:  # noqa: BLE001, S110 - one by one it is known which
+            pass
+        return [self.key_bytes(key) for key in keys]
+
     def partitions_of(self, keys: Sequence[Any], data: Sequence[bytes]) -> list[int]:
         """The partition in which each key is, as those choose it who write the store's input."""
         if self.spec.is_global or self.partitions == 1 or not keys:

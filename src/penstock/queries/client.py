@@ -124,7 +124,14 @@ class Client:
     ) -> list[Any]:
         """The values of these keys, in their order, in one request unless they are very large."""
         question = Question(kind="get", keys=tuple(keys))
-        return [row.value for row in self.rows(store, question, bound=bound)]
+        values: list[Any] = []
+        while True:
+            body = _body(question, bound, self._timeout, as_text=False)
+            told = _values(self._request("POST", f"{_path(store)}/query", body, None))
+            values += [row.value for row in told.rows]
+            if told.next_page is None:
+                return values
+            question = replace(question, page=told.next_page)
 
     def ask(
         self,
@@ -408,8 +415,38 @@ def _decoded(data: bytes) -> Any:
 def _data(body: bytes) -> Any:
     answer = _decoded(body)
     if not isinstance(answer, dict) or "data" not in answer:
-        raise QueryError("The answer is none of ours", hint="Is that address one of Penstock's?")
+        raise _not_ours()
     return answer["data"]
+
+
+def _not_ours() -> QueryError:
+    return QueryError("The answer is none of ours", hint="Is that address one of Penstock's?")
+
+
+class _Value(msgspec.Struct):
+    """Of a row only its value."""
+
+    value: Any
+
+
+class _Values(msgspec.Struct):
+    """A page of values."""
+
+    rows: list[_Value]
+    next_page: str | None
+
+
+class _ValuesTold(msgspec.Struct):
+    """The answer that has them."""
+
+    data: _Values
+
+
+def _values(body: bytes) -> _Values:
+    try:
+        return decoder(_ValuesTold).decode(body).data
+    except msgspec.DecodeError:
+        raise _not_ours() from None
 
 
 def _path(store: str) -> str:

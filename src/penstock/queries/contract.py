@@ -10,6 +10,8 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Any, Literal, Protocol
 
+import msgspec
+
 StoreKind = Literal["key_value", "window", "session", "versioned"]
 QuestionKind = Literal[
     "get", "range", "prefix", "all", "fetch", "fetch_range", "fetch_all", "as_of"
@@ -92,8 +94,7 @@ class Source:
     """How long ago the copy was known to hold all that was committed; nothing for an active one."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class Row:
+class Row(msgspec.Struct, frozen=True, kw_only=True):
     """A key with what a store holds for it; windows have their bounds, versions their validity."""
 
     key: Any

@@ -51,6 +51,7 @@ def serve_http(parts: HttpParts, limits: Limits = Limits()) -> Iterator[str]:  #
             ToldQueries(told.stores, places, driver_url=told.driver_url),
             access=listening.access,
             is_ready=parts.is_ready,
+            metrics=parts.metrics,
             limits=limits,
             instances=places.urls,
         )
@@ -72,10 +73,11 @@ def instance_service(
     *,
     access: Access,
     is_ready: Callable[[], bool],
+    metrics: Callable[[], bytes],
     limits: Limits,
     instances: Callable[[], Mapping[str, str]],
 ) -> AsgiApp:
-    """What an instance serves: state, and whether it is well; nothing that acts on anything."""
+    """What an instance serves: state, metrics, and whether it is well; nothing that acts."""
     # It loads FastAPI, which takes a second: only when somebody asks.
     from penstock.queries.service import service
 
@@ -84,6 +86,7 @@ def instance_service(
         access=access,
         probes=Probes(live=lambda: True, ready=is_ready),
         limits=limits,
+        metrics=metrics,
         instances=instances,
     )
 

@@ -20,13 +20,16 @@ as in an address, is that text where the serde takes texts or bytes, and else is
 from __future__ import annotations
 
 import dataclasses
+import functools
 import json
 import math
+from collections.abc import Callable, Sequence
 from datetime import datetime
 from typing import Any
 from uuid import UUID
 
 import msgspec
+from msgspec import structs
 
 from penstock.errors import QuestionRefusedError
 from penstock.serdes import (
@@ -65,8 +68,13 @@ def plain(value: Any) -> Any:
     >>> plain(b"ab"), plain(float("nan")), plain({"bpm": 72}), plain(UUID(int=1))
     ('0x6162', 'NaN', {'bpm': 72}, '00000000-0000-0000-0000-000000000001')
     """
-    if value is None or isinstance(value, str | bool):
-        return str(value) if type(value) not in (str, bool, type(None)) else value
+    kind = type(value)
+    if value is None or kind is str or kind is bool:
+        return value
+    if kind is int:
+        return value if _INT_MIN <= value <= _INT_MAX else str(value)
+    if isinstance(value, str):
+        return str(value)
     if isinstance(value, bytes | bytearray | memoryview):
         return f"0x{bytes(value).hex()}"
     return _finite(msgspec.to_builtins(value, enc_hook=_other, str_keys=True))
@@ -82,7 +90,7 @@ def encode_json(data: Any) -> bytes:
         return msgspec.json.encode(data)
     except UnicodeEncodeError:
         # Half of a surrogate pair is no text to UTF-8; as an escape it is one to JSON.
-        return json.dumps(data, separators=(",", ":")).encode()
+        return json.dumps(data, separators=(",", ":"), default=structs.asdict).encode()
 
 
 def key_of_json(serde: Serde[Any], value: Any) -> Any:
@@ -103,6 +111,23 @@ def key_of_json(serde: Serde[Any], value: Any) -> Any:
             hint="docs/http.md says how keys are written",
         ) from error
     return key
+
+
+def keys_of_json(serde: Serde[Any], values: Sequence[Any]) -> list[Any]:
+    """The same for many keys. Raises `QuestionRefusedError` of the first that is none.
+
+    >>> keys_of_json(BytesSerde(), ["0x6162", "c"])
+    [b'ab', b'c']
+    """
+    try:
+        read = _reader(serde)
+        keys = [read(value) for value in values]
+        serialize = serde.serialize
+        for key in keys:
+            serialize(key)
+    except Exception:  # noqa: BLE001 - one by one it is known which
+        return [key_of_json(serde, value) for value in values]
+    return keys
 
 
 def key_of_text(serde: Serde[Any], text: str) -> Any:
@@ -131,6 +156,11 @@ def _typed(serde: Serde[Any], value: Any) -> Any:
         return _with_defaults(converted(value, serde.type))
     kind = _TYPES.get(type(serde))
     return value if kind is None else converted(value, kind)
+
+
+def _reader(serde: Serde[Any]) -> Callable[[Any], Any]:
+    """What reads each of a serde's keys; the choice is made once for all of them."""
+    return _bytes_of if isinstance(serde, BytesSerde) else functools.partial(_typed, serde)
 
 
 def _with_defaults(value: Any) -> Any:

@@ -45,8 +45,12 @@ class Plan:
     parts: tuple[Part, ...]
     message: StoreQuestion
     """What all partitions are asked, without their keys."""
-    fingerprint: bytes
     page: Page
+
+    @property
+    def fingerprint(self) -> bytes:
+        """All that is asked; worked out when a page needs it, for it is as long as the question."""
+        return _fingerprint(self.question, self.keys, self.message)
 
     @property
     def looks_up(self) -> bool:
@@ -57,10 +61,11 @@ class Plan:
 def plan(store: AskedStore, question: Question) -> Plan:
     """How a store is asked. Raises `QuestionRefusedError`, `PageRefusedError`."""
     _check(store, question)
-    keys = tuple(store.key_bytes(key) for key in question.keys)
+    keys = tuple(store.keys_bytes(question.keys))
     message = _message(store, question)
-    fingerprint = msgspec.json.encode([message, keys, question.kind, question.partition])
-    page = Page() if question.page is None else page_of(question.page, fingerprint)
+    page = Page()
+    if question.page is not None:
+        page = page_of(question.page, _fingerprint(question, keys, message))
     parts = _parts(store, question, keys, page)
     return Plan(
         store=store,
@@ -68,9 +73,12 @@ def plan(store: AskedStore, question: Question) -> Plan:
         keys=keys,
         parts=parts,
         message=message,
-        fingerprint=fingerprint,
         page=page,
     )
+
+
+def _fingerprint(question: Question, keys: tuple[bytes, ...], message: StoreQuestion) -> bytes:
+    return msgspec.json.encode([message, keys, question.kind, question.partition])
 
 
 def _check(store: AskedStore, question: Question) -> None:

@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import itertools
+import time
 from collections.abc import Sequence
 from datetime import timedelta
 from typing import Any
@@ -18,13 +19,13 @@ from typing import Any
 from penstock.errors import PenstockError
 from penstock.queries.arrow_rows import ARROW_STREAM
 from penstock.queries.catalogue import AskedStore
-from penstock.queries.contract import Answer, Question, Row, Source
+from penstock.queries.contract import TIMEOUT, Answer, Question, Row, Source
 from penstock.queries.gate import GRANTED, AsgiApp, AsgiScope, Receive, Send
 from penstock.queries.json_values import encode_json, key_of_text
 from penstock.queries.limits import Limits
 from penstock.queries.question_threads import QuestionThreads
 from penstock.queries.served import ServedQueries
-from penstock.queries.shapes import KEY_TEXT_MAX, rows_data
+from penstock.queries.shapes import KEY_TEXT_MAX, freshness, shown_row
 
 _BEFORE = "/v1/stores/"
 _BETWEEN = "/keys/"
@@ -33,8 +34,11 @@ _KINDS = ("key_value", "versioned")
 _AT_ONCE = 2
 """Calls for one store: while one is under way, the next gathers keys."""
 _KEYS_MAX = 200
+_now = time.monotonic
+_BEGIN = b'{"ok":true,"data":{"rows":['
+_MILLISECOND = timedelta(milliseconds=1)
 _TIMEOUT = timedelta(seconds=1)
-"""Whoever has no answer by then asks on the usual way, with its own deadline."""
+"""Whoever has no answer by then asks on the usual way, with what is left of its deadline."""
 
 
 class PointReads:
@@ -51,9 +55,14 @@ class PointReads:
 
     async def __call__(self, scope: AsgiScope, receive: Receive, send: Send) -> None:
         """Answer a plain point read; let all else through."""
-        content = await self._answer(scope)
-        if content is None or len(content) > self._limits.response_bytes:
+        named = _plain_read(scope)
+        if named is None:
             await self._app(scope, receive, send)
+            return
+        began = _now()
+        content = await self._answer(*named)
+        if content is None or len(content) > self._limits.response_bytes:
+            await self._app(_with_the_rest(scope, began), receive, send)
             return
         headers = [
             (b"content-length", b"%d" % len(content)),
@@ -62,11 +71,10 @@ class PointReads:
         await send({"type": "http.response.start", "status": 200, "headers": headers})
         await send({"type": "http.response.body", "body": content})
 
-    async def _answer(self, scope: AsgiScope) -> bytes | None:
-        named, catalogue = _plain_read(scope), self._queries.catalogue()
-        if named is None or catalogue is None:
+    async def _answer(self, store: str, text: str) -> bytes | None:
+        catalogue = self._queries.catalogue()
+        if catalogue is None:
             return None
-        store, text = named
         try:
             asked = catalogue.find(store)
             if asked.spec.kind not in _KINDS:
@@ -83,6 +91,15 @@ class PointReads:
             # A driver that opened anew has another catalogue.
             found = self._gathering[name] = _Gathering(asked, self._queries, self._threads)
         return found
+
+
+def _with_the_rest(scope: AsgiScope, began: float) -> AsgiScope:
+    """A plain read for the usual way, with what is left of the time if some of it was spent."""
+    spent = timedelta(seconds=_now() - began)
+    if spent < _MILLISECOND:
+        return scope
+    left = max((TIMEOUT - spent) // _MILLISECOND, 1)
+    return {**scope, "query_string": b"timeout_ms=%d" % left}
 
 
 def _plain_read(scope: AsgiScope) -> tuple[str, str] | None:
@@ -146,16 +163,22 @@ class _Gathering:
         answer = self._queries.ask(name, Question(kind="get", keys=tuple(keys)), timeout=_TIMEOUT)
         data = [self.asked.key_bytes(key) for key in keys]
         partitions = self.asked.partitions_of(keys, data)
-        sources = {source.partition: source for source in answer.sources}
+        # All keys of a partition share what is said of who answered.
+        ends = {source.partition: _end(source) for source in answer.sources}
         # Of very large values not all come at once.
         found = [
-            _content(row, sources[partition])
+            _content(row, ends[partition])
             for row, partition in zip(answer.rows, partitions, strict=False)
         ]
         return [*found, *itertools.repeat(None, len(keys) - len(found))]
 
 
-def _content(row: Row, source: Source) -> bytes:
+def _content(row: Row, end: bytes) -> bytes:
     """What the usual way would have sent."""
-    answer = Answer(rows=[row], sources=[source], next_page=None)
-    return encode_json({"ok": True, "data": rows_data(answer)})
+    return b"".join((_BEGIN, encode_json(shown_row(row)), b"],", end))
+
+
+def _end(source: Source) -> bytes:
+    """What comes behind the row."""
+    told = encode_json(freshness(Answer(rows=[], sources=[source], next_page=None)))
+    return told.removeprefix(b"{") + b"}"

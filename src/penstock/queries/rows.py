@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from penstock.errors import DeserializationError
@@ -27,6 +28,24 @@ def looked_up_row(spec: StoreSpec, key: Any, found: Found) -> Row:
         start=start,
         end=until,
     )
+
+
+def looked_up_rows(spec: StoreSpec, keys: Sequence[Any], found: Sequence[Found]) -> list[Row]:
+    """The rows of many keys, each with what was found for it."""
+    is_versioned, deserialize = spec.kind == "versioned", spec.value_serde.deserialize
+    rows: list[Row] = []
+    try:
+        for key, (_, _, stored, until) in zip(keys, found, strict=True):
+            if stored is None:
+                rows.append(Row(key=key, value=None))
+                continue
+            timestamp, value = split_stored_value(stored)
+            start = timestamp if is_versioned else None
+            read = deserialize(value)
+            rows.append(Row(key=key, value=read, timestamp=timestamp, start=start, end=until))
+    except Exception:  # noqa: BLE001 - one by one it is told what cannot be read
+        return [looked_up_row(spec, key, each) for key, each in zip(keys, found, strict=True)]
+    return rows
 
 
 def found_row(spec: StoreSpec, found: Found) -> Row:

@@ -8,7 +8,15 @@ from typing import Annotated, Any, Generic, Literal, TypeVar
 from fastapi import Path
 from pydantic import BaseModel, ConfigDict, Field
 
-from penstock.queries.contract import LIMIT_MAX, Answer, QuestionKind, Role, Source, StoreKind
+from penstock.queries.contract import (
+    LIMIT_MAX,
+    Answer,
+    QuestionKind,
+    Role,
+    Row,
+    Source,
+    StoreKind,
+)
 from penstock.queries.json_values import plain
 
 T = TypeVar("T")
@@ -226,18 +234,20 @@ class Answered(BaseModel, Generic[T]):
 def rows_data(answer: Answer) -> dict[str, Any]:
     """An answer as JSON has it."""
     return {
-        "rows": [
-            {
-                "key": plain(row.key),
-                "value": plain(row.value),
-                "timestamp": row.timestamp,
-                "start": row.start,
-                "end": row.end,
-            }
-            for row in answer.rows
-        ],
+        "rows": [shown_row(row) for row in answer.rows],
         **freshness(answer),
     }
+
+
+def shown_row(row: Row) -> Row:
+    """A row whose key and value JSON has."""
+    return Row(
+        key=plain(row.key),
+        value=plain(row.value),
+        timestamp=row.timestamp,
+        start=row.start,
+        end=row.end,
+    )
 
 
 def freshness(answer: Answer) -> dict[str, Any]:

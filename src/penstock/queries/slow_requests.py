@@ -1,4 +1,4 @@
-"""Connections that take too long, or are too many.
+"""Connections that take too long, or are too many, and those whose requests take the short way.
 
 uvicorn closes connections that wait between requests, and has no deadline for a request that has
 begun: a few hundred slow senders would take every connection.
@@ -9,11 +9,13 @@ from __future__ import annotations
 import asyncio
 from typing import Any, ClassVar
 
+import h11
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from penstock.errors import ServiceBusyError
 from penstock.queries.gate import AsgiScope, Receive, Send, send_error
 from penstock.queries.limits import Limits
+from penstock.queries.quick_requests import Headers, QuickCycle, quick_request, quick_scope
 
 
 class LimitedProtocol(H11Protocol):
@@ -24,6 +26,8 @@ class LimitedProtocol(H11Protocol):
 
     limits: ClassVar[Limits]
     _clock: asyncio.TimerHandle | None = None
+    _later: bytes = b""
+    """What came while a request on the short way was being answered."""
 
     def connection_made(self, transport: Any) -> None:
         super().connection_made(transport)
@@ -38,10 +42,64 @@ class LimitedProtocol(H11Protocol):
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
+        if isinstance(self.cycle, QuickCycle) and not self.cycle.response_complete:
+            self._later += data
+            self.flow.pause_reading()
+            return
+        request = quick_request(data) if self._is_idle(data) else None
+        if request is not None:
+            self._stop()
+            self._unset_keepalive_if_required()
+            self._answer_quickly(*request)
+            return
         self._start()
         super().data_received(data)
         if self._is_answering():
             self._stop()
+
+    def on_response_complete(self) -> None:
+        super().on_response_complete()
+        later, self._later = self._later, b""
+        if later and not self.transport.is_closing():
+            self.data_received(later)
+
+    def _is_idle(self, data: bytes) -> bool:
+        """Whether a request may begin with these bytes, and h11 has none of it."""
+        conn = self.conn
+        return (
+            len(data) <= self.limits.header_bytes
+            and conn.our_state is h11.IDLE
+            and conn.their_state is h11.IDLE
+            and not conn.trailing_data[0]
+        )
+
+    def _answer_quickly(self, target: bytes, headers: Headers) -> None:
+        about = {
+            "asgi": {"version": self.asgi_version, "spec_version": "2.3"},
+            "server": self.server,
+            "client": self.client,
+            "scheme": self.scheme,
+            "state": self.app_state.copy(),
+        }
+        scope: Any = quick_scope(target, headers, about)
+        cycle = QuickCycle(
+            scope=scope,
+            conn=self.conn,
+            transport=self.transport,
+            flow=self.flow,
+            logger=self.logger,
+            access_logger=self.access_logger,
+            access_log=self.access_log,
+            default_headers=self.server_state.default_headers,
+            message_event=asyncio.Event(),
+            on_response=self.on_response_complete,
+        )
+        cycle.more_body = False
+        cycle.message_event.set()
+        self.cycle = cycle
+        task = self.loop.create_task(cycle.run_asgi(self.app))
+        task.add_done_callback(self.tasks.discard)
+        self.tasks.add(task)
 
     def _start(self) -> None:
         if self._clock is None:

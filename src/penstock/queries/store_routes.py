@@ -12,7 +12,7 @@ from fastapi import Query, Request, Response
 from penstock.errors import QueryLimitError, QuestionRefusedError
 from penstock.queries.arrow_rows import ARROW_STREAM, encode_rows
 from penstock.queries.contract import Answer, Bound, Question
-from penstock.queries.json_values import encode_json, key_of_json, key_of_text
+from penstock.queries.json_values import encode_json, key_of_json, key_of_text, keys_of_json
 from penstock.queries.limits import Limits
 from penstock.queries.question_threads import QuestionThreads
 from penstock.queries.served import ServedQueries
@@ -181,7 +181,7 @@ class StoreRoutes:
             raise QueryLimitError(f"There are more than {self._limits.keys} keys")
         question = Question(
             kind=body.kind,
-            keys=tuple(_given(serde, each, body) for each in body.keys),
+            keys=_given_keys(serde, body),
             lower=None if body.lower is None else _given(serde, body.lower, body),
             upper=None if body.upper is None else _given(serde, body.upper, body),
             prefix=None if body.prefix is None else _given(serde, body.prefix, body),
@@ -259,6 +259,12 @@ def _scan(choice: Scan) -> dict[str, Any]:
 
 def _end(serde: Serde[Any], text: str | None) -> Any:
     return None if text is None else key_of_text(serde, text)
+
+
+def _given_keys(serde: Serde[Any], body: QueryBody) -> tuple[Any, ...]:
+    if body.as_text:
+        return tuple(_given(serde, each, body) for each in body.keys)
+    return tuple(keys_of_json(serde, body.keys))
 
 
 def _given(serde: Serde[Any], value: Any, body: QueryBody) -> Any:

@@ -1,0 +1,118 @@
+"""Plain reads of one key, taken off a connection without the parser that takes everything.
+
+h11 works through every request in Python, step by step. Here a request is taken as it is if it
+came whole, alone, and in the form that clients send; whatever else there is about it, it goes to
+h11 byte for byte, and is judged there.
+"""
+
+from __future__ import annotations
+
+import re
+from http import HTTPStatus
+from typing import Any
+from urllib.parse import unquote
+
+from uvicorn.protocols.http.h11_impl import RequestResponseCycle
+
+from penstock.queries.gate import AsgiScope, Message
+
+_REQUEST = re.compile(
+    rb"GET (/v1/stores/[!-~]+) HTTP/1\.1\r\n"
+    rb"((?:[A-Za-z-]+: ?[!-~](?:[ -~]*[!-~])?\r\n)+)"
+    rb"\r\n"
+)
+_KEYS = b"/keys/"
+_KNOWN = frozenset(
+    {
+        b"accept",
+        b"accept-encoding",
+        b"authorization",
+        b"connection",
+        b"content-type",
+        b"host",
+        b"user-agent",
+    }
+)
+"""Headers that say nothing about where the request ends or what the connection becomes."""
+_CLOSE = (b"connection", b"close")
+
+Headers = list[tuple[bytes, bytes]]
+
+
+def quick_request(data: bytes) -> tuple[bytes, Headers] | None:
+    """The target and the headers of a plain read that is all there; None if it is anything else.
+
+    >>> quick_request(b"GET /v1/stores/counts/keys/a HTTP/1.1\\r\\nHost: localhost\\r\\n\\r\\n")
+    (b'/v1/stores/counts/keys/a', [(b'host', b'localhost')])
+    >>> quick_request(b"GET /v1/stores/counts/keys/a HTTP/1.1\\r\\nContent-Length: 1\\r\\n\\r\\n")
+    """
+    matched = _REQUEST.fullmatch(data)
+    if matched is None:
+        return None
+    target, head = matched.groups()
+    if _KEYS not in target or b"?" in target or b"#" in target:
+        return None
+    headers: Headers = []
+    for line in head.split(b"\r\n")[:-1]:
+        name, _, value = line.partition(b":")
+        headers.append((name.lower(), value.lstrip(b" ")))
+    names = {name for name, _ in headers}
+    if len(names) != len(headers) or b"host" not in names or not names <= _KNOWN:
+        return None
+    kept = all(name != b"connection" or value.lower() == b"keep-alive" for name, value in headers)
+    return (target, headers) if kept else None
+
+
+def quick_scope(target: bytes, headers: Headers, about: AsgiScope) -> AsgiScope:
+    """What uvicorn would say of such a request; `about` is what it says of the connection."""
+    return {
+        "type": "http",
+        "http_version": "1.1",
+        "method": "GET",
+        "root_path": "",
+        "path": unquote(target.decode("ascii")),
+        "raw_path": target,
+        "query_string": b"",
+        "headers": headers,
+        **about,
+    }
+
+
+class QuickCycle(RequestResponseCycle):
+    """A request without a body and its answer, which is written in one piece where it is one."""
+
+    _head = b""
+    _closes = False
+
+    async def send(self, message: Any) -> None:
+        """Write a part of the answer; its head goes with the first part of its body."""
+        if self.flow.write_paused and not self.disconnected:
+            await self.flow.drain()
+        if self.disconnected:
+            return
+        if not self.response_started:
+            self.response_started = True
+            self._start(message)
+            return
+        self.transport.write(self._head + message.get("body", b""))
+        self._head = b""
+        if not message.get("more_body", False):
+            self.response_complete = True
+            self.message_event.set()
+            if self._closes or not self.keep_alive:
+                self.transport.close()
+            self.on_response()
+
+    def _start(self, message: Message) -> None:
+        headers: Headers = [*self.default_headers, *message.get("headers", ())]
+        names = {name.lower() for name, _ in headers}
+        if b"content-length" not in names and b"connection" not in names:
+            # Nothing else says where the answer ends.
+            headers.append(_CLOSE)
+        self._closes = any(
+            name.lower() == b"connection" and value.lower() == b"close" for name, value in headers
+        )
+        status = HTTPStatus(message["status"])
+        lines = [b"HTTP/1.1 %d %s" % (status, status.phrase.encode())]
+        lines += [name + b": " + value for name, value in headers]
+        self._head = b"\r\n".join([*lines, b"", b""])
