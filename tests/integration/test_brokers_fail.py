@@ -1,5 +1,5 @@
 """Brokers die under load: the leader of an input, the coordinator of a task's transactions, and
-that of the application's group.
+that of the application's group; and the only one that there is.
 """
 
 from __future__ import annotations
@@ -57,6 +57,28 @@ def test_counts_stay_exact_while_brokers_die(cluster: EmbeddedKafka, tmp_path: P
     assert expected.total() == feeder.records
     assert scene.counts(scene.changelog) == expected
     assert scene.sequences() == {key: list(range(1, n + 1)) for key, n in expected.items()}
+
+
+@pytest.mark.timeout(400)
+def test_it_goes_on_when_its_only_broker_is_back(tmp_path: Path) -> None:
+    options = KafkaOptions(directory=tmp_path / "kafka", heap_mib=256)
+    with EmbeddedKafka(options) as kafka:
+        scene = Scene(kafka.bootstrap_servers, tmp_path, partitions=2).create_topics()
+        with Run(scene, num_standby_replicas=1, num_instances=2) as run:
+            watch = Watch(scene)
+            sent = scene.produce(letters(200))
+            watch.wait_committed(run, sent)
+            kafka.kill(1)
+            # Long enough that clients are made anew, beside others that wait for an answer.
+            run.wait_for(lambda: len(run.notices) > 1, what="it said that Kafka does not answer")
+            kafka.restart(1)
+            sent += scene.produce(letters(200))
+            watch.wait_committed(run, sent)
+        assert scene.counts(scene.changelog) == scene.expected()
+
+
+def letters(count: int) -> list[tuple[bytes, bytes]]:
+    return [(b"%d" % (number % 7), b"x") for number in range(count)]
 
 
 class Watch:

@@ -220,7 +220,9 @@ def _ask_offsets(
     """What is told, and what may be asked again, of a leader that is known by then."""
     found: dict[tuple[str, int], int] = {}
     failed: dict[tuple[str, int], confluent_kafka.KafkaException] = {}
-    futures = clients.admin.list_offsets(
+    # Held until the answers are here: they die with their client, which others may renew.
+    admin = clients.admin
+    futures = admin.list_offsets(
         {TopicPartition(topic, partition): spec for topic, partition in partitions},
         isolation_level=isolation_level,
         request_timeout=min(timeout_seconds, clients.ask_timeout.total_seconds()),
@@ -239,7 +241,7 @@ def _ask_offsets(
     for topic in {topic for topic, _ in failed}:
         # Else the client goes on asking the leader that it knows, under the epoch it knows.
         with contextlib.suppress(confluent_kafka.KafkaException):
-            clients.admin.list_topics(topic, timeout=timeout_seconds)
+            admin.list_topics(topic, timeout=timeout_seconds)
     return found, failed
 
 
