@@ -30,6 +30,23 @@ def test_live_and_ready(state: S, age: float | None, live: bool, ready: bool) ->
     assert bool(found.reason) == (not ready)
 
 
+def test_it_is_not_ready_while_kafka_does_not_answer() -> None:
+    now = 5.0
+    pulse = Pulse(clock=lambda: now)
+    pulse.turn()
+    for answered, seconds in ((True, 0), (False, 0), (False, 7), (True, 0)):
+        now += 7
+        pulse.heard(answered)
+        assert pulse.silence == seconds
+        found = health(S.RUNNING.value, 0.1, silence=pulse.silence)
+        assert found.live
+        assert found.ready == (seconds == 0)
+    pulse.heard(False)
+    pulse.rest()
+    now += 7
+    assert pulse.silence == 0
+
+
 def test_a_pulse_ages_from_turn_to_turn() -> None:
     now = 5.0
     pulse = Pulse(clock=lambda: now)

@@ -69,6 +69,8 @@ def _watch(ask: Callable[[], Overview], interval: float) -> None:
 def shown(overview: Overview, *, rate: float | None = None) -> RenderableType:
     """An overview as a terminal shows it."""
     parts: list[RenderableType] = [_headline(overview, rate), _instances(overview)]
+    if silent := overview.kafka_silent_seconds:
+        parts.append(Text(f"Kafka has not answered for {silent:,.0f} s", style="bold red"))
     restoring = [task for task in overview.tasks if task.restores]
     if restoring:
         parts.append(_restores(restoring))

@@ -174,9 +174,11 @@ class Driver:
         except KafkaError as error:
             if type(error) is not KafkaError and "unreachable" not in error.code:
                 raise
+            self._parts.monitor.pulse.heard(False)
             self._notice(f"Kafka does not answer: {error}")
             self._plan_due = now + _RETRY_SECONDS
             return
+        self._parts.monitor.pulse.heard(True)
         self._parts.monitor.lags(self._book, ends)
         for jump in jumps:
             gaps = ", ".join(f"{r.topic}-{r.partition} {r.start}-{r.end}" for r in jump.ranges)

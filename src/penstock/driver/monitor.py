@@ -142,7 +142,7 @@ class Monitor:
 
     def health(self) -> Health:
         """Whether the application lives and is ready."""
-        return health(self._state.value, self.pulse.age)
+        return health(self._state.value, self.pulse.age, silence=self.pulse.silence)
 
     def snapshot(self) -> Snapshot:
         """What all metrics show now, those of the instances among them."""

@@ -6,6 +6,7 @@ be seen before or after the change, and nothing is decided by it.
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Literal
@@ -85,6 +86,8 @@ class Overview(Message, frozen=True):
     dropped: dict[str, int]
     instances: list[InstanceOverview]
     tasks: list[TaskOverview]
+    kafka_silent_seconds: float = 0.0
+    """For how long Kafka has not answered; 0 while it does."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -118,13 +121,15 @@ class Overviews:
             dropped=dict(self.totals.dropped),
             instances=self._instances(tasks),
             tasks=tasks,
+            kafka_silent_seconds=parts.monitor.pulse.silence,
         )
 
     def _tasks(self) -> list[TaskOverview]:
-        try:
-            ends: Ends = self.parts.inputs.recent_ends()
-        except KafkaError:
-            ends = {}
+        ends: Ends = {}
+        # Who asks how things stand is not to wait for Kafka in vain, too.
+        if not self.parts.monitor.pulse.silence:
+            with contextlib.suppress(KafkaError):
+                ends = self.parts.inputs.recent_ends()
         subs = {each.task: each.sub_topology.name for each in self.parts.prepared.layout.tasks}
         owners = self.driver.owners
         copies = owners.copies()

@@ -13,11 +13,12 @@ _READY = "running"
 
 
 class Pulse:
-    """When the driver's loop last turned."""
+    """When the driver's loop last turned, and since when Kafka has not answered it."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
         self._turned: float | None = None
+        self._silent: float | None = None
 
     def turn(self) -> None:
         """The loop turns."""
@@ -26,6 +27,20 @@ class Pulse:
     def rest(self) -> None:
         """There is no loop any more, or not yet another."""
         self._turned = None
+        self._silent = None
+
+    def heard(self, answered: bool) -> None:
+        """Kafka was asked, and answered or did not."""
+        if answered:
+            self._silent = None
+        elif self._silent is None:
+            self._silent = self._clock()
+
+    @property
+    def silence(self) -> float:
+        """Seconds since Kafka first did not answer; 0 while it does."""
+        silent = self._silent
+        return 0.0 if silent is None else self._clock() - silent
 
     @property
     def age(self) -> float | None:
@@ -43,13 +58,22 @@ class Health:
     reason: str = ""
 
 
-def health(state: str, turn_age: float | None, *, live_seconds: float = LIVE_SECONDS) -> Health:
-    """Live while the loop turns, or has yet to begin; ready while every task is served.
+def health(
+    state: str,
+    turn_age: float | None,
+    *,
+    silence: float = 0.0,
+    live_seconds: float = LIVE_SECONDS,
+) -> Health:
+    """Live while the loop turns, or has yet to begin; ready while every task is served and Kafka
+    answers. To start anew would not bring Kafka back.
 
     >>> health("running", 0.02)
     Health(live=True, ready=True, state='running', reason='')
     >>> health("running", 90.0).reason
     "The driver's loop has not turned for 90 s"
+    >>> health("running", 0.02, silence=12.0).reason
+    'Kafka has not answered for 12 s'
     """
     if state in _ENDED:
         return Health(live=False, ready=False, state=state, reason=f"The application is {state}")
@@ -58,4 +82,7 @@ def health(state: str, turn_age: float | None, *, live_seconds: float = LIVE_SEC
         return Health(live=False, ready=False, state=state, reason=reason)
     if state != _READY:
         return Health(live=True, ready=False, state=state, reason=f"The application is {state}")
+    if silence:
+        reason = f"Kafka has not answered for {silence:.0f} s"
+        return Health(live=True, ready=False, state=state, reason=reason)
     return Health(live=True, ready=True, state=state)

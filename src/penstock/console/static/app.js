@@ -43,11 +43,12 @@ function hear(event) {
 }
 
 function showHead() {
-  const { application_id: id, state, is_paused: paused } = known.overview;
+  const { application_id: id, state, is_paused: paused, kafka_silent_seconds: silent } = known.overview;
   document.title = `${id} · ${state}`;
   document.getElementById("application").textContent = id;
   const badge = document.getElementById("state");
-  badge.textContent = paused ? `${state}, paused` : state;
+  const parts = [state, paused && "paused", silent && `Kafka has not answered for ${Math.round(silent)} s`];
+  badge.textContent = parts.filter(Boolean).join(", ");
   badge.dataset.state = state;
 }
 
