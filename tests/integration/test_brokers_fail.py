@@ -70,7 +70,7 @@ def test_it_goes_on_when_its_only_broker_is_back(tmp_path: Path) -> None:
             watch.wait_committed(run, sent)
             kafka.kill(1)
             # Long enough that clients are made anew, beside others that wait for an answer.
-            run.wait_for(lambda: len(run.notices) > 1, what="it said that Kafka does not answer")
+            run.wait_for(lambda: run.notices != [], what="it said that Kafka does not answer")
             kafka.restart(1)
             sent += scene.produce(letters(200))
             watch.wait_committed(run, sent)
