@@ -10,6 +10,7 @@ import typer
 
 from penstock.cli.answers import counted, print_answer
 from penstock.cli.entries import shown, shown_time
+from penstock.cli.liveness import check_driver
 from penstock.config import Config
 from penstock.errors import ConfigError
 from penstock.queries.client import Client
@@ -102,7 +103,9 @@ def _client(
         from os import environ
 
         place = state_dir or Config.build({}, environ).state_dir
-        return Client.of_application(application, state_dir=place, **options)
+        client = Client.of_application(application, state_dir=place, **options)
+        check_driver(application, place)
+        return client
     if token_file is None:
         raise typer.BadParameter("--url takes --token-file: arguments can be seen by all")
     try:
