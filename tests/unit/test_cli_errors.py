@@ -11,8 +11,12 @@ import msgspec
 import pytest
 
 from penstock.cli import main
+from penstock.config import Config
 from penstock.driver.announcement import announced, find_driver
+from penstock.driver.coordinator import Coordinator
 from penstock.errors import ApplicationUnreachableError, TopologyError
+from penstock.instance.protocol import Settings
+from penstock.queries.driver_file import DriverFile, write_driver_file
 from penstock.stores.directory import METADATA_FILE
 
 
@@ -72,6 +76,63 @@ def test_a_driver_is_found_while_it_announces_itself(tmp_path: Path) -> None:
     path.write_bytes(text.replace(b'"pid":%d' % os.getpid(), b'"pid":%d' % dead.pid))
     with pytest.raises(ApplicationUnreachableError, match="has ended"):
         find_driver("x", tmp_path)
+
+
+def ran(*words: str) -> int:
+    with pytest.raises(SystemExit) as ended:
+        main(list(words))
+    return int(ended.value.code or 0)
+
+
+def test_an_application_that_starts_says_only_that(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    settings = Settings.of("x", Config(state_dir=tmp_path), over_tcp=False, global_tables=[])
+    coordinator = Coordinator(settings, token="t")
+    place = ("--application", "x", "--state-dir", str(tmp_path))
+    try:
+        where = {"application_id": "x", "coordinator": coordinator.location, "token": "t"}
+        with announced(tmp_path, **where):
+            assert ran("status", *place) == 3
+            told = capsys.readouterr().err
+            assert told == (
+                "penstock: The application is starting (application x). Ask again in a moment\n"
+            )
+    finally:
+        coordinator.close(1.0)
+
+
+def test_how_a_driver_was_asked_is_not_told(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    where = {"application_id": "x", "coordinator": "grpc+unix:///nowhere", "token": "t"}
+    with announced(tmp_path, **where):
+        assert ran("status", "--application", "x", "--state-dir", str(tmp_path)) == 3
+    assert capsys.readouterr().err == (
+        "penstock: Its driver does not answer (application x). "
+        "It may be starting or stopping: ask again in a moment\n"
+    )
+
+
+@pytest.mark.parametrize("command", ["console", "query", "status"])
+def test_every_command_knows_a_driver_that_was_killed(
+    command: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    dead = subprocess.Popen([sys.executable, "-c", ""])
+    dead.wait()
+    url = "http://127.0.0.1:1"
+    write_driver_file(
+        tmp_path, DriverFile(application_id="x", process=dead.pid, url=url, token="t")
+    )
+    where = {"application_id": "x", "coordinator": "grpc+unix:///nowhere", "token": "t"}
+    with announced(tmp_path, **where):
+        path = tmp_path / "x" / "coordinator.json"
+        text = path.read_bytes()
+        path.write_bytes(text.replace(b'"pid":%d' % os.getpid(), b'"pid":%d' % dead.pid))
+        assert ran(command, "--application", "x", "--state-dir", str(tmp_path)) == 3
+    told = capsys.readouterr()
+    assert f"Its driver, process {dead.pid}, has ended" in told.err
+    assert url not in told.out
 
 
 def test_a_driver_is_not_looked_for_elsewhere(tmp_path: Path) -> None:

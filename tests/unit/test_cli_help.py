@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 import typer
 
+import penstock
 from penstock.cli import COMMANDS, _program, main
 
 
@@ -33,6 +34,17 @@ def shown(words: tuple[str, ...], capsys: pytest.CaptureFixture[str]) -> str:
 
 def test_the_program_has_an_example(capsys: pytest.CaptureFixture[str]) -> None:
     assert "Example: penstock demo" in shown((), capsys)
+
+
+def test_the_version_is_told(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main(["--version"])
+    assert ended.value.code == 0
+    assert capsys.readouterr().out == f"penstock {penstock.__version__}\n"
+
+
+def test_the_list_of_commands_says_who_creates_topics() -> None:
+    assert "create" in COMMANDS["topics"].lower()
 
 
 @pytest.mark.parametrize("name", COMMANDS)

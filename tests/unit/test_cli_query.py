@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
+import socket
+import threading
 from collections.abc import Iterator
 from datetime import timedelta
 from pathlib import Path
@@ -123,6 +126,85 @@ def test_exit_codes_say_what_kind_of_failure_it_was(
         assert ran(capsys, "counts", "a", *place)[0] == 3
     finally:
         QUERIES.raises = None
+
+
+def test_failures_are_told_in_the_words_of_the_command(
+    capsys: pytest.CaptureFixture[str], state_dir: Path
+) -> None:
+    lost = (
+        "No answer from grpc+unix:///tmp/a: Flight returned unavailable error, with message: failed"
+        " to connect to all addresses; last error: UNKNOWN: unix:/tmp/a: connect failed: (2)"
+    )
+    late = "No answer from grpc+tcp://b:1: Flight returned timeout error, with message: Deadline"
+    QUERIES.raises = StoreUnavailableError(
+        f"Nobody did (instance-0: {lost}; instance-1: it is restoring; instance-2: {late})",
+        hint="Ask again, or let a standby answer: stale=True",
+    )
+    try:
+        place = ("--application", "app", "--state-dir", str(state_dir))
+        status, _, err = ran(capsys, "counts", "a", *place)
+    finally:
+        QUERIES.raises = None
+    assert status == 3
+    assert err == (
+        "penstock: Nobody did (instance-0: no answer; instance-1: it is restoring; "
+        "instance-2: no answer). Ask again, or let a standby answer: --stale\n"
+    )
+
+
+@contextlib.contextmanager
+def nobody() -> Iterator[str]:
+    """An address where nobody listens."""
+    with socket.create_server(("127.0.0.1", 0)) as closed:
+        port = closed.getsockname()[1]
+    yield f"http://127.0.0.1:{port}"
+
+
+@contextlib.contextmanager
+def silent() -> Iterator[str]:
+    """An address where nobody answers."""
+    with socket.create_server(("127.0.0.1", 0)) as listens:
+        yield f"http://127.0.0.1:{listens.getsockname()[1]}"
+
+
+@contextlib.contextmanager
+def hanging_up() -> Iterator[str]:
+    """An address where whoever asks is hung up on."""
+    with socket.create_server(("127.0.0.1", 0)) as listens:
+
+        def hang_up() -> None:
+            with contextlib.suppress(OSError):
+                while True:
+                    connection = listens.accept()[0]
+                    connection.recv(65_536)
+                    connection.close()
+
+        thread = threading.Thread(target=hang_up)
+        thread.start()
+        yield f"http://127.0.0.1:{listens.getsockname()[1]}"
+        listens.shutdown(socket.SHUT_RDWR)
+        thread.join()
+
+
+@pytest.mark.parametrize(
+    ("service", "timeout_ms", "told"),
+    [
+        (nobody, 60_000, "No answer: Connection refused"),
+        (silent, 1, "No answer in time"),
+        (hanging_up, 60_000, "No answer: the connection broke off"),
+    ],
+)
+def test_a_service_that_does_not_answer_is_no_matter_of_python(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, service: Any, timeout_ms: int, told: str
+) -> None:
+    token = tmp_path / "token"
+    token.write_text("t")
+    with service() as url:
+        words = ("--url", url, "--token-file", str(token), "--timeout-ms", str(timeout_ms))
+        assert ran(capsys, "counts", "b", *words)[::2] == (
+            3,
+            f"penstock: {told} (url {url}). Does the application run, and is the address right?\n",
+        )
 
 
 def test_by_an_address_and_a_token_from_a_file(

@@ -34,7 +34,9 @@ def test_no_broker_is_told_from_a_difference(
     path = tmp_path / f"program_topics_{action}.py"
     path.write_text(PROGRAM.format(address=address))
     assert run(action, str(path)) == 3
-    assert f"Nothing answers at {address}" in capsys.readouterr().err
+    told = capsys.readouterr().err
+    assert f"Nothing answers at {address}" in told
+    assert "PENSTOCK_BOOTSTRAP_SERVERS" in told
     assert run(action, str(path), "--json") == 3
     answer = json.loads(capsys.readouterr().out)
     assert answer["ok"] is False
@@ -45,3 +47,24 @@ def test_usage_is_an_exit_status_of_its_own(tmp_path: Path) -> None:
     assert run("mend", str(tmp_path / "app.py")) == 2
     assert run("plan") == 2
     assert run("plan", str(tmp_path / "nothing.py")) == 1
+
+
+@pytest.mark.parametrize(
+    ("words", "meant"),
+    [
+        (("topics", "plann"), "'create'. Did you mean 'plan'?"),
+        (("topics", "foo"), "'create'."),
+        (("topology", "draw-svg"), "'diff'."),
+        (("topology", "dif"), "'diff'. Did you mean 'diff'?"),
+    ],
+)
+def test_a_word_that_is_none_of_those_is_told_with_what_is_near(
+    words: tuple[str, str], meant: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main([*words, "app.py"])
+    assert ended.value.code == 2
+    lines = capsys.readouterr().err.replace("\u2502", "").splitlines()
+    told = " ".join(" ".join(lines[3:-1]).split())
+    assert told.startswith(f"Invalid value for 'action': {words[1]!r} is not one of 'describe'")
+    assert told.endswith(meant)

@@ -54,7 +54,7 @@ def unreachable(bootstrap_servers: str = "") -> BrokerUnreachableError:
     """The error of a broker that does not answer."""
     return BrokerUnreachableError(
         f"Nothing answers at {bootstrap_servers}" if bootstrap_servers else "Kafka does not answer",
-        hint="Start one with `penstock dev`, or set bootstrap_servers",
+        hint="Start one with `penstock dev`, or set bootstrap_servers (PENSTOCK_BOOTSTRAP_SERVERS)",
     )
 
 

@@ -17,6 +17,7 @@ from typing import Annotated
 
 import typer
 
+import penstock
 from penstock.cli.answers import print_error
 from penstock.errors import PenstockError
 
@@ -37,7 +38,7 @@ COMMANDS = {
     "state": "Look at the state on this machine's disk, compare it, export it.",
     "status": "Show a running application at a glance, or follow it.",
     "tasks": "List a running application's tasks: owners, positions, lag, copies.",
-    "topics": "Show, plan or apply the settings of an application's own topics.",
+    "topics": "Create an application's topics; show, plan or apply the settings of its own.",
     "topology": "Describe or draw a topology, or compare it with what last ran.",
 }
 
@@ -126,8 +127,18 @@ def _command(name: str) -> Callable[..., object] | typer.Typer:
     return command
 
 
+def _show_version(is_wanted: bool) -> None:
+    if is_wanted:
+        print(f"penstock {penstock.__version__}")
+        raise typer.Exit
+
+
 def _for_all(
     debug: Annotated[bool, typer.Option("--debug", help="Show where an error was raised.")] = False,
+    version: Annotated[
+        bool,
+        typer.Option("--version", help="Show the version and exit.", callback=_show_version),
+    ] = False,
 ) -> None:
     """Kafka Streams' stateful processing for Python, run by Spark."""
 

@@ -11,6 +11,7 @@ from typing import Annotated
 import typer
 
 from penstock.cli.answers import print_answer
+from penstock.cli.liveness import check_driver
 from penstock.config import Config
 from penstock.queries.driver_file import DriverFile, read_driver_file
 
@@ -26,7 +27,9 @@ def console(
     json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
 ) -> None:
     place = state_dir or Config.build({}, os.environ).state_dir
-    address = console_address(read_driver_file(place, application))
+    driver = read_driver_file(place, application)
+    check_driver(application, place)
+    address = console_address(driver)
     if open_browser:
         webbrowser.open(address)
     # The address has the run's token: it is as secret as `driver.json`, which it comes from.

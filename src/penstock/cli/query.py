@@ -2,20 +2,27 @@
 
 from __future__ import annotations
 
+import contextlib
+import re
+from collections.abc import Iterator
 from datetime import timedelta
 from pathlib import Path
 from typing import Annotated, Any, cast
 
 import typer
+import urllib3.exceptions
 
 from penstock.cli.answers import counted, print_answer
 from penstock.cli.entries import shown, shown_time
+from penstock.cli.liveness import check_driver
 from penstock.config import Config
-from penstock.errors import ConfigError
+from penstock.errors import ConfigError, ServiceUnreachableError, StoreUnavailableError
 from penstock.queries.client import Client
 from penstock.queries.contract import LIMIT_MAX, Answer, Bound, Question, QuestionKind, Row, Source
 
 _MILLISECOND = timedelta(milliseconds=1)
+_CARRIER = re.compile(r"No answer from \S+: Flight returned .*?(?=; [^\s:]+: |\)$)")
+"""Of several instances that did not answer, what gRPC says of one."""
 
 
 def query(
@@ -55,7 +62,8 @@ def query(
     timeout = timeout_ms * _MILLISECOND
     options: dict[str, Any] = {"certificate_file": certificate_file, "key_file": key_file}
     options["timeout"] = timeout
-    with _client(application, state_dir, url, token_file, ca_file, options) as client:
+    place = (application, state_dir, url, token_file, ca_file)
+    with _failures_worded(), _client(*place, options) as client:
         if not store:
             _print_stores(client, as_json=json)
             return
@@ -88,6 +96,39 @@ def query(
     _print(store, answer, as_json=json)
 
 
+@contextlib.contextmanager
+def _failures_worded() -> Iterator[None]:
+    """Tell failures in the words of the command line: its options, and nothing of Python's."""
+    try:
+        yield
+    except StoreUnavailableError as error:
+        raise StoreUnavailableError(
+            _CARRIER.sub("no answer", error.message),
+            where=error.where,
+            hint=error.hint.replace("stale=True", "--stale"),
+        ) from error
+    except ServiceUnreachableError as error:
+        if not isinstance(error.__cause__, urllib3.exceptions.HTTPError):
+            raise
+        message = _no_answer(error.__cause__)
+        raise ServiceUnreachableError(message, where=error.where, hint=error.hint) from error
+
+
+def _no_answer(error: BaseException) -> str:
+    """Why there is none, as the system says it.
+
+    >>> _no_answer(ConnectionRefusedError(111, "Connection refused"))
+    'No answer: Connection refused'
+    """
+    found: BaseException | None = error
+    while found is not None:
+        if isinstance(found, OSError) and found.strerror:
+            return f"No answer: {found.strerror}"
+        found = found.__cause__ or found.__context__
+    in_time = isinstance(error, urllib3.exceptions.TimeoutError)
+    return "No answer in time" if in_time else "No answer: the connection broke off"
+
+
 def _client(
     application: str,
     state_dir: Path | None,
@@ -102,7 +143,9 @@ def _client(
         from os import environ
 
         place = state_dir or Config.build({}, environ).state_dir
-        return Client.of_application(application, state_dir=place, **options)
+        client = Client.of_application(application, state_dir=place, **options)
+        check_driver(application, place)
+        return client
     if token_file is None:
         raise typer.BadParameter("--url takes --token-file: arguments can be seen by all")
     try:

@@ -14,7 +14,12 @@ from penstock.cli.loading import load_application
 from penstock.config import Config
 from penstock.driver.announcement import find_driver
 from penstock.driver.overview import Overview, OverviewRequest
-from penstock.errors import ApplicationUnreachableError, ConfigError, InstanceError
+from penstock.errors import (
+    ApplicationUnreachableError,
+    ConfigError,
+    InstanceError,
+    InstanceUnreachableError,
+)
 from penstock.instance.client import Client
 
 AppFile = Annotated[str, typer.Argument(help="A Python file, and a name: app.py[:app]")]
@@ -23,6 +28,8 @@ StateDir = Annotated[Path | None, typer.Option(help="Where its state is, if not 
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object.")]
 
 _CALL_SECONDS = 10.0
+_STARTING = "The application is starting"
+"""What a driver answers that has nothing to tell yet; it comes amid words of the call's own."""
 _WIDTH_WITHOUT_TERMINAL = 250
 
 
@@ -58,11 +65,18 @@ class Running:
         try:
             return self._client.call("overview", OverviewRequest(), Overview)
         except InstanceError as error:
-            raise ApplicationUnreachableError(
-                f"Its driver does not answer: {error.message}",
-                where={"application": self.application_id},
-                hint="It may be starting or stopping: ask again in a moment",
-            ) from error
+            raise _told(error, self.application_id) from error
+
+
+def _told(error: InstanceError, application_id: str) -> ApplicationUnreachableError:
+    """Why there is no overview, without the words of what carried the question."""
+    message = "Its driver does not answer"
+    hint = error.hint or "It may be starting or stopping: ask again in a moment"
+    if _STARTING in error.message:
+        message, hint = _STARTING, "Ask again in a moment"
+    elif type(error) is not InstanceUnreachableError:
+        message = f"{message}: {error.message}"
+    return ApplicationUnreachableError(message, where={"application": application_id}, hint=hint)
 
 
 def _only_one(directory: Path) -> str:

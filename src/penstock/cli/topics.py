@@ -19,6 +19,7 @@ from penstock.changelog.topic_plan import (
 )
 from penstock.changelog.topics import ExistingTopic, TopicSpec
 from penstock.cli.answers import EXIT_REFUSED, counted, print_answer
+from penstock.cli.choices import one_of
 from penstock.cli.loading import load_application
 from penstock.driver.setup import Outlook, check_broker, look, plan_internal
 from penstock.examples.catalogue import inputs_of, outputs_of
@@ -44,8 +45,9 @@ def topics(
     action: Annotated[
         Action,
         typer.Argument(
+            parser=one_of(Action),
             help="describe shows settings; plan what differs; apply makes it as the program says; "
-            "create makes the topics that the program reads and writes, where they are missing."
+            "create makes the topics that the program reads and writes, where they are missing.",
         ),
     ],
     application: Annotated[str, typer.Argument(help="A Python file, and a name: app.py[:app]")],

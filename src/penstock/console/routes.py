@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 import json
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Mapping
 from importlib import resources
 from typing import Annotated, Any
 
@@ -21,6 +21,7 @@ from penstock.console.model import RECORDS_MAX, Watched
 from penstock.errors import PenstockError
 
 TICK_SECONDS = 1.0
+_FOUND_ELSEWHERE = 307
 ASSETS = {
     "index.html": "text/html; charset=utf-8",
     "console.css": "text/css; charset=utf-8",
@@ -51,6 +52,10 @@ def add_page(app: FastAPI) -> None:
     async def part(name: Annotated[str, Path(max_length=40)]) -> Response:
         return _asset(name) if name in ASSETS else Response(status_code=404)
 
+    async def root() -> Response:
+        return Response(status_code=_FOUND_ELSEWHERE, headers={"location": "/console", **HEADERS})
+
+    app.add_api_route("/", root, include_in_schema=False)
     app.add_api_route("/console", page, include_in_schema=False)
     app.add_api_route("/console/{name}", part, include_in_schema=False)
 
@@ -76,7 +81,7 @@ def add_data(
         return _json(await in_thread(watched.options))
 
     async def topics() -> Response:
-        return _json(await in_thread(watched.topics))
+        return _json(await in_thread(lambda: _topics(watched)))
 
     async def records(
         topic: Annotated[str, Path(max_length=249)],
@@ -126,6 +131,15 @@ async def _events(
         told = {"now": history.now_ms(), "overview": state, "rates": rates}
         yield _event({**told, "news": dataclasses.asdict(news)})
         await asyncio.sleep(TICK_SECONDS)
+
+
+def _topics(watched: Watched) -> list[Mapping[str, Any]]:
+    """Its topics; that of its commits is none of its outputs."""
+    commits = f"{watched.overview()['application_id']}-commits"
+    return [
+        {**each, "role": "commits"} if each["name"] == commits else each
+        for each in watched.topics()
+    ]
 
 
 def _event(data: Any) -> bytes:

@@ -96,6 +96,9 @@ class Gate:
         scope[GRANTED] = scopes
 
     def _is_open(self, path: str) -> bool:
+        if path == "/":
+            # It leads to the page that is open, if there is one.
+            return bool(self._open_below)
         return path in OPEN_PATHS or f"{path}/".startswith(self._open_below)
 
     async def _whole_body(self, scope: AsgiScope, receive: Receive) -> Receive:

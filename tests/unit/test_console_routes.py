@@ -1,0 +1,73 @@
+"""What the console's routes answer, behind the gate of the HTTP service."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+
+from penstock.changelog.topics import commits_name
+from penstock.console.history import History
+from penstock.console.routes import add_data, add_page
+from penstock.queries.access import Access
+from penstock.queries.gate import AsgiApp
+from penstock.queries.probes import Probes
+from penstock.queries.service import guarded, service
+from tests.browser.watched import FakeApplication
+from tests.unit.queries_in_memory import READ, InMemoryQueries, made_service, request
+
+
+class Clinic(FakeApplication):
+    """An application with a topic of its commits."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.now = {**self.now, "application_id": "clinic"}
+
+    def topics(self) -> list[Mapping[str, Any]]:
+        return [{"name": name, "role": "output"} for name in ("out", commits_name("clinic"))]
+
+
+@pytest.fixture(scope="module")
+def app() -> AsgiApp:
+    def extend(routes: Any, in_thread: Any) -> None:
+        add_page(routes)
+        add_data(
+            routes,
+            Clinic(),
+            History(now_ms=lambda: 0),
+            in_thread=in_thread,
+            options=guarded("read"),
+        )
+
+    return service(
+        InMemoryQueries().opened(),
+        access=Access.of({READ: "read"}),
+        probes=Probes(live=lambda: True, ready=lambda: True),
+        extend=extend,
+        open_below=("/console",),
+    )
+
+
+def test_the_topic_of_commits_is_none_of_the_outputs(app: AsgiApp) -> None:
+    topics = request(app, "GET", "/v1/console/topics").json["data"]
+    assert {each["name"]: each["role"] for each in topics} == {
+        "out": "output",
+        "clinic-commits": "commits",
+    }
+
+
+def test_the_root_leads_to_the_console(app: AsgiApp) -> None:
+    reply = request(app, "GET", "/", token=None)
+    assert (reply.status, reply.headers["location"]) == (307, "/console")
+    assert request(app, "GET", reply.headers["location"], token=None).status == 200
+
+
+def test_a_root_that_leads_nowhere_opens_nothing(app: AsgiApp) -> None:
+    assert request(made_service(), "GET", "/", token=None).status == 401
+    for path in ("//", "/.", "/v1/stores", "/v1/console/topics"):
+        assert request(app, "GET", path, token=None).status == 401, path
+    wrong = {"authorization": "Bearer wrong"}
+    assert request(app, "GET", "/", token=None, headers=wrong).status == 401
+    assert request(app, "GET", "/", token=None, headers={"host": "evil.example"}).status == 403
