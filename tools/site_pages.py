@@ -1,6 +1,8 @@
 """Pages of the site that are made of the code: MkDocs calls the functions at the end.
 
-A page says `<!-- made: NAME -->` where something goes that is written down elsewhere, once.
+A page says `<!-- made: NAME -->` where something goes that is written down elsewhere, once. What
+stands between `<!-- file only: start -->` and `<!-- file only: end -->` is for those who read the
+page as a file, where that is missing; the site leaves it out.
 """
 
 from __future__ import annotations
@@ -22,6 +24,9 @@ _ELSEWHERE = re.compile(
 )
 RUNBOOK = ROOT / "docs" / "data" / "runbook.toml"
 _MARK = re.compile(r"^<!-- made: (\w+) -->$", re.MULTILINE)
+_FILE_ONLY = re.compile(
+    r"^<!-- file only: start -->$.*?^<!-- file only: end -->\n", re.MULTILINE | re.DOTALL
+)
 
 
 def command_line() -> str:
@@ -142,7 +147,7 @@ PAGES: dict[str, Callable[[], str]] = {
 
 def on_page_markdown(markdown: str, **_: object) -> str:
     """Put in what the page asks for; MkDocs calls this for each page."""
-    return _MARK.sub(lambda found: PAGES[found[1]](), markdown)
+    return _MARK.sub(lambda found: PAGES[found[1]](), _FILE_ONLY.sub("", markdown))
 
 
 def on_post_page(output: str, page: Any, **_: object) -> str:

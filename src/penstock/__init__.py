@@ -20,10 +20,12 @@ __version__ = "0.1.0"
 def __getattr__(name: str) -> Any:
     # The names bring the whole library with them, most of a second: a command that answers at the
     # press of a key, and a process that starts to take over from another one, need a part of it.
-    if name != "__all__" and name.startswith("_"):
-        raise AttributeError(f"module 'penstock' has no attribute {name!r}")
-    found = globals()[name] = getattr(importlib.import_module("penstock.public"), name)
-    return found
+    if name == "__all__" or not name.startswith("_"):
+        found = importlib.import_module("penstock.public").__dict__.get(name)
+        if found is not None:
+            globals()[name] = found
+            return found
+    raise AttributeError(f"module 'penstock' has no attribute {name!r}")
 
 
 def __dir__() -> list[str]:

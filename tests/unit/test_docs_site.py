@@ -1,0 +1,33 @@
+"""Pages with parts that are made of the code say so to those who read them as files."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from tools import site_pages
+
+DOCS = site_pages.ROOT / "docs"
+MADE = re.compile(r"^(<!-- made: \w+ -->|::: )", re.MULTILINE)
+PAGES = [page for page in sorted(DOCS.rglob("*.md")) if MADE.search(page.read_text())]
+
+
+def name_of(page: Path) -> str:
+    return str(page.relative_to(DOCS))
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name_of)
+def test_the_file_says_where_the_whole_page_is(page: Path) -> None:
+    built = page.relative_to(DOCS).with_suffix(".html")
+    before = MADE.split(page.read_text())[0]
+    assert f"Run `make docs`, and open `build/site/{built}`." in before
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name_of)
+def test_the_site_does_not_say_it(page: Path) -> None:
+    built = site_pages.on_page_markdown(page.read_text())
+    assert "build/site" not in built
+    assert "file only" not in built
+    assert "<!-- made" not in built
