@@ -184,7 +184,7 @@ def test_what_cannot_be_made_right_is_an_error_and_nothing_is_done(
         assert answer["error"]["where"] == {"topic": scene.changelog}
     code, text = commands.text("describe")
     assert code == 0
-    assert f"{scene.changelog} (changelog): 3 partitions (not 2), 1 replicas" in text
+    assert f"{scene.changelog} (changelog): 3 partitions (not 2), 1 replica" in text
 
 
 @pytest.mark.usefixtures("spark")

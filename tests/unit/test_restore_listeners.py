@@ -165,7 +165,7 @@ def test_a_listener_that_raises_is_told_of_once(caplog: pytest.LogCaptureFixture
             listeners.tell(RestoreEnded(partition=WHERE, store="counts", total_restored=0))
         listeners.close()
     assert len(heard) == 3
-    assert [record.message for record in caplog.records] == [
+    assert [record.getMessage() for record in caplog.records] == [
         "A restore listener raised; the restore goes on"
     ]
 
