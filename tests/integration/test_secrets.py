@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import signal
@@ -131,10 +132,11 @@ def planted(guarded: Guarded, scene: Scene, directory: Path) -> dict[str, str]:
 def command_lines(pid: int) -> dict[str, str]:
     """Of the application and all its children: every user of the machine can read them."""
     root = psutil.Process(pid)
-    return {
-        f"command line of {each.pid}": "\0".join(each.cmdline())
-        for each in (root, *root.children(recursive=True))
-    }
+    found = {}
+    for each in (root, *root.children(recursive=True)):
+        with contextlib.suppress(psutil.NoSuchProcess):  # It has ended meanwhile.
+            found[f"command line of {each.pid}"] = "\0".join(each.cmdline())
+    return found
 
 
 def spark_pages(log: Path) -> dict[str, str]:
