@@ -56,8 +56,9 @@ class _Lock:
     def __exit__(self, *_: object) -> None:
         self._held = False
 
-    def acquire(self, *, timeout: float) -> bool:
-        """Take it if it is free; nobody lets it go while somebody waits."""
+    def acquire(self, *, blocking: bool) -> bool:
+        """Take it if it is free."""
+        assert not blocking
         free, self._held = not self._held, True
         return free
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -10,6 +10,7 @@ import pytest
 from penstock.changelog.topics import commits_name
 from penstock.console.history import History
 from penstock.console.routes import add_data, add_page
+from penstock.driver.kafka_view import KafkaView
 from penstock.queries.access import Access
 from penstock.queries.gate import AsgiApp
 from penstock.queries.probes import Probes
@@ -18,24 +19,13 @@ from tests.browser.watched import FakeApplication
 from tests.unit.queries_in_memory import READ, InMemoryQueries, made_service, request
 
 
-class Clinic(FakeApplication):
-    """An application with a topic of its commits."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.now = {**self.now, "application_id": "clinic"}
-
-    def topics(self) -> list[Mapping[str, Any]]:
-        return [{"name": name, "role": "output"} for name in ("out", commits_name("clinic"))]
-
-
 @pytest.fixture(scope="module")
 def app() -> AsgiApp:
     def extend(routes: Any, in_thread: Any) -> None:
         add_page(routes)
         add_data(
             routes,
-            Clinic(),
+            FakeApplication(),
             History(now_ms=lambda: 0),
             in_thread=in_thread,
             options=guarded("read"),
@@ -50,12 +40,17 @@ def app() -> AsgiApp:
     )
 
 
-def test_the_topic_of_commits_is_none_of_the_outputs(app: AsgiApp) -> None:
-    topics = request(app, "GET", "/v1/console/topics").json["data"]
-    assert {each["name"]: each["role"] for each in topics} == {
-        "out": "output",
-        "clinic-commits": "commits",
-    }
+def test_the_topic_of_commits_is_none_of_the_outputs() -> None:
+    prepared: Any = SimpleNamespace(
+        application_id="clinic",
+        layout=SimpleNamespace(changelogs={}, repartitions={}),
+        global_tables=(),
+        inputs=[("pulses", 0)],
+    )
+    logs: Any = None
+    view = KafkaView(prepared, logs, lambda topics: {})
+    roles = {name: view._role(name) for name in ("pulses", "alerts", commits_name("clinic"))}
+    assert list(roles.values()) == ["input", "output", "commits"]
 
 
 def test_the_root_leads_to_the_console(app: AsgiApp) -> None:

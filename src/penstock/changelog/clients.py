@@ -25,7 +25,7 @@ ASK_TIMEOUT = timedelta(seconds=10)
 _PAUSE_SECONDS = 0.05
 
 
-@dataclass(frozen=True)
+@dataclass(eq=False)
 class LogClients:
     """Makes the clients of one process; the admin client is shared, consumers are the caller's."""
 
@@ -40,7 +40,7 @@ class LogClients:
     def renew_admin(self) -> None:
         """Ask by a new admin client from now on."""
         with refusals_named():
-            object.__setattr__(self, "admin", AdminClient(self.config.client_properties()))
+            self.admin = AdminClient(self.config.client_properties())
 
     def consumer(self) -> Consumer:
         """A consumer for `read_last` and `restore`: never subscribed, never commits.

@@ -268,9 +268,7 @@ class TopicAdmin:
                 )
             time.sleep(_VISIBLE_PAUSE_SECONDS)
 
-    def _ask(
-        self, ask: Callable[[float], Mapping[_Key, Future[Any]]]
-    ) -> Mapping[_Key, Future[Any]]:
+    def _ask(self, ask: Callable[[float], _Answers[_Key]]) -> _Answers[_Key]:
         """The answers, or failures, of a question that changes nothing.
 
         The client sends it to the broker that it knows as the controller. If that one is gone it

@@ -154,7 +154,6 @@ def topic_missing(name: str, known: Iterable[str]) -> TopicMissingError:
     "Did you mean 'pulse-events'? Else create it: `penstock topics create` does"
     """
     near = difflib.get_close_matches(name, sorted(known), n=1)
-    hint = "Create it: `penstock topics create` does"
-    if near:
-        hint = f"Did you mean {near[0]!r}? Else c{hint[1:]}"
+    begin = f"Did you mean {near[0]!r}? Else create" if near else "Create"
+    hint = f"{begin} it: `penstock topics create` does"
     return TopicMissingError(f"The topic {name!r} does not exist", hint=hint)

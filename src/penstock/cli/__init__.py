@@ -21,7 +21,6 @@ import penstock
 from penstock.cli.answers import print_error
 from penstock.errors import PenstockError
 
-_ROOT = str(Path(__file__).parents[1] / "__init__.py")
 # name -> its line in the list of commands; the file is penstock/cli/<name>.py, with _ for -
 COMMANDS = {
     "bootstrap": "Fill a store from history: a table, Parquet files or an old topic.",
@@ -96,8 +95,8 @@ def completed_command(environment: Mapping[str, str]) -> list[str]:
 def _unexpected(error: Exception) -> PenstockError:
     """An error that nobody foresaw, in one line."""
     # The package's root only hands names on: who asked it for one that it has not is told.
-    frames = traceback.extract_tb(error.__traceback__)
-    place = next((each for each in reversed(frames) if each.filename != _ROOT), frames[-1])
+    frames, root = traceback.extract_tb(error.__traceback__), penstock.__file__
+    place = next((each for each in reversed(frames) if each.filename != root), frames[-1])
     return PenstockError(
         f"{type(error).__name__}: {error}",
         where={"file": Path(place.filename).name, "line": place.lineno},

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import re
 from collections.abc import Iterator
 from datetime import timedelta
 from pathlib import Path
@@ -21,8 +20,6 @@ from penstock.queries.client import Client
 from penstock.queries.contract import LIMIT_MAX, Answer, Bound, Question, QuestionKind, Row, Source
 
 _MILLISECOND = timedelta(milliseconds=1)
-_CARRIER = re.compile(r"No answer from \S+: Flight returned .*?(?=; [^\s:]+: |\)$)")
-"""Of several instances that did not answer, what gRPC says of one."""
 
 
 def query(
@@ -103,9 +100,7 @@ def _failures_worded() -> Iterator[None]:
         yield
     except StoreUnavailableError as error:
         raise StoreUnavailableError(
-            _CARRIER.sub("no answer", error.message),
-            where=error.where,
-            hint=error.hint.replace("stale=True", "--stale"),
+            error.message, where=error.where, hint=error.hint.replace("stale=True", "--stale")
         ) from error
     except ServiceUnreachableError as error:
         if not isinstance(error.__cause__, urllib3.exceptions.HTTPError):

@@ -13,6 +13,7 @@ from rich.console import Console
 from penstock.cli.loading import load_application
 from penstock.config import Config
 from penstock.driver.announcement import find_driver
+from penstock.driver.coordinator import STARTING
 from penstock.driver.overview import Overview, OverviewRequest
 from penstock.errors import (
     ApplicationUnreachableError,
@@ -28,8 +29,6 @@ StateDir = Annotated[Path | None, typer.Option(help="Where its state is, if not 
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object.")]
 
 _CALL_SECONDS = 10.0
-_STARTING = "The application is starting"
-"""What a driver answers that has nothing to tell yet; it comes amid words of the call's own."""
 _WIDTH_WITHOUT_TERMINAL = 250
 
 
@@ -72,8 +71,9 @@ def _told(error: InstanceError, application_id: str) -> ApplicationUnreachableEr
     """Why there is no overview, without the words of what carried the question."""
     message = "Its driver does not answer"
     hint = error.hint or "It may be starting or stopping: ask again in a moment"
-    if _STARTING in error.message:
-        message, hint = _STARTING, "Ask again in a moment"
+    # It comes amid words of the call's own.
+    if STARTING in error.message:
+        message, hint = STARTING, "Ask again in a moment"
     elif type(error) is not InstanceUnreachableError:
         message = f"{message}: {error.message}"
     return ApplicationUnreachableError(message, where={"application": application_id}, hint=hint)

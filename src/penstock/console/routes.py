@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 import json
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable
 from importlib import resources
 from typing import Annotated, Any
 
@@ -81,7 +81,7 @@ def add_data(
         return _json(await in_thread(watched.options))
 
     async def topics() -> Response:
-        return _json(await in_thread(lambda: _topics(watched)))
+        return _json(await in_thread(watched.topics))
 
     async def records(
         topic: Annotated[str, Path(max_length=249)],
@@ -131,15 +131,6 @@ async def _events(
         told = {"now": history.now_ms(), "overview": state, "rates": rates}
         yield _event({**told, "news": dataclasses.asdict(news)})
         await asyncio.sleep(TICK_SECONDS)
-
-
-def _topics(watched: Watched) -> list[Mapping[str, Any]]:
-    """Its topics; that of its commits is none of its outputs."""
-    commits = f"{watched.overview()['application_id']}-commits"
-    return [
-        {**each, "role": "commits"} if each["name"] == commits else each
-        for each in watched.topics()
-    ]
 
 
 def _event(data: Any) -> bytes:

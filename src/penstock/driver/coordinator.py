@@ -42,6 +42,8 @@ from penstock.pipeline.instances import start_instance
 
 _log = logging.getLogger("penstock.driver")
 
+STARTING = "The application is starting"
+"""What those are told who ask before there is anything to tell."""
 _CALL_SECONDS = 5.0
 """The driver's loop waits for these calls: nothing else happens meanwhile."""
 
@@ -331,12 +333,12 @@ class Coordinator:
 
     def _tells(self) -> PlacesTelling:
         if self.telling is None:
-            raise InstanceError("The application is starting", hint="Ask again in a moment")
+            raise InstanceError(STARTING, hint="Ask again in a moment")
         return self.telling
 
     def _on_overview(self, body: bytes) -> Message:
         if self.overview is None:
-            raise InstanceError("The application is starting", hint="Ask again in a moment")
+            raise InstanceError(STARTING, hint="Ask again in a moment")
         return self.overview()
 
 

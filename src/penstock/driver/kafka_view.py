@@ -9,7 +9,7 @@ from confluent_kafka import IsolationLevel, Message
 
 from penstock.changelog.clients import LogClients
 from penstock.changelog.reading import EARLIEST, LATEST, log_offsets, read_committed
-from penstock.changelog.topics import ExistingTopic
+from penstock.changelog.topics import ExistingTopic, commits_name
 from penstock.driver.setup import Prepared
 from penstock.errors import TopicMissingError
 
@@ -88,6 +88,8 @@ class KafkaView:
             return "repartition"
         if any(table.topic == name for table in self._prepared.global_tables):
             return "global table"
+        if name == commits_name(self._prepared.application_id):
+            return "commits"
         return "input" if any(topic == name for topic, _ in self._prepared.inputs) else "output"
 
 

@@ -129,16 +129,15 @@ class Holder:
         """The tasks that are served."""
         return [task for task in list(self._tasks.values()) if task.is_running]
 
-    def flush(self) -> bool:
-        """Make all stores durable; False if some are left for the next time.
+    def flush(self) -> list[OpenTask]:
+        """Make all stores durable, but for those of tasks that commit now: these are returned.
 
         Who asks renews the lease too, and must not wait behind a commit for a broker that is gone.
         """
-        tasks = list(self._tasks.values())
-        left = [task for task in tasks if not task.flush()]
+        busy = [task for task in list(self._tasks.values()) if not task.flush()]
         self._standbys.flush()
         self._tables.flush()
-        return not left
+        return busy
 
     def close(self) -> None:
         """Close all tasks, at the same time: each flushes a store."""

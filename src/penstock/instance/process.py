@@ -58,7 +58,7 @@ from penstock.instance.protocol import (
 from penstock.instance.server import Server
 from penstock.instance.snapshots import Snapshotter
 from penstock.instance.static_id import StaticId
-from penstock.instance.task import TaskEnvironment
+from penstock.instance.task import OpenTask, TaskEnvironment
 from penstock.instance.tls import TlsFiles
 from penstock.observability.json_logs import log_as_json, secrets_of
 from penstock.observability.recorder import Recorder
@@ -436,6 +436,7 @@ def _beat(
 ) -> int:
     """Beat until stopped, unknown to the coordinator, or without a lease."""
     flushed = time.monotonic()
+    busy: list[OpenTask] = []
     beat = Beat(instance=options.name, member_id=options.member_id)
     while not stop.wait(interval.total_seconds()):
         try:
@@ -448,8 +449,10 @@ def _beat(
             # The coordinator has given our tasks to others; a fresh process starts clean.
             return 4
         lease.renew()
-        if time.monotonic() - flushed > FLUSH_INTERVAL_SECONDS and holder.flush():
-            flushed = time.monotonic()
+        if time.monotonic() - flushed > FLUSH_INTERVAL_SECONDS:
+            busy, flushed = holder.flush(), time.monotonic()
+        else:
+            busy = [task for task in busy if not task.flush()]
     # Before anything is closed: from now on nobody is to ask for our tasks here.
     with contextlib.suppress(InstanceError):
         coordinator.call("leave", beat, BeatReply)

@@ -70,7 +70,6 @@ from penstock.stores.rocksdb_engine import RocksDBEngine
 _log = logging.getLogger("penstock.instance")
 
 _STORE_FAILURES_MAX = 3
-_FLUSH_WAIT_SECONDS = 0.2
 """How often in a row a store that the user brought may fail before its task does."""
 
 
@@ -437,7 +436,7 @@ class OpenTask:
 
     def flush(self) -> bool:
         """Make the stores durable, and export how far they are; False if a commit goes on."""
-        if not self._lock.acquire(timeout=_FLUSH_WAIT_SECONDS):
+        if not self._lock.acquire(blocking=False):
             return False
         try:
             if self._state == "running":

@@ -290,7 +290,7 @@ class StoreQueries:
             answers = self._connections.ask_many(name, questions, seconds)
         except InstanceError as error:
             for partition in call.messages:
-                reasons[partition][name] = error.message
+                reasons[partition][name] = _why(error)
             return {}
         came_at = time.monotonic()
         settled: dict[int, tuple[StoreAnswer, Source]] = {}
@@ -364,7 +364,7 @@ class StoreQueries:
                     answer = self._connections.ask(name, message, min(seconds, _TRY_SECONDS_MAX))
                 except InstanceError as error:
                     # In the last moments nobody has the time: what was said before tells more.
-                    reasons.setdefault(name, error.message)
+                    reasons.setdefault(name, _why(error))
                     continue
                 source, reasons[name] = self._judge(
                     store, partition, name, answer, bound, time.monotonic()
@@ -482,6 +482,11 @@ class _Connections:
                 client = Client(location, token=token, timeout_seconds=seconds, trust=trust)
                 self._clients[location] = client
             return client
+
+
+def _why(error: InstanceError) -> str:
+    """What is told of an instance that gave no answer, without the words of what carries calls."""
+    return "no answer" if isinstance(error, InstanceUnreachableError) else error.message
 
 
 def _messages(planned: Plan) -> dict[int, StoreQuestion]:
