@@ -14,38 +14,42 @@ from tests.in_process import Run
 pytestmark = pytest.mark.usefixtures("spark")
 
 
-def count_both(app: ps.Application, source: str, results: str) -> None:
-    stream = app.builder.stream([source, f"{source}-2"], key=bytes, value=bytes)
-    stream.group_by_key().count("counts").to_stream().to(results)
+def count_all(app: ps.Application, source: str, results: str) -> None:
+    whole = app.builder.stream([source, f"{source}-2"], key=bytes, value=bytes)
+    news = app.builder.stream(f"{source}-3", key=bytes, value=bytes, auto_offset_reset="latest")
+    whole.merge(news).group_by_key().count("counts").to_stream().to(results)
 
 
 def records(count: int) -> list[tuple[bytes, bytes]]:
     return [(b"k%d" % (n % 40), b"v%d" % n) for n in range(count)]
 
 
-def test_records_of_both_topics_meet_in_their_task(
+def test_records_of_all_topics_meet_in_their_task(
     kafka: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     scene = Scene(kafka, tmp_path)
-    second = f"{scene.source}-2"
-    scene.create_topics(scene.source, second, scene.results)
+    second, third = f"{scene.source}-2", f"{scene.source}-3"
+    scene.create_topics(scene.source, second, third, scene.results)
 
     def settled(total: int) -> bool:
         return sum(scene.counts().values()) == total
 
+    scene.produce(records(200), third)  # Before the start: of this topic only what is new counts.
     produced = scene.produce(records(500)) + scene.produce(records(300), second)
-    with Run(scene, count_both) as run:
+    with Run(scene, count_all) as run:
         # Little to do: one Spark partition carries all tasks.
-        run.wait_for(lambda: settled(produced), what="both topics were counted")
+        run.wait_for(lambda: settled(produced), what="two topics were counted")
         # One topic alone has something new.
         produced += scene.produce(records(100), second)
         run.wait_for(lambda: settled(produced), what="one topic went on")
+        produced += scene.produce(records(60), third)
+        run.wait_for(lambda: settled(produced), what="what is new in the third was counted")
     # Much to do: a shuffle brings the rows to their tasks. After a restart, so that it waits there.
     place_of_task, shuffled = jobs._place_of_task, []
     monkeypatch.setattr(jobs, "SMALL_BATCH_RECORDS", 10)
     monkeypatch.setattr(jobs, "_place_of_task", lambda o: shuffled.append(o) or place_of_task(o))
     produced += scene.produce(records(3000)) + scene.produce(records(5000), second)
-    with Run(scene, count_both) as run:
+    with Run(scene, count_all) as run:
         run.wait_for(lambda: settled(produced), what="the rows were shuffled and counted")
     assert shuffled
     for sequence in scene.sequences().values():
