@@ -6,6 +6,7 @@ import math
 import random
 import struct
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
 import pyarrow as pa
@@ -195,6 +196,15 @@ def _rows(count: int, seed: int) -> tuple[list[str | None], list[Reading | None]
     )
 
 
+@cache
+def _table() -> pa.Table:
+    keys, values, times = _rows(150, seed=7)
+    assert FORM is not None
+    return pa.table(
+        {"key": pa.array(keys), "value": FORM.column(values), "timestamp": pa.array(times)}
+    )
+
+
 def _edges() -> list[tuple[Any, Any, Any]]:
     longest = max(len(LONGS), len(DOUBLES), len(TEXTS))
     return [
@@ -211,13 +221,38 @@ def _same(one: Any, other: Any) -> bool:
     return type(one) is type(other) and bool(one == other)
 
 
-def _here(program: Program, table: pa.Table, row: int) -> tuple[bool, Any]:
-    """Whether a row has a value here, and which."""
-    some = {name: table[name].combine_chunks()[row : row + 1] for name in table.column_names}
+@dataclass(frozen=True)
+class Answer:
+    """What an expression has for each row alone: whether there is a value, and which."""
+
+    text: str
+    program: Program
+    rows: tuple[tuple[bool, Any], ...]
+
+    def bad_rows(self) -> list[int]:
+        return [number for number, (fine, _) in enumerate(self.rows) if not fine]
+
+
+@cache
+def _answers() -> list[Answer]:
+    table = _table()
+    alone = [_columns(table.slice(row, 1)) for row in range(len(table))]
+    programs = [compile_program(t, "step", serde_of(str), serde_of(Reading)) for t in EXPRESSIONS]
+    return [
+        Answer(text, program, tuple(_here(program, row) for row in alone))
+        for text, program in zip(EXPRESSIONS, programs, strict=True)
+    ]
+
+
+def _here(program: Program, row: dict[str, Any]) -> tuple[bool, Any]:
     try:
-        return True, program.evaluate(some, 1)[0].as_py()  # type: ignore[arg-type]
+        return True, program.evaluate(row, 1)[0].as_py()
     except (ArithmeticError, ValueError):
         return False, None
+
+
+def _columns(table: pa.Table) -> dict[str, Any]:
+    return {name: table[name].combine_chunks() for name in table.column_names}
 
 
 def _in_spark(table: pa.Table, expressions: list[str]) -> list[Any]:
@@ -227,51 +262,36 @@ def _in_spark(table: pa.Table, expressions: list[str]) -> list[Any]:
     return frame.selectExpr("*", "value.*").selectExpr(*named).collect()
 
 
-def _table() -> pa.Table:
-    keys, values, times = _rows(150, seed=7)
-    assert FORM is not None
-    return pa.table(
-        {"key": pa.array(keys), "value": FORM.column(values), "timestamp": pa.array(times)}
-    )
-
-
 def test_the_same_values_as_spark() -> None:
-    table = _table()
-    programs = [compile_program(t, "step", serde_of(str), serde_of(Reading)) for t in EXPRESSIONS]
-    answers = [[_here(each, table, row) for row in range(len(table))] for each in programs]
+    guarded = _table()
     # Spark does not look at rows that have no value here.
-    guarded = table
-    for number, column in enumerate(answers):
-        guarded = guarded.append_column(f"good_{number}", pa.array([fine for fine, _ in column]))
+    for number, answer in enumerate(_answers()):
+        good = pa.array([fine for fine, _ in answer.rows])
+        guarded = guarded.append_column(f"good_{number}", good)
     texts = [f"CASE WHEN good_{n} THEN ({text}) END" for n, text in enumerate(EXPRESSIONS)]
     found = _in_spark(guarded, texts)
     different = [
-        (text, table.slice(row, 1).to_pylist(), value, found[row][number])
-        for number, text in enumerate(EXPRESSIONS)
-        for row, (fine, value) in enumerate(answers[number])
+        (answer.text, _table().slice(row, 1).to_pylist(), value, found[row][number])
+        for number, answer in enumerate(_answers())
+        for row, (fine, value) in enumerate(answer.rows)
         if fine and not _same(value, found[row][number])
     ]
     assert not different, (len(different), different[:3])
 
 
 def test_all_rows_at_once_have_the_values_that_each_has_alone() -> None:
-    table = _table()
-    for text in EXPRESSIONS:
-        program = compile_program(text, "step", serde_of(str), serde_of(Reading))
-        answers = [_here(program, table, row) for row in range(len(table))]
-        good = table.take([row for row, (fine, _) in enumerate(answers) if fine])
-        columns = {name: good[name].combine_chunks() for name in good.column_names}
-        together = program.evaluate(columns, len(good)).to_pylist()  # type: ignore[arg-type]
-        assert all(map(_same, together, [value for fine, value in answers if fine])), text
+    for answer in _answers():
+        good = _table().take([row for row, (fine, _) in enumerate(answer.rows) if fine])
+        together = answer.program.evaluate(_columns(good), len(good)).to_pylist()
+        alone = [value for fine, value in answer.rows if fine]
+        assert all(map(_same, together, alone)), answer.text
 
 
 def test_spark_raises_where_nothing_is_computed_here() -> None:
-    table, tried = _table(), 0
-    for text in EXPRESSIONS:
-        program = compile_program(text, "step", serde_of(str), serde_of(Reading))
-        bad = [row for row in range(len(table)) if not _here(program, table, row)[0]]
-        for row in bad[:: max(len(bad) // 2, 1)]:
-            tried += 1
-            with pytest.raises(PySparkException):
-                _in_spark(table.take([row]), [text])
-    assert tried > 20
+    failing = [answer for answer in _answers() if answer.bad_rows()]
+    assert len(failing) > 20
+    for answer in failing:
+        # One row each: a query of Spark's takes its time to compile.
+        row = random.Random(answer.text).choice(answer.bad_rows())
+        with pytest.raises(PySparkException):
+            _in_spark(_table().take([row]), [answer.text])
