@@ -53,12 +53,12 @@ _FOLDERS = {
 _FILES = {
     "path": """
         bad_days client_properties commit_record config count crash_points decoders driver_lease
-        driver_writer full_disk import_order inputs jobs masters offset_metadata planning session
-        task tidy transactions worker
+        driver_writer full_disk import_order inputs interop jobs masters offset_metadata planning
+        session task tidy transactions worker
     """,
     "dsl": """
         async_functions cache_sizes collect conformance driver engines_agree error_handlers examples
-        expressions functions global_tables interop known_tables operators partitioners patterns
+        expressions functions global_tables known_tables operators partitioners patterns
         processor_stores processors processors_depth_first processors_oracle punctuators
         record_cache serdes serdes_kafka_bytes serdes_registry several_inputs stable_names
         table_times taking_over ticks topology topology_change topology_cycles topology_describe
