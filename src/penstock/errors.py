@@ -266,6 +266,9 @@ class InstanceError(PenstockError):
 class InstanceUnreachableError(InstanceError):
     """An instance does not answer before the deadline. The task is planned again."""
 
+    is_gone: bool = False
+    """Whether its host says that nobody listens there; else it may stand still."""
+
 
 class InstanceCertificateError(InstanceUnreachableError):
     """Driver or instance hung up on a caller over TLS: most likely it wants a certificate of it."""

@@ -14,7 +14,13 @@ from penstock.driver.driver import Driver
 from penstock.driver.events import Totals
 from penstock.driver.lease import DriverLease
 from penstock.driver.monitor import Monitor
-from penstock.errors import FencedError, InstanceUnreachableError, KafkaError, PenstockError
+from penstock.errors import (
+    FencedError,
+    InstanceError,
+    InstanceUnreachableError,
+    KafkaError,
+    PenstockError,
+)
 from penstock.instance import protocol
 from penstock.instance.protocol import CommitHeader, Message, Reply
 from penstock.queries.catalogue import Catalogue
@@ -80,10 +86,13 @@ class SimCoordinator:
 
     def restart_children(self) -> None: ...
 
-    def doubt(self, name: str) -> None:
+    def is_silent(self, name: str) -> bool:
+        return self.members.is_silent(name, self._driver.world.now)
+
+    def doubt(self, name: str, error: InstanceError) -> None:
         world = self._driver.world
         if not self._application.shape.children:
-            self.members.doubt(name, world.now)
+            self.members.doubt(name, world.now, is_gone=world.random.random() < 0.5)
             world.reached("a member was doubted")
 
     def call(self, name: str, action: str, message: Message, reply: type[Any]) -> Any:
@@ -99,6 +108,9 @@ class SimCoordinator:
         if action == "take":
             self._on_order(protocol.decode(body, protocol.TakeOrder), target)
         return self._driver.world.network.call(target, work)
+
+    def status(self, name: str) -> Any:
+        return self.call(name, "status", protocol.StatusReply(tasks=[]), protocol.StatusReply)
 
     def commit_nothing(self, name: str, header: CommitHeader) -> Reply:
         target = self._target(name)

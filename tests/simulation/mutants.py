@@ -17,7 +17,7 @@ from penstock.coordination.members import Members
 from penstock.coordination.tasks import Entry, TaskBook
 from penstock.driver.lease import DriverLease
 from penstock.driver.owners import TaskOwners
-from penstock.errors import InstanceUnreachableError
+from penstock.driver.questions import Answer
 from penstock.instance import state, task
 from penstock.instance.protocol import Reply, StatusReply
 from penstock.instance.state import TaskStores
@@ -194,20 +194,14 @@ def _the_groups_offsets_are_read_too_early(patch: pytest.MonkeyPatch) -> None:
 def _a_lost_order_is_not_given_again(patch: pytest.MonkeyPatch) -> None:
     """An owner that holds the task under an older epoch is taken for one that takes it."""
 
-    def status_of(self: TaskOwners, owner: str) -> Any:
-        try:
-            question = StatusReply(tasks=[])
-            reply = self._parts.coordinator.call(owner, "status", question, StatusReply)
-        except InstanceUnreachableError:
-            self._parts.coordinator.doubt(owner)
-            return []
+    def give_again(self: TaskOwners, answer: Answer, reply: StatusReply) -> None:
         held = {status.task for status in reply.tasks}
         for entry in self._awaited():
-            if entry.owner == owner and str(entry.task) not in held:
-                self._give({entry.task: owner})
-        return reply.tasks
+            same = answer.about.get(entry.task) == entry.epoch and entry.owner == answer.owner
+            if same and str(entry.task) not in held:
+                self._give({entry.task: answer.owner})
 
-    patch.setattr(TaskOwners, "_status_of", status_of)
+    patch.setattr(TaskOwners, "_give_again", give_again)
 
 
 def _a_failed_take_is_left_at_that(patch: pytest.MonkeyPatch) -> None:

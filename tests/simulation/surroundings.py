@@ -11,7 +11,7 @@ import pytest
 
 from penstock.changelog import reading, restore
 from penstock.coordination import commits
-from penstock.driver import driver, lease, owners
+from penstock.driver import driver, lease, owners, questions
 from penstock.errors import FencedError, KafkaError
 from penstock.instance import handover, holder, process, state, task, writer
 from penstock.instance.protocol import Reply
@@ -146,7 +146,7 @@ def _replace_clients(patch: pytest.MonkeyPatch) -> None:
         patch.setattr(module, "time", clock)
     for module in (lease, holder, task):
         patch.setattr(module, "threading", _THREADING)
-    for module in (holder, driver):
+    for module in (holder, driver, questions):
         patch.setattr(module, "ThreadPoolExecutor", _Pool)
     for module in (writer, lease):
         patch.setattr(module, "Producer", SimProducer)

@@ -75,12 +75,21 @@ class TestDynamic:
         assert group.beat("a", 1)
         assert group.expire(44) == []
         assert group.expire(46) == ["b"]
-        group.members.doubt("a", 41)
+        group.members.doubt("a", 41, is_gone=True)
         assert group.expire(44) == []
-        group.members.doubt("a", 47)
+        group.members.doubt("a", 47, is_gone=False)  # It may stand still.
+        assert group.expire(47) == []
+        group.members.doubt("a", 47, is_gone=True)
         assert group.expire(47) == ["a"]
         assert not group.beat("a", 1)
         assert group.changes() == [("lost", "b"), ("lost", "a")]
+
+    def test_one_that_stands_still_is_given_up_when_it_is_silent(self, group: Group) -> None:
+        group.join("a", 1)
+        group.members.doubt("a", 27, is_gone=False)
+        assert group.expire(27) == []
+        group.members.doubt("a", 28, is_gone=False)
+        assert group.expire(28) == ["a"]
 
     def test_who_says_goodbye_has_left_at_once_and_who_dies_is_lost(self, group: Group) -> None:
         group.join("a", 1)
@@ -175,9 +184,9 @@ class TestStatic:
     def test_one_that_does_not_answer_keeps_its_tasks_and_is_away_until_it_beats(
         self, static: Group
     ) -> None:
-        static.members.doubt("s", 12)
+        static.members.doubt("s", 12, is_gone=True)
         assert static.members.away == frozenset()
-        static.members.doubt("s", 17)
+        static.members.doubt("s", 17, is_gone=True)
         assert static.members.away == {"s"}
         assert static.expire(17) == []
         static.now = 18

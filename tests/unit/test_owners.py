@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from types import SimpleNamespace
-from typing import Any, cast
+from typing import Any, ClassVar, cast
 
 import pytest
 
@@ -19,7 +19,7 @@ from penstock.driver.events import Event, Rebalanced, Totals
 from penstock.driver.monitor import Monitor
 from penstock.driver.owners import TaskOwners
 from penstock.driver.parts import DriverParts
-from penstock.errors import InstanceUnreachableError
+from penstock.errors import InstanceError, InstanceUnreachableError
 from penstock.instance.protocol import Message, ReleaseOrder, StatusReply, TakeOrder, TaskStatus
 
 TASKS = A, B, C, D = tuple(TaskId(0, partition) for partition in range(4))
@@ -32,6 +32,7 @@ class Instances:
         self.held: dict[str, dict[str, TakeOrder]] = {}
         self.news: list[Change] = []
         self.told: list[str] = []
+        self.silent: set[str] = set()
 
     def change(self, kind: ChangeKind, name: str) -> None:
         if kind == "joined":
@@ -59,8 +60,11 @@ class Instances:
     def peers(self, name: str) -> list[str]:
         return []
 
-    def doubt(self, name: str) -> None:
-        pass
+    def is_silent(self, name: str) -> bool:
+        return name in self.silent
+
+    def doubt(self, name: str, error: InstanceError) -> None:
+        self.told.append(f"doubted {name}")
 
     def call(self, name: str, action: str, message: Message, reply: type[Message]) -> Message:
         if name not in self.held:
@@ -79,8 +83,32 @@ class Instances:
             ]
         )
 
+    def status(self, name: str) -> StatusReply:
+        return cast("StatusReply", self.call(name, "status", StatusReply(tasks=[]), StatusReply))
+
     def owners(self) -> dict[str, str]:
         return {task: name for name, held in self.held.items() for task in held}
+
+
+class Pool:
+    """A pool of threads: what is submitted is done at once, or when a test says so."""
+
+    def __init__(self, *_: object, **__: object) -> None:
+        pass
+
+    waiting: ClassVar[list[Callable[[], None]] | None] = None
+
+    def submit(self, work: Callable[..., None], *arguments: Any) -> None:
+        if self.waiting is None:
+            work(*arguments)
+        else:
+            self.waiting.append(lambda: work(*arguments))
+
+
+@pytest.fixture(autouse=True)
+def _pool(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("penstock.driver.questions.ThreadPoolExecutor", Pool)
+    monkeypatch.setattr(Pool, "waiting", None)
 
 
 class Copies:
@@ -293,4 +321,42 @@ def test_eager_gives_up_all_tasks_before_any_is_taken() -> None:
     assert sorted(world.instances.told[2:]) == [f"take {task} a" for task in TASKS]
     world.round()
     assert world.is_settled()
+    assert world.plannable() == set(TASKS)
+
+
+def test_an_owner_that_does_not_answer_holds_up_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
+    world = World()
+    waiting: list[Callable[[], None]] = []
+    monkeypatch.setattr(Pool, "waiting", waiting)
+    world.join("a", "b")
+    world.round()
+    assert len(waiting) == 2  # One question each, however often there is something to ask.
+    assert world.plannable() == set()
+    waiting.pop()()
+    world.round()
+    served = {TaskId.parse(task) for task in world.instances.held["b"]}
+    assert world.plannable() == served
+    # What the other says when it has moved on says nothing of what it was not asked about.
+    [late, *_] = waiting
+    for task in set(TASKS) - served:
+        world.book.own(task, "a")
+    late()
+    world.round()
+    assert world.plannable() == served
+
+
+def test_no_job_begins_for_the_tasks_of_one_that_misses_its_beats() -> None:
+    world = World()
+    world.join("a", "b")
+    world.instances.told.clear()
+    world.instances.silent.add("a")
+    kept = {TaskId.parse(task) for task in world.instances.held["b"]}
+    held = world.instances.held.pop("a")
+    world.round()
+    assert world.plannable() == kept
+    assert world.instances.told == ["doubted a"]
+    # It was only slow.
+    world.instances.held["a"] = held
+    world.instances.silent.clear()
+    world.round()
     assert world.plannable() == set(TASKS)

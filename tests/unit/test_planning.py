@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from penstock.coordination.ids import Range, TaskId
 from penstock.coordination.planning import (
     JOIN_SECONDS,
@@ -18,7 +20,9 @@ LIMITS = PlanLimits(records_max=400, bytes_max=1_000_000, jobs_max=2)
 FAR_BEHIND = 10_000
 
 
-def view(partition: int, *, due: float, alone: bool = False, tick: bool = False) -> TaskView:
+def view(
+    partition: int, *, due: float, alone: bool = False, tick: bool = False, fresh: bool = False
+) -> TaskView:
     return TaskView(
         task=TaskId(0, partition),
         position={"in": {partition: 0}},
@@ -26,6 +30,7 @@ def view(partition: int, *, due: float, alone: bool = False, tick: bool = False)
         bytes_per_record=1.0,
         alone=alone,
         tick=tick,
+        fresh=fresh,
     )
 
 
@@ -64,18 +69,37 @@ def running(records: int, *, started: float) -> list[tuple[Batch, float]]:
     return [(Batch(sub_topology=0, slices=(piece,)), started)]
 
 
+def beside(jobs: list[tuple[Batch, float]], *views: TaskView) -> list[list[int]]:
+    """The tasks of the jobs that begin beside these; tasks 0 to 2 have something to read."""
+    limits = replace(LIMITS, jobs_max=3)
+    ahead = joining(jobs, now=10.0)
+    batches = plan(
+        views, ends(5, 5, 5, 0), now=10.0, running_jobs=len(jobs), limits=limits, ahead=ahead
+    )
+    return [[piece.task.partition for piece in batch.slices] for batch in batches]
+
+
 def test_tasks_wait_for_a_small_job_to_share_the_next_one() -> None:
-    wait = joining(running(5, started=9.9), now=10.0)
-    views, there = [view(1, due=1)], ends(5, 5)
-    assert plan(views, there, now=10.0, running_jobs=1, limits=LIMITS, wait=wait) == []
+    assert beside(running(5, started=9.9), view(1, due=1)) == []
     # The one that failed does not wait: it is not to share.
-    failed = [view(1, due=1, alone=True)]
-    assert plan(failed, there, now=10.0, running_jobs=1, limits=LIMITS, wait=wait)
+    assert beside(running(5, started=9.9), view(1, due=1, alone=True)) == [[1]]
+
+
+def test_many_do_not_wait_for_few() -> None:
+    assert beside(running(5, started=9.9), view(1, due=1), view(2, due=1)) == [[1, 2]]
+    # The others have nothing to read, and do not make it many.
+    assert beside(running(5, started=9.9), view(1, due=1), view(3, due=1)) == []
+
+
+def test_a_task_that_was_just_taken_over_has_a_job_at_once_beside_one_other() -> None:
+    one = running(5, started=9.9)
+    assert beside(one, view(1, due=1, fresh=True)) == [[1]]
+    assert beside([*one, *one], view(1, due=1, fresh=True)) == []
 
 
 def test_tasks_do_not_wait_for_a_large_job_or_one_that_hangs() -> None:
-    assert joining(running(SMALL_RECORDS, started=9.9), now=10.0) == set()
-    assert joining(running(5, started=10.0 - JOIN_SECONDS), now=10.0) == set()
+    assert joining(running(SMALL_RECORDS, started=9.9), now=10.0) == {}
+    assert joining(running(5, started=10.0 - JOIN_SECONDS), now=10.0) == {}
 
 
 def test_a_task_whose_timer_is_due_is_run_without_records() -> None:

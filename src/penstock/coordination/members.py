@@ -123,14 +123,19 @@ class Members:
         if member is not None:
             self._end(member, "lost")
 
-    def doubt(self, name: str, now: float) -> None:
+    def doubt(self, name: str, now: float, *, is_gone: bool) -> None:
         """A member did not answer a call; if it missed two beats as well, it is given up.
+
+        One that may stand still, and is not known to be gone, is given up when it is silent: a
+        pause that is short for the session timeout costs it no tasks.
 
         Its tasks need not wait for the session timeout: whatever it still does is fenced. Those of
         a static member do wait, and meanwhile it is not asked again.
         """
         member = self._members.get(name)
-        if member is not None and now - member.last_beat > self._silence_max:
+        if member is None or not (is_gone or self.is_silent(name, now)):
+            return
+        if now - member.last_beat > self._silence_max:
             (self._away if member.is_static else self._given_up).add(name)
 
     def is_silent(self, name: str, now: float) -> bool:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from types import MappingProxyType
 
 from penstock.coordination.ids import Position, Range, TaskId
 from penstock.processors import WALL_CLOCK_DUE
@@ -22,6 +23,8 @@ class TaskView:
     """Its last job failed: it gets a job of its own, so that it holds up nobody."""
     until: Position = field(default_factory=dict)
     """Of a task that reads its input again: no slice goes over where it stood before."""
+    fresh: bool = False
+    """Its owner has just begun to serve it: nothing was read for it for a while."""
     tick: bool = False
     """A timer of its processors is due: it is run even if it has no records."""
 
@@ -69,21 +72,40 @@ Ends = Mapping[tuple[str, int], int]
 
 SMALL_RECORDS = 10_000
 """A job over fewer records costs mostly its own start."""
-JOIN_SECONDS = 1.0
-"""How long tasks wait for a small job: one that hangs must not hold them up."""
+JOIN_SECONDS = 2.0
+"""How long tasks wait for a small job: one that hangs must not hold them up. Not less: on a busy
+machine three jobs side by side took three times as long as one for all, and so kept it busy."""
 
 
-def joining(running: Iterable[tuple[Batch, float]], *, now: float) -> set[int]:
-    """The sub-topologies whose ready tasks wait for a running job, to share the next one with it.
+@dataclass(frozen=True, kw_only=True)
+class Ahead:
+    """The small jobs of a sub-topology that run, and have not run for long."""
+
+    jobs: int
+    tasks: int
+
+    def is_waited_for(self, pieces: int, *, fresh: bool) -> bool:
+        """Whether so many ready tasks wait for these, to share the next job with theirs.
+
+        Few wait for many: the job of one that fell behind holds up nobody. Some that are fresh have
+        waited enough, and have a job at once, beside one of the others.
+        """
+        return pieces <= self.tasks and not (fresh and self.jobs == 1)
+
+
+def joining(running: Iterable[tuple[Batch, float]], *, now: float) -> dict[int, Ahead]:
+    """By sub-topology, the running jobs that its ready tasks may wait for.
 
     Without this, tasks that once fell out of step (an instance was lost) would have jobs of their
     own for ever, each at the price of one that serves all.
     """
-    return {
-        batch.sub_topology
-        for batch, started in running
-        if batch.records < SMALL_RECORDS and now - started < JOIN_SECONDS
-    }
+    ahead: dict[int, Ahead] = {}
+    for batch, started in running:
+        if batch.records < SMALL_RECORDS and now - started < JOIN_SECONDS:
+            known = ahead.get(batch.sub_topology, Ahead(jobs=0, tasks=0))
+            jobs, tasks = known.jobs + 1, known.tasks + len(batch.slices)
+            ahead[batch.sub_topology] = Ahead(jobs=jobs, tasks=tasks)
+    return ahead
 
 
 def tick_is_due(metadata: Mapping[str, str], *, now_ms: int) -> bool:
@@ -106,17 +128,18 @@ def plan(
     now: float,
     running_jobs: int,
     limits: PlanLimits,
-    wait: Collection[int] = (),
+    ahead: Mapping[int, Ahead] = MappingProxyType({}),
 ) -> list[Batch]:
     """The jobs to start now.
 
     Tasks of a sub-topology share a job while there is little to do, for a job has a price of its
     own. A task that is far behind gets its own, so that those that keep up never wait for it.
-    `wait` names the sub-topologies of which no shared job is to start now: see `joining`.
+    `ahead` are the running jobs to wait for, so that the next one is shared: see `joining`.
     """
     free = limits.jobs_max - running_jobs
     together: dict[int, list[Slice]] = {}
     oldest: dict[int, float] = {}
+    fresh: set[int] = set()
     batches: list[tuple[float, Batch]] = []
     for view in sorted(tasks, key=lambda each: (each.due, each.task)):
         piece = _next_slice(view, ends, limits) if view.due <= now else None
@@ -128,8 +151,11 @@ def plan(
         else:
             together.setdefault(number, []).append(piece)
             oldest.setdefault(number, view.due)
+            if view.fresh:
+                fresh.add(number)
     for number, pieces in sorted(together.items()):
-        if number in wait:
+        before = ahead.get(number)
+        if before is not None and before.is_waited_for(len(pieces), fresh=number in fresh):
             continue
         batches.append((oldest[number], Batch(sub_topology=number, slices=tuple(pieces))))
     # Who waits longest goes first. With any other order, tasks that are quickly ready again take

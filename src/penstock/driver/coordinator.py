@@ -33,6 +33,7 @@ from penstock.instance.protocol import (
     RegistrationReply,
     Reply,
     Settings,
+    StatusReply,
 )
 from penstock.instance.server import Server
 from penstock.instance.tls import TlsFiles
@@ -97,6 +98,8 @@ class Coordinator:
         self.telling: PlacesTelling | None = None
         """What instances that are asked over HTTP are told of the state, once there is any."""
         self._clients = ClientCache()
+        # Not the loop's: whoever finds that an instance is gone closes its connection.
+        self._status_clients = ClientCache()
         self._directory = tempfile.TemporaryDirectory(prefix="penstock-")
         self._server = self._listen()
 
@@ -199,36 +202,51 @@ class Coordinator:
         child = self._children.get(name)
         return child is None or child.process.poll() is not None
 
-    def doubt(self, name: str) -> None:
+    def is_silent(self, name: str) -> bool:
+        """Whether an instance has missed so many beats that nothing is to be asked of it."""
+        with self._lock:
+            return self._members.is_silent(name, time.monotonic())
+
+    def doubt(self, name: str, error: InstanceError) -> None:
         """A call to an instance failed; if it missed beats too, it is lost."""
+        is_gone = isinstance(error, InstanceUnreachableError) and error.is_gone
         with self._lock:
             member = self._members.get(name)
             if member is not None:
                 self._clients.drop(member.tcp_location or member.unix_location)
             if name not in self._children:
-                self._members.doubt(name, time.monotonic())
+                self._members.doubt(name, time.monotonic(), is_gone=is_gone)
 
     def call(self, name: str, action: str, message: Message, reply: type[M]) -> M:
         """Ask an instance something. Raises `InstanceUnreachableError`, `InstanceError`."""
         return self._client(name).call(action, message, reply)
 
+    def status(self, name: str) -> StatusReply:
+        """What an instance says of its tasks; for threads, of which one asks an instance at a time.
+
+        Raises as `call` does.
+        """
+        client = self._client(name, self._status_clients)
+        try:
+            return client.call("status", StatusReply(tasks=[]), StatusReply)
+        except InstanceUnreachableError:
+            self._status_clients.drop(client.location)
+            raise
+
     def commit_nothing(self, name: str, header: CommitHeader) -> Reply:
         """Have a task's owner commit a range that held no records."""
         return self._client(name).commit(header, [])
 
-    def _client(self, name: str) -> Client:
+    def _client(self, name: str, clients: ClientCache | None = None) -> Client:
         member = self.member(name)
         if member is None:
             # It said goodbye a moment ago, and whoever asks has not heard of it yet.
             raise InstanceUnreachableError("There is no such instance", where={"instance": name})
-        with self._lock:
-            is_silent = self._members.is_silent(name, time.monotonic())
-        if is_silent:
-            # A process that stands still answers no call, and one that is waited for in vain holds
-            # up the tasks of all others.
+        if self.is_silent(name):
+            # A process that stands still answers no call.
             raise InstanceUnreachableError("It misses its beats", where={"instance": name})
         location = member.tcp_location or member.unix_location
-        return self._clients.get(
+        return (clients or self._clients).get(
             location, token=self.token, timeout_seconds=_CALL_SECONDS, trust=self.trust
         )
 

@@ -190,7 +190,7 @@ class Driver:
             now=now,
             running_jobs=len(self._running),
             limits=self._limits,
-            wait=joining(self._running, now=now),
+            ahead=joining(self._running, now=now),
         )
         for batch in batches:
             self._submit(batch, since=now)
@@ -359,8 +359,8 @@ class Driver:
         )
         try:
             reply = self._parts.coordinator.commit_nothing(entry.owner, header)
-        except InstanceError:
-            self._parts.coordinator.doubt(entry.owner)
+        except InstanceError as error:
+            self._parts.coordinator.doubt(entry.owner, error)
             return
         if reply.status in ("ok", "done"):
             self._book.finish(

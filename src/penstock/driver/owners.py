@@ -24,6 +24,7 @@ from penstock.driver.events import (
     give_notice,
 )
 from penstock.driver.parts import DriverParts
+from penstock.driver.questions import Answer, StatusQuestions
 from penstock.driver.restores import RestoreBook
 from penstock.errors import FencedError, InstanceError, InstanceUnreachableError, KafkaError
 from penstock.instance.protocol import (
@@ -67,6 +68,7 @@ class TaskOwners:
         self._totals = totals
         self._commit_nothing = commit_nothing
         self._status_due = 0.0
+        self._questions = StatusQuestions(parts.coordinator.status)
         self._restores = RestoreBook()
         why = "the inputs changed" if totals.rebalances else "of the first start"
         self._rebalances = Rebalances(book.entries, why=why)
@@ -217,7 +219,7 @@ class TaskOwners:
                 self._parts.coordinator.call(owner, "release", order, StatusReply)
             except InstanceError as error:
                 _log.info("Task %s: %s", task, error)
-                self._parts.coordinator.doubt(owner)
+                self._parts.coordinator.doubt(owner, error)
 
     def _want(self) -> None:
         """Say who is to hold what."""
@@ -304,19 +306,52 @@ class TaskOwners:
             self._parts.coordinator.call(owner, "take", order, StatusReply)
         except InstanceError as error:
             _log.info("Task %s: %s", task, error)
-            self._parts.coordinator.doubt(owner)
+            self._parts.coordinator.doubt(owner, error)
 
     def ask(self) -> None:
-        """Ask those who take tasks how far they are."""
+        """Ask those who take tasks how far they are, and take in what those said who were asked."""
         now = time.monotonic()
+        self._doubt_silent(now)
         awaited = self._awaited()
-        if not awaited or now < self._status_due:
+        if awaited and now >= self._status_due:
+            self._status_due = now + _STATUS_SECONDS
+            asked = {entry.owner for entry in awaited} - self._parts.coordinator.away()
+            for owner in sorted(asked):
+                own = {entry.task: entry.epoch for entry in awaited if entry.owner == owner}
+                self._questions.ask(owner, own)
+        for answer in self._questions.answers():
+            self._take_in(answer)
+
+    def _doubt_silent(self, now: float) -> None:
+        """Begin no job for the tasks of one that misses its beats: all in it would wait for it."""
+        for owner in set(self._book.owners.values()):
+            if self._parts.coordinator.is_silent(owner):
+                for entry in self._book.in_state("ready"):
+                    if entry.owner == owner:
+                        self._book.doubt(entry.task, due=now)
+
+    def _take_in(self, answer: Answer) -> None:
+        reply = answer.reply
+        if isinstance(reply, InstanceUnreachableError):
+            self._parts.coordinator.doubt(answer.owner, reply)
             return
-        self._status_due = now + _STATUS_SECONDS
-        asked = {entry.owner for entry in awaited} - self._parts.coordinator.away()
-        for owner in sorted(asked):
-            for status in self._status_of(owner):
-                self._hear(owner, status)
+        if isinstance(reply, InstanceError):
+            raise reply
+        self._give_again(answer, reply)
+        self._tell_restores(self._restores.hear(answer.owner, None, reply.tables))
+        for status in reply.tasks:
+            entry = self._book.entries[TaskId.parse(status.task)]
+            if answer.about.get(entry.task) == entry.epoch:
+                self._hear(answer.owner, status)
+
+    def _give_again(self, answer: Answer, reply: StatusReply) -> None:
+        """Repeat the orders that were lost on their way."""
+        held = {status.task: Epoch(*status.epoch) for status in reply.tasks}
+        for entry in self._awaited():
+            epoch = answer.about.get(entry.task)
+            is_same = entry.owner == answer.owner and entry.epoch == epoch
+            if is_same and held.get(str(entry.task), Epoch(0, 0)) < entry.epoch:
+                self._give({entry.task: answer.owner})
 
     def _awaited(self) -> list[Entry]:
         """The tasks that have an owner and are not known to be served by it."""
@@ -332,20 +367,6 @@ class TaskOwners:
         # One that waits to move has an owner that serves it.
         moves = self._rebalances.is_moving(entry.task) and entry.task not in self._pending
         return entry.state == "taking" or moves
-
-    def _status_of(self, owner: str) -> list[TaskStatus]:
-        try:
-            question = StatusReply(tasks=[])
-            reply = self._parts.coordinator.call(owner, "status", question, StatusReply)
-        except InstanceUnreachableError:
-            self._parts.coordinator.doubt(owner)
-            return []
-        held = {status.task: Epoch(*status.epoch) for status in reply.tasks}
-        for entry in self._awaited():
-            if entry.owner == owner and held.get(str(entry.task), Epoch(0, 0)) < entry.epoch:
-                self._give({entry.task: owner})  # The order was lost on its way.
-        self._tell_restores(self._restores.hear(owner, None, reply.tables))
-        return reply.tasks
 
     def _hear(self, owner: str, status: TaskStatus) -> None:
         entry = self._book.entries[TaskId.parse(status.task)]
@@ -409,6 +430,7 @@ class TaskOwners:
     def close(self) -> None:
         """Nobody is asked any more: restores that are under way count as suspended."""
         self._copies.close()
+        self._questions.close()
         self._tell_restores(self._restores.lose_all())
 
     def _tell_restores(self, events: list[RestoreEvent]) -> None:

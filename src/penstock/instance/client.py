@@ -33,8 +33,21 @@ from penstock.instance.tls import Trust
 
 TLS_SCHEME = "grpc+tls://"
 
-# A slice's rows are one message per batch; gRPC's default of 4 MiB would refuse large ones.
-_CHANNEL = [("grpc.max_receive_message_length", -1), ("grpc.max_send_message_length", -1)]
+_CHANNEL = [
+    # A slice's rows are one message per batch; gRPC's default of 4 MiB would refuse large ones.
+    ("grpc.max_receive_message_length", -1),
+    ("grpc.max_send_message_length", -1),
+    # A call that waits asks whether there is anybody. gRPC itself answers that, however busy Python
+    # is, but not in a process that stands still: its callers know within three seconds, and
+    # not when a deadline is over that is made for large commits.
+    ("grpc.keepalive_time_ms", 1_000),
+    ("grpc.keepalive_timeout_ms", 2_000),
+    ("grpc.http2.ping_timeout_ms", 2_000),
+    # A server that is asked more often than twice without anything else being sent hangs up.
+    ("grpc.http2.max_pings_without_data", 2),
+    # The kernel takes connections for a process that stands still.
+    ("grpc.min_reconnect_backoff_ms", 3_000),
+]
 
 # What a lost, stopped or restarting peer can make of a call, and also a peer's own exception.
 _FAILURES = (
@@ -50,6 +63,8 @@ _FAILURES = (
 
 _HUNG_UP = ("failed to connect", "Socket closed")
 """What becomes of a caller over TLS whose certificate is not taken: gRPC gives no reason."""
+_GONE = ("refused", "reset", "closed", "No such file", "Broken pipe")
+"""What is said by whoever is there in the place of a process that has ended."""
 _PYTHON_EXCEPTION = "Detail: Python exception: "
 """How Flight tells of an exception in the peer's own code."""
 
@@ -134,9 +149,11 @@ class Client:
                 hint="If tls_verify_clients is set there, set it here, with a certificate that the "
                 "same CA signed and that has not expired",
             )
-        return InstanceUnreachableError(
+        unreachable = InstanceUnreachableError(
             f"No answer from {self.location}: {reason}", where={"location": self.location}
         )
+        unreachable.is_gone = any(each in text for each in _GONE)
+        return unreachable
 
 
 def tcp_location(host: str, port: int, *, tls: bool = False) -> str:
