@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Mapping
 from types import SimpleNamespace
 from typing import Any, ClassVar, cast
@@ -118,12 +119,16 @@ class Copies:
         self.said: dict[str, dict[TaskId, int]] = {}
         self.wanted: Mapping[str, Wanted] = {}
         self.heard = True
+        self.on_their_way: set[tuple[str, TaskId]] = set()
 
     def want(self, wanted: Mapping[str, Wanted]) -> None:
         self.wanted = wanted
 
     def new_lags(self) -> dict[str, dict[TaskId, int]]:
         return self.said
+
+    def catching_up(self) -> set[tuple[str, TaskId]]:
+        return self.on_their_way
 
     def positions(self) -> dict[str, dict[TaskId, int]]:
         return {}
@@ -249,6 +254,7 @@ def test_a_task_moves_after_its_slice_and_others_go_on() -> None:
     world.book.start(first)
     world.copies.said = {"b": dict.fromkeys(warming, 10)}
     world.round()
+    assert world.owners.flips.moving(time.monotonic()) == set()  # It is served already.
     # One had no job and has moved; the other waits for its own, and nobody else waits.
     assert world.instances.owners()[str(second)] == "b"
     assert world.instances.owners()[str(first)] == "a"
@@ -268,6 +274,20 @@ def test_a_task_moves_after_its_slice_and_others_go_on() -> None:
     [*_, last] = world.rebalances
     assert last.why == (f"instance b has caught up with {first}",)
     assert {move.task for move in last.active_moves} == warming
+
+
+def test_a_task_moves_to_who_follows_it_and_not_to_who_has_almost_caught_up() -> None:
+    world = World()
+    world.join("a")
+    world.join("b")
+    warming = {TaskId.parse(task) for task in world.copies.wanted["b"].followed}
+    world.copies.said = {"b": dict.fromkeys(warming, 10)}
+    world.copies.on_their_way = {("b", task) for task in warming}
+    world.round()
+    assert set(world.instances.owners().values()) == {"a"}
+    world.copies.on_their_way = set()
+    world.round()
+    assert {TaskId.parse(task) for task in world.instances.held["b"]} == warming
 
 
 def test_a_move_whose_target_is_lost_does_not_happen() -> None:
@@ -360,3 +380,28 @@ def test_no_job_begins_for_the_tasks_of_one_that_misses_its_beats() -> None:
     world.instances.silent.clear()
     world.round()
     assert world.plannable() == set(TASKS)
+
+
+def test_others_wait_a_moment_for_a_task_that_moves(monkeypatch: pytest.MonkeyPatch) -> None:
+    world = World()
+    world.join("a")
+    world.join("b")
+    warming = {TaskId.parse(task) for task in world.copies.wanted["b"].followed}
+    waiting: list[Callable[[], None]] = []
+    monkeypatch.setattr(Pool, "waiting", waiting)
+    world.copies.said = {"b": dict.fromkeys(warming, 10)}
+    world.round()
+    now = time.monotonic()
+    assert world.owners.flips.moving(now) == {0}
+    assert world.owners.flips.moving(now + 1.0) == set()
+
+
+def test_nobody_waits_for_the_tasks_of_the_lost(monkeypatch: pytest.MonkeyPatch) -> None:
+    world = World()
+    world.join("a", "b")
+    waiting: list[Callable[[], None]] = []
+    monkeypatch.setattr(Pool, "waiting", waiting)
+    world.instances.change("lost", "a")
+    world.round()
+    assert len(world.plannable()) == 2
+    assert world.owners.flips.moving(time.monotonic()) == set()

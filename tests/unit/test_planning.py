@@ -20,9 +20,7 @@ LIMITS = PlanLimits(records_max=400, bytes_max=1_000_000, jobs_max=2)
 FAR_BEHIND = 10_000
 
 
-def view(
-    partition: int, *, due: float, alone: bool = False, tick: bool = False, fresh: bool = False
-) -> TaskView:
+def view(partition: int, *, due: float, alone: bool = False, tick: bool = False) -> TaskView:
     return TaskView(
         task=TaskId(0, partition),
         position={"in": {partition: 0}},
@@ -30,7 +28,6 @@ def view(
         bytes_per_record=1.0,
         alone=alone,
         tick=tick,
-        fresh=fresh,
     )
 
 
@@ -91,10 +88,10 @@ def test_many_do_not_wait_for_few() -> None:
     assert beside(running(5, started=9.9), view(1, due=1), view(3, due=1)) == []
 
 
-def test_a_task_that_was_just_taken_over_has_a_job_at_once_beside_one_other() -> None:
-    one = running(5, started=9.9)
-    assert beside(one, view(1, due=1, fresh=True)) == [[1]]
-    assert beside([*one, *one], view(1, due=1, fresh=True)) == []
+def test_tasks_wait_for_those_that_move_to_share_their_job() -> None:
+    there = ends(5)
+    assert plan([view(0, due=1)], there, now=10.0, running_jobs=0, limits=LIMITS, moving={0}) == []
+    assert plan([view(0, due=1)], there, now=10.0, running_jobs=0, limits=LIMITS, moving={1})
 
 
 def test_tasks_do_not_wait_for_a_large_job_or_one_that_hangs() -> None:

@@ -26,6 +26,33 @@ Following = Mapping[str, frozenset[TaskId]]
 """By member, the tasks that it is to follow."""
 
 
+def lags_to_take(
+    lags: Lags,
+    catching_up: Collection[tuple[str, TaskId]],
+    records: Mapping[TaskId, int],
+    *,
+    acceptable: int,
+) -> Lags:
+    """The lags by which it is decided who can take a task.
+
+    A copy that is still catching up does not count as one that has, however little it lacks:
+    whoever took the task now would cut that off, and close and open its stores, while nobody is
+    served. In a moment it follows, and hands over what is open.
+
+    >>> task = TaskId(0, 0)
+    >>> found = lags_to_take({"a": {task: 3}}, [("a", task)], {task: 50_000}, acceptable=10_000)
+    >>> found["a"][task]
+    10001
+    """
+    raised = {name: dict(each) for name, each in lags.items()}
+    for name, task in catching_up:
+        if task in raised.get(name, {}):
+            # Of a short changelog nothing is needed.
+            least = min(records.get(task, 0), acceptable + 1)
+            raised[name][task] = max(raised[name][task], least)
+    return raised
+
+
 @dataclass(frozen=True, kw_only=True)
 class Present:
     """What is known when a decision is made."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
 
@@ -23,8 +23,6 @@ class TaskView:
     """Its last job failed: it gets a job of its own, so that it holds up nobody."""
     until: Position = field(default_factory=dict)
     """Of a task that reads its input again: no slice goes over where it stood before."""
-    fresh: bool = False
-    """Its owner has just begun to serve it: nothing was read for it for a while."""
     tick: bool = False
     """A timer of its processors is due: it is run even if it has no records."""
 
@@ -84,13 +82,12 @@ class Ahead:
     jobs: int
     tasks: int
 
-    def is_waited_for(self, pieces: int, *, fresh: bool) -> bool:
+    def is_waited_for(self, pieces: int) -> bool:
         """Whether so many ready tasks wait for these, to share the next job with theirs.
 
-        Few wait for many: the job of one that fell behind holds up nobody. Some that are fresh have
-        waited enough, and have a job at once, beside one of the others.
+        Few wait for many: the job of one that fell behind holds up nobody.
         """
-        return pieces <= self.tasks and not (fresh and self.jobs == 1)
+        return pieces <= self.tasks
 
 
 def joining(running: Iterable[tuple[Batch, float]], *, now: float) -> dict[int, Ahead]:
@@ -129,17 +126,18 @@ def plan(
     running_jobs: int,
     limits: PlanLimits,
     ahead: Mapping[int, Ahead] = MappingProxyType({}),
+    moving: Collection[int] = (),
 ) -> list[Batch]:
     """The jobs to start now.
 
     Tasks of a sub-topology share a job while there is little to do, for a job has a price of its
     own. A task that is far behind gets its own, so that those that keep up never wait for it.
-    `ahead` are the running jobs to wait for, so that the next one is shared: see `joining`.
+    `ahead` are the running jobs to wait for, so that the next one is shared: see `joining`. So are
+    tasks of the sub-topologies in `moving`, which are on their way to another owner for a moment.
     """
     free = limits.jobs_max - running_jobs
     together: dict[int, list[Slice]] = {}
     oldest: dict[int, float] = {}
-    fresh: set[int] = set()
     batches: list[tuple[float, Batch]] = []
     for view in sorted(tasks, key=lambda each: (each.due, each.task)):
         piece = _next_slice(view, ends, limits) if view.due <= now else None
@@ -151,11 +149,10 @@ def plan(
         else:
             together.setdefault(number, []).append(piece)
             oldest.setdefault(number, view.due)
-            if view.fresh:
-                fresh.add(number)
     for number, pieces in sorted(together.items()):
         before = ahead.get(number)
-        if before is not None and before.is_waited_for(len(pieces), fresh=number in fresh):
+        is_last = before is not None and before.is_waited_for(len(pieces))
+        if is_last or number in moving:
             continue
         batches.append((oldest[number], Batch(sub_topology=number, slices=tuple(pieces))))
     # Who waits longest goes first. With any other order, tasks that are quickly ready again take

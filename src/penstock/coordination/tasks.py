@@ -43,8 +43,6 @@ class Entry:
     due: float = 0.0
     bytes_per_record: float = FIRST_BYTES_PER_RECORD
     alone: bool = False
-    fresh: bool = False
-    """Whether no job has begun since its owner began to serve it."""
     found_n: int | None = None
     """The number of its last commit when it was first served under this driver."""
     notes_told: int = 0
@@ -111,14 +109,12 @@ class TaskBook:
             entry.until = until or {}
             entry.found_n = n if entry.found_n is None else entry.found_n
             entry.failed_takes = 0
-            entry.fresh = True
 
     def start(self, task: TaskId) -> Entry:
         """A job begins to work on the task."""
         entry = self.entries[task]
         assert entry.state == "ready", entry
         entry.state = "running"
-        entry.fresh = False
         entry.planned = entry.epoch
         return entry
 
@@ -189,7 +185,6 @@ class TaskBook:
                 bytes_per_record=entry.bytes_per_record,
                 alone=entry.alone,
                 until=entry.until,
-                fresh=entry.fresh,
                 tick=entry.task.sub_topology in self._ticking
                 and tick_is_due(entry.metadata, now_ms=now_ms),
             )

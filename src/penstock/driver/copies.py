@@ -161,6 +161,17 @@ class CopyWatch:
                     found.setdefault(name, {})[task] = lag
         return found
 
+    def catching_up(self) -> set[tuple[str, TaskId]]:
+        """The copies that are not followed yet."""
+        replies = {name: self._latest(name) for name in list(self._heard)}
+        return {
+            (name, TaskId.parse(copy.task))
+            for name, reply in replies.items()
+            if reply is not None
+            for copy in reply.copies
+            if copy.state == "catching_up"
+        }
+
     def positions(self) -> dict[str, dict[TaskId, int]]:
         """The next offsets of the copies that each instance has, those of a task added up."""
         replies = {name: self._latest(name) for name in list(self._heard)}

@@ -191,6 +191,7 @@ class Driver:
             running_jobs=len(self._running),
             limits=self._limits,
             ahead=joining(self._running, now=now),
+            moving=self._owners.flips.moving(now),
         )
         for batch in batches:
             self._submit(batch, since=now)

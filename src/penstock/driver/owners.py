@@ -8,9 +8,10 @@ from collections.abc import Callable, Mapping
 
 from penstock.coordination.assignment import AssignmentOptions
 from penstock.coordination.assignors import load_assignor
+from penstock.coordination.flips import Flips
 from penstock.coordination.ids import Epoch, TaskId
 from penstock.coordination.members import Change
-from penstock.coordination.placements import Lags, Placements, Present
+from penstock.coordination.placements import Lags, Placements, Present, lags_to_take
 from penstock.coordination.planning import Slice
 from penstock.coordination.rebalances import Rebalances, moving_owners
 from penstock.coordination.tasks import Entry, TaskBook
@@ -82,8 +83,10 @@ class TaskOwners:
         )
         self._pending: dict[TaskId, str] = {}
         """Tasks that are to go to another owner, once no job works on them."""
+        self.flips = Flips(book)
         self._patience: float | None = None
         self._lags: Lags = {}
+        self._lags_to_take: Lags = {}
         self._told_copies: CopiesChanged | None = None
         self.holders: Mapping[TaskId, Holders] = {}
         """Who holds what, for other threads: it is replaced, and never changed."""
@@ -118,7 +121,7 @@ class TaskOwners:
         """Decide who holds what, if something changed, and move what can move now."""
         self._hear_copies()
         now = time.monotonic()
-        why = self._placements.why_due(now, self._lags)
+        why = self._placements.why_due(now, self._lags_to_take)
         # With nobody there it stays due, until somebody is.
         if why is not None and self._members() and self._is_known_enough(now):
             if why:
@@ -132,6 +135,12 @@ class TaskOwners:
         lags = self._copies.new_lags()
         if lags is not None:
             self._lags = lags
+            self._lags_to_take = lags_to_take(
+                lags,
+                self._copies.catching_up(),
+                self._copies.records(),
+                acceptable=self._parts.prepared.config.acceptable_recovery_lag,
+            )
             news = CopiesChanged(lags=lags, positions=self._copies.positions())
             if news != self._told_copies:
                 self._told_copies = news
@@ -164,7 +173,7 @@ class TaskOwners:
         present = Present(
             members={name: self._tags(name) for name in self._members()},
             owners=owners,
-            lags=self._lags,
+            lags=self._lags_to_take,
             records=self._copies.records(),
         )
         answer = self._placements.decide(now, present)
@@ -207,6 +216,7 @@ class TaskOwners:
 
     def _flip_now(self, tasks: list[TaskId]) -> None:
         if tasks:
+            self.flips.begin(tasks, time.monotonic())
             self._give({task: self._pending.pop(task) for task in tasks})
 
     def _release_pending(self) -> None:
@@ -315,8 +325,7 @@ class TaskOwners:
         awaited = self._awaited()
         if awaited and now >= self._status_due:
             self._status_due = now + _STATUS_SECONDS
-            asked = {entry.owner for entry in awaited} - self._parts.coordinator.away()
-            for owner in sorted(asked):
+            for owner in sorted({e.owner for e in awaited} - self._parts.coordinator.away()):
                 own = {entry.task: entry.epoch for entry in awaited if entry.owner == owner}
                 self._questions.ask(owner, own)
         for answer in self._questions.answers():

@@ -168,7 +168,7 @@ class Holder:
         if held is not None:
             self._close_task(held)
         began = time.perf_counter()
-        task.take(self._standbys.hand_over(task.order.task))
+        task.take(lambda: self._standbys.hand_over(task.order.task))
         if task.is_running:
             self._count("tasks-assigned-latency", time.perf_counter() - began)
 

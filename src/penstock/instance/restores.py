@@ -12,6 +12,7 @@ from typing import Protocol
 
 from msgspec import structs
 
+from penstock.changelog.reading import LogRange
 from penstock.changelog.restore import RestoreProgress
 from penstock.changelog.whole_topic import TopicRead
 from penstock.instance.protocol import RestoreState, RestoreStatus
@@ -55,6 +56,13 @@ class Restores:
             yield told
         finally:
             told.suspend()
+
+    def note_whole(self, store: str, topic: str, partition: int, log: LogRange) -> None:
+        """A restore that found nothing to do."""
+        with self.one(store, topic, partition) as told:
+            at = log.end
+            told.move(RestoreProgress(restored=0, remaining=0, bytes=0, start=at, until=at))
+            told.end()
 
     def latest(self) -> list[RestoreStatus]:
         """How far each of the latest is or came, in the order in which they began."""

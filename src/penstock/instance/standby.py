@@ -152,6 +152,9 @@ class Followed:
         with self._lock:
             if self.state == "following":
                 self.state = "at_rest"
+                self._stores.read_to = {
+                    store: self._positions[topic] for topic, store in self._stores_by_topic.items()
+                }
                 self._stores.meter.promote()
                 # Its owner tells of its own restores only.
                 self._stores.restores = Restores(self._stores.meter)

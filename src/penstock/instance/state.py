@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import timedelta
 from pathlib import Path
 
+from penstock.changelog.clients import LogClients
 from penstock.changelog.commit_record import ChangelogEnd, CommitRecord
 from penstock.changelog.reading import LogRange, wait_stable
 from penstock.changelog.restore import (
@@ -96,6 +97,8 @@ class TaskStores:
         self.whole_at: dict[str, int] = {}
         """When (milliseconds) each store was last known to hold all that was committed, of those
         that were since they were opened."""
+        self.read_to: dict[str, int] = {}
+        """Where who followed a store has stopped: the next offset of its changelog."""
         self.meter = TaskMeter(recorder or Recorder("OFF"), order)
         self.restores = Restores(self.meter)
         self._ends: dict[str, int] = {}
@@ -128,7 +131,9 @@ class TaskStores:
         """Bring every store up to the end of its changelog; what had to be rebuilt is told."""
         notes: list[str] = []
         logged = [order for order in self._orders.values() if order.logged]
-        logs = self._logs(logged, stop)
+        began_ms = wall_clock_ms()
+        read_to, self.read_to = self.read_to, {}
+        logs = _ranges(self._clients.logs, logged, self._partition, stop)
         for order in logged:
             log = logs[order.changelog, self._partition]
             self._log_starts[order.name] = log.start
@@ -136,7 +141,12 @@ class TaskStores:
                 if not self.lost:
                     known = self._ends.get(order.name, -1)
                     check_end(order.changelog, self._partition, log, known)
-                    notes += self._restore_store(order, log, stop)
+                    if read_to.get(order.name) == log.end:
+                        # Without a consumer, which costs a tenth of a second.
+                        self.restores.note_whole(order.name, order.changelog, self._partition, log)
+                        self._stores[order.name].set_caught_up_at(began_ms)
+                    else:
+                        notes += self._restore_store(order, log, stop)
         for order in self._orders.values():
             if not order.logged and not (order.recovers and self._is_whole(order)):
                 # Nobody can tell whether what is on the disk is all that the last owner committed.
@@ -150,7 +160,7 @@ class TaskStores:
         """
         notes: list[str] = []
         logged = [order for order in self._orders.values() if order.logged]
-        logs = self._logs(logged, stop)
+        logs = _ranges(self._clients.logs, logged, self._partition, stop)
         for order in logged:
             log = logs[order.changelog, self._partition]
             if self.lost or stop():
@@ -327,16 +337,6 @@ class TaskStores:
                     _log.warning("%s", error)
             directory.unlock()
 
-    def _logs(
-        self, orders: list[StoreOrder], stop: Callable[[], bool]
-    ) -> dict[tuple[str, int], LogRange]:
-        topics = [(order.changelog, self._partition) for order in orders]
-        try:
-            return wait_stable(self._clients.logs, topics, stop=stop) if topics else {}
-        except TopicMissingError as error:
-            # It was there when the driver looked; making it again would not bring the state back.
-            raise recreated(str(error.where.get("topic", "")), "it does not exist") from error
-
     def _restore_store(
         self, order: StoreOrder, log: LogRange, stop: Callable[[], bool]
     ) -> list[str]:
@@ -378,8 +378,8 @@ class TaskStores:
                 if result.outcome is not RestoreOutcome.TRUNCATED:
                     break
                 # The end stays: it is the last commit's. The start may have moved meanwhile.
-                start = self._logs([order], stop)[order.changelog, self._partition].start
-                log = LogRange(start, log.end)
+                [found] = _ranges(self._clients.logs, [order], self._partition, stop).values()
+                log = LogRange(found.start, log.end)
                 if not _can_rebuild(order, log, known):
                     # The disk has more than the changelog: what cannot be rebuilt is not wiped.
                     raise truncated(order.changelog, self._partition, log, store.offset())
@@ -463,6 +463,18 @@ class TaskStores:
     def identity(self, order: StoreOrder) -> StoreIdentity:
         """Whose the store of that order is."""
         return _identity(order, self._task, self._state_directory.application_id)
+
+
+def _ranges(
+    clients: LogClients, orders: list[StoreOrder], partition: int, stop: Callable[[], bool]
+) -> dict[tuple[str, int], LogRange]:
+    """What the changelogs of these stores hold, once nothing in them is undecided."""
+    topics = [(order.changelog, partition) for order in orders]
+    try:
+        return wait_stable(clients, topics, stop=stop) if topics else {}
+    except TopicMissingError as error:
+        # It was there when the driver looked; making it again would not bring the state back.
+        raise recreated(str(error.where.get("topic", "")), "it does not exist") from error
 
 
 def _flush(

@@ -73,6 +73,14 @@ _STORE_FAILURES_MAX = 3
 """How often in a row a store that the user brought may fail before its task does."""
 
 
+HandOver = Callable[[], TaskStores | None]
+"""Ends a standby's following of the task, and gives its open stores, if it has any."""
+
+
+def no_standby() -> None:
+    """The `HandOver` of a task that was not followed here."""
+
+
 def no_global_tables(stop: Callable[[], bool]) -> None:
     """What an application without global tables waits for."""
 
@@ -150,15 +158,14 @@ class OpenTask:
 
     # Taking a task.
 
-    def take(self, followed: TaskStores | None = None) -> None:
+    def take(self, followed: HandOver = no_standby) -> None:
         """Become the owner, with a standby's open stores; whatever goes wrong ends in `status`."""
         try:
             with self._lock:
-                self._stores = followed or self._stores
                 if self._stopping.is_set():
                     self._close_stores()  # It was given up before it was taken.
                 else:
-                    self._take()
+                    self._take(followed)
         except PenstockError as error:
             self._fail(error)
         except Exception as error:  # noqa: BLE001 - nobody waits for this thread
@@ -166,7 +173,7 @@ class OpenTask:
             _log.exception("Task %s cannot be taken", self.order.task)
             self._fail(InstanceError(f"{type(error).__name__}: {error}"))
 
-    def _take(self) -> None:
+    def _take(self, followed: HandOver = no_standby) -> None:
         self._state = self._stores.meter.became("taking")
         self._applying = False
         # 1. Fence the old owner and wait for its pending markers.
@@ -176,7 +183,8 @@ class OpenTask:
         self._standing = self._find_standing()
         if self._standing.is_owed:
             _send_owed(self._writer, self._external, self._standing, self.order, self._environment)
-        # 3. Apply the changelogs to there.
+        # 3. Apply the changelogs to there: most of it is done by who followed them until now.
+        self._stores = followed() or self._stores
         self._state = self._stores.meter.became("restoring")
         self._stores.open(self._standing.record)
         self._notes += self._stores.restore(self._stopping.is_set)
