@@ -37,6 +37,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         seconds=options.seconds,
         systems=tuple(options.systems),
         quix_processes=options.quix_processes,
+        stories=tuple(options.stories),
     )
     # A log file has no width of its own; a table that is cut off there says nothing.
     console = Console() if sys.stdout.isatty() else Console(width=160)
@@ -73,6 +74,7 @@ def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--seconds", type=int, default=full.seconds, help="measured, row latency")
     parser.add_argument("--systems", nargs="+", default=list(full.systems), choices=full.systems)
     parser.add_argument("--quix-processes", type=int, default=full.quix_processes)
+    parser.add_argument("--stories", nargs="+", default=[], help="of row failover, such as child")
     parser.add_argument("--bootstrap-servers", default="", help="a broker that runs already")
     options = parser.parse_args(arguments)
     if options.row and options.row not in ROWS:

@@ -49,6 +49,8 @@ class Settings:
     seconds: int = 30
     systems: tuple[str, ...] = ("penstock", "kafka_streams", "quix_streams")
     quix_processes: int = 1
+    stories: tuple[str, ...] = ()
+    """Of row failover, by name; all if none is named."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -11,7 +11,7 @@ import contextlib
 import os
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
 from operator import methodcaller
 from pathlib import Path
@@ -194,12 +194,16 @@ def run(lab: Lab) -> list[Row]:
         lab.display.status(f"failover: writing a table of {load.table.records:,} rows")
         produce(lab.bootstrap_servers, load.table.load(load.topic))
         for story in STORIES:
-            if story.system in lab.systems:
+            if story.system in lab.systems and _is_told(story.name, lab.settings.stories):
                 told[story.name] = play(lab, story, lab.systems[story.system], load)
     finally:
         delete_topics(lab.admin(), [load.topic])
     draw(lab, told, load)
     return rows(told, load)
+
+
+def _is_told(name: str, chosen: Collection[str]) -> bool:
+    return not chosen or name in chosen
 
 
 def play(lab: Lab, story: Story, system: System, load: Load) -> Told:
