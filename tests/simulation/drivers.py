@@ -109,7 +109,9 @@ class SimCoordinator:
             self._on_order(protocol.decode(body, protocol.TakeOrder), target)
         return self._driver.world.network.call(target, work)
 
-    def status(self, name: str) -> Any:
+    def status(self, name: str, order: protocol.TakeOrder | None = None) -> Any:
+        if order is not None:
+            return self.call(name, "take", order, protocol.StatusReply)
         return self.call(name, "status", protocol.StatusReply(tasks=[]), protocol.StatusReply)
 
     def commit_nothing(self, name: str, header: CommitHeader) -> Reply:

@@ -20,6 +20,7 @@ from penstock.driver.events import Event, Rebalanced, Totals
 from penstock.driver.monitor import Monitor
 from penstock.driver.owners import TaskOwners
 from penstock.driver.parts import DriverParts
+from penstock.driver.questions import StatusQuestions
 from penstock.errors import InstanceError, InstanceUnreachableError
 from penstock.instance.protocol import Message, ReleaseOrder, StatusReply, TakeOrder, TaskStatus
 
@@ -84,8 +85,9 @@ class Instances:
             ]
         )
 
-    def status(self, name: str) -> StatusReply:
-        return cast("StatusReply", self.call(name, "status", StatusReply(tasks=[]), StatusReply))
+    def status(self, name: str, order: TakeOrder | None = None) -> StatusReply:
+        message = order or StatusReply(tasks=[])
+        return cast("StatusReply", self.call(name, "status", message, StatusReply))
 
     def owners(self) -> dict[str, str]:
         return {task: name for name, held in self.held.items() for task in held}
@@ -363,6 +365,37 @@ def test_an_owner_that_does_not_answer_holds_up_nobody(monkeypatch: pytest.Monke
     late()
     world.round()
     assert world.plannable() == served
+
+
+def test_an_order_that_is_out_of_date_is_not_given() -> None:
+    given: list[str] = []
+    about: dict[TaskId, Epoch] = {}
+
+    def ask(owner: str, order: TakeOrder | None) -> StatusReply:
+        given.append(f"{owner} {order.task} {order.epoch[1]}" if order else owner)
+        return StatusReply(tasks=[])
+
+    def order(task: TaskId, number: int) -> TakeOrder:
+        epoch = Epoch(1, number)
+        return TakeOrder(
+            task=str(task),
+            name="",
+            epoch=epoch,
+            inputs=[],
+            stores=[],
+            first_taking=False,
+            commits_partition=1,
+        )
+
+    questions = StatusQuestions(ask)
+    questions.order("a", order(A, 1))
+    questions.order("a", order(B, 2))
+    questions.order("b", order(A, 3))
+    assert questions.ordered == {"a", "b"}
+    questions.ask("a", about)
+    questions.ask("b", about)
+    assert given == ["a 0_1 2", "a", "b 0_0 3", "b"]
+    assert questions.ordered == set()
 
 
 def test_no_job_begins_for_the_tasks_of_one_that_misses_its_beats() -> None:

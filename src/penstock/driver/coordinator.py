@@ -34,6 +34,7 @@ from penstock.instance.protocol import (
     Reply,
     Settings,
     StatusReply,
+    TakeOrder,
 )
 from penstock.instance.server import Server
 from penstock.instance.tls import TlsFiles
@@ -221,13 +222,15 @@ class Coordinator:
         """Ask an instance something. Raises `InstanceUnreachableError`, `InstanceError`."""
         return self._client(name).call(action, message, reply)
 
-    def status(self, name: str) -> StatusReply:
-        """What an instance says of its tasks; for threads, of which one asks an instance at a time.
+    def status(self, name: str, order: TakeOrder | None = None) -> StatusReply:
+        """What an instance says of its tasks, or of the one that it is to take.
 
-        Raises as `call` does.
+        For threads, of which one asks an instance at a time. Raises as `call` does.
         """
         client = self._client(name, self._status_clients)
         try:
+            if order is not None:
+                return client.call("take", order, StatusReply)
             return client.call("status", StatusReply(tasks=[]), StatusReply)
         except InstanceUnreachableError:
             self._status_clients.drop(client.location)

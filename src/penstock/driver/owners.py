@@ -312,20 +312,17 @@ class TaskOwners:
             commits_partition=self._commits[entry.name],
             peers=self._parts.coordinator.peers(owner),
         )
-        try:
-            self._parts.coordinator.call(owner, "take", order, StatusReply)
-        except InstanceError as error:
-            _log.info("Task %s: %s", task, error)
-            self._parts.coordinator.doubt(owner, error)
+        self._questions.order(owner, order)
 
     def ask(self) -> None:
         """Ask those who take tasks how far they are, and take in what those said who were asked."""
         now = time.monotonic()
         self._doubt_silent(now)
         awaited = self._awaited()
-        if awaited and now >= self._status_due:
+        owners = {entry.owner for entry in awaited} | self._questions.ordered
+        if owners and now >= self._status_due:
             self._status_due = now + _STATUS_SECONDS
-            for owner in sorted({e.owner for e in awaited} - self._parts.coordinator.away()):
+            for owner in sorted(owners - self._parts.coordinator.away()):
                 own = {entry.task: entry.epoch for entry in awaited if entry.owner == owner}
                 self._questions.ask(owner, own)
         for answer in self._questions.answers():

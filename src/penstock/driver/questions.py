@@ -1,4 +1,4 @@
-"""How far are those who take tasks? They are asked in threads: the driver's loop waits for nobody.
+"""Those who are to take tasks are told so and asked in threads: the driver's loop waits for nobody.
 
 An instance that stands still keeps a call for seconds, and all that time no job would begin for the
 tasks of any other.
@@ -6,19 +6,22 @@ tasks of any other.
 
 from __future__ import annotations
 
+import logging
 import queue
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
 from penstock.coordination.ids import Epoch, TaskId
-from penstock.errors import InstanceError
-from penstock.instance.protocol import StatusReply
+from penstock.errors import InstanceError, InstanceUnreachableError
+from penstock.instance.protocol import StatusReply, TakeOrder
+
+_log = logging.getLogger("penstock.driver")
 
 _ASKED_AT_ONCE = 8
 
-AskStatus = Callable[[str], StatusReply]
-"""What an instance says of its tasks. Raises `InstanceError`."""
+AskStatus = Callable[[str, TakeOrder | None], StatusReply]
+"""What an instance says of its tasks, or of the one that it is to take. Raises `InstanceError`."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -32,19 +35,34 @@ class Answer:
 
 
 class StatusQuestions:
-    """Asks each owner one question at a time."""
+    """Gives each owner its orders, and asks it then: one message at a time."""
 
     def __init__(self, ask: AskStatus) -> None:
         self._ask = ask
         self._asked: set[str] = set()
+        self._orders: dict[str, list[TakeOrder]] = {}
         self._answers: queue.SimpleQueue[Answer] = queue.SimpleQueue()
         self._pool = ThreadPoolExecutor(_ASKED_AT_ONCE, thread_name_prefix="status")
+
+    @property
+    def ordered(self) -> set[str]:
+        """Those who have not been given all their orders."""
+        return set(self._orders)
+
+    def order(self, owner: str, order: TakeOrder) -> None:
+        """Have a task taken, before the next question; earlier orders for it are dropped."""
+        self._orders = {
+            name: kept
+            for name, orders in self._orders.items()
+            if (kept := [each for each in orders if each.task != order.task])
+        }
+        self._orders.setdefault(owner, []).append(order)
 
     def ask(self, owner: str, about: Mapping[TaskId, Epoch]) -> None:
         """Ask an owner, unless it owes an answer yet."""
         if owner not in self._asked:
             self._asked.add(owner)
-            self._pool.submit(self._put, owner, about)
+            self._pool.submit(self._put, owner, self._orders.pop(owner, []), about)
 
     def answers(self) -> list[Answer]:
         """What has come since this was last asked."""
@@ -58,12 +76,23 @@ class StatusQuestions:
         """Ask nobody any more."""
         self._pool.shutdown(wait=False, cancel_futures=True)
 
-    def _put(self, owner: str, about: Mapping[TaskId, Epoch]) -> None:
+    def _put(self, owner: str, orders: list[TakeOrder], about: Mapping[TaskId, Epoch]) -> None:
         reply: StatusReply | InstanceError
         try:
-            reply = self._ask(owner)
+            for order in orders:
+                self._give(owner, order)
+            reply = self._ask(owner, None)
         except InstanceError as error:
             reply = error
         except Exception as error:  # noqa: BLE001 - nobody waits for this thread
             reply = InstanceError(f"{type(error).__name__}: {error}")
         self._answers.put(Answer(owner=owner, about=about, reply=reply))
+
+    def _give(self, owner: str, order: TakeOrder) -> None:
+        try:
+            self._ask(owner, order)
+        except InstanceUnreachableError:
+            raise
+        except InstanceError as error:
+            # What it says of its tasks then shows that the order is to be given again.
+            _log.info("Task %s: %s", order.task, error)
