@@ -54,7 +54,7 @@ _FILES = {
     "path": """
         bad_days client_properties commit_record config count crash_points decoders driver_lease
         driver_writer full_disk import_order inputs interop jobs masters offset_metadata planning
-        session task tidy transactions worker
+        session spark_on_its_way task tidy transactions worker
     """,
     "dsl": """
         async_functions cache_sizes collect conformance driver engines_agree error_handlers examples

@@ -238,17 +238,15 @@ class DriverProcess(Process):
         self.after(0.05, self._step)
 
     def _new_driver(self, commits: Mapping[str, int]) -> SimDriver:
-        warm: Future[None] = Future()
-        warm.set_result(None)
+        warm: Future[Any] = Future()
+        warm.set_result(SimpleNamespace(jobs=None, cores=2))
         parts: Any = SimpleNamespace(
             prepared=self.application.prepared,
             lease=self.lease,
             coordinator=self.coordinator,
-            jobs=None,
             inputs=SimInputs(self.world, self.application.partitions),
             watch=SimpleNamespace(check=lambda now, book, ends: []),
-            cores=2,
-            warm_up=warm,
+            spark=warm,
             monitor=Monitor("app", self.application.config),
             hear_restore=lambda event: None,
             is_paused=lambda: False,

@@ -58,9 +58,11 @@ class LogClients:
             fetch_wait_max_ms=50,
             # By default a full queue pauses fetching for a second, in which it runs dry.
             fetch_queue_backoff_ms=5,
-            queued_min_messages=200_000,
+            # Small records take ten times their bytes in the queue: one longer than it needs to be
+            # is new memory all the time, and a tenth of a restore went into clearing that.
+            queued_min_messages=50_000,
             queued_max_messages_kbytes=self._queue_kbytes(),
-            max_partition_fetch_bytes=4 * 1024 * 1024,
+            max_partition_fetch_bytes=1024 * 1024,
         )
         with refusals_named():
             return Consumer(properties)

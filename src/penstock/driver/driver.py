@@ -11,7 +11,7 @@ import queue
 import time
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from penstock.coordination.ids import TaskId, moved
 from penstock.coordination.planning import Batch, PlanLimits, Slice, joining, plan
@@ -20,7 +20,7 @@ from penstock.driver.batch_steps import steps_of
 from penstock.driver.copies import CopyWatch
 from penstock.driver.events import BatchEnded, Listener, Totals, give_notice
 from penstock.driver.owners import TaskOwners
-from penstock.driver.parts import DriverParts
+from penstock.driver.parts import DriverParts, WarmSpark
 from penstock.driver.whereabouts import Whereabouts
 from penstock.errors import InstanceError, KafkaError, PenstockError
 from penstock.instance.protocol import CommitHeader, FollowOrder, error_of
@@ -71,9 +71,10 @@ class Driver:
         self._limits = PlanLimits(
             records_max=config.slice_records_max,
             bytes_max=config.slice_bytes_max,
-            jobs_max=max(2, parts.cores + 1),
+            jobs_max=0,  # Until Spark is warm.
         )
-        self._pool = ThreadPoolExecutor(self._limits.jobs_max, thread_name_prefix="job")
+        self._spark: WarmSpark | None = None
+        self._pool: ThreadPoolExecutor | None = None
         self._ended: queue.Queue[_JobEnded] = queue.Queue()
         self._running: list[tuple[Batch, float]] = []
         self._batches = 0
@@ -139,7 +140,8 @@ class Driver:
         self._owners.assign_tasks()
         # Before owners are asked: a rebalance that is over at once is told too.
         self._parts.monitor.settled(self._owners.are_settled)
-        hear_settled(self._owners.are_settled and self._parts.warm_up.done())
+        self._hear_spark()
+        hear_settled(self._owners.are_settled and self._spark is not None)
         self._owners.ask()
         self._start_jobs()
 
@@ -149,11 +151,20 @@ class Driver:
         while self._running and time.monotonic() < deadline:
             self._take_in(self._next_ended(0.1), stopping=True)
         self._owners.close()
-        if self._running:
-            self._parts.jobs.cancel(self._group)
-        self._pool.shutdown(wait=True, cancel_futures=True)
+        if self._spark is not None and self._running:
+            self._spark.jobs.cancel(self._group)
+        if self._pool is not None:
+            self._pool.shutdown(wait=True, cancel_futures=True)
 
     # Jobs.
+
+    def _hear_spark(self) -> None:
+        """Take note that Spark is warm; raises what kept it from that."""
+        if self._spark is not None or not self._parts.spark.done():
+            return
+        self._spark = self._parts.spark.result()
+        self._limits = replace(self._limits, jobs_max=max(2, self._spark.cores + 1))
+        self._pool = ThreadPoolExecutor(self._limits.jobs_max, thread_name_prefix="job")
 
     def _start_jobs(self) -> None:
         now = time.monotonic()
@@ -161,9 +172,6 @@ class Driver:
             return
         if now < self._plan_due or len(self._running) >= self._limits.jobs_max:
             return
-        if not self._parts.warm_up.done():
-            return
-        self._parts.warm_up.result()
         now_ms = wall_clock_ms()
         views = self._book.views(now_ms=now_ms)
         if not any(view.due <= now for view in views):
@@ -199,6 +207,10 @@ class Driver:
             self._plan_due = now + _IDLE_SECONDS
 
     def _submit(self, batch: Batch, *, since: float) -> None:
+        spark, pool = self._spark, self._pool
+        # Nothing is planned before.
+        assert spark is not None
+        assert pool is not None
         self._batches += 1
         order = self._order(batch)
         sub = self._subs[batch.sub_topology]
@@ -216,9 +228,7 @@ class Driver:
             outcomes: list[Outcome] = []
             error: BaseException | None = None
             try:
-                outcomes = self._parts.jobs.run(
-                    order, needs=needs, label=label, records=batch.records
-                )
+                outcomes = spark.jobs.run(order, needs=needs, label=label, records=batch.records)
             except Exception as failure:  # noqa: BLE001 - Spark's failures come in many kinds.
                 error = failure
             self._ended.put(
@@ -231,7 +241,7 @@ class Driver:
                 )
             )
 
-        self._pool.submit(work)
+        pool.submit(work)
 
     @property
     def _group(self) -> str:
@@ -240,6 +250,7 @@ class Driver:
     def _order(self, batch: Batch) -> BatchOrder:
         prepared = self._parts.prepared
         config = prepared.config
+        cores = 1 if self._spark is None else max(self._spark.cores, 1)
         slices: dict[int, SliceOrder] = {}
         for piece in batch.slices:
             entry = self._book.start(piece.task)
@@ -264,7 +275,7 @@ class Driver:
             sub_topology=self._pickled[batch.sub_topology],
             slices=slices,
             limits=Limits(
-                cache_max_bytes=config.statestore_cache_max_bytes // max(self._parts.cores, 1),
+                cache_max_bytes=config.statestore_cache_max_bytes // cores,
                 on_bad_record=config.deserialization_exception_handler,
                 on_processing_error=self._handlers[0],
                 on_production_error=self._handlers[1],

@@ -29,7 +29,7 @@ from penstock.driver.kafka_view import KafkaView
 from penstock.driver.lease import DriverLease
 from penstock.driver.monitor import Monitor
 from penstock.driver.overview import Overviews
-from penstock.driver.parts import DriverParts
+from penstock.driver.parts import DriverParts, WarmSpark
 from penstock.driver.setup import Prepared, prepare
 from penstock.driver.telling import PlacesTelling
 from penstock.driver.watch import InputWatch
@@ -109,7 +109,7 @@ def run_token(config: Config, environment: Mapping[str, str]) -> str:
 
 
 def open_driver(order: OpeningOrder, *, stack: contextlib.ExitStack) -> Driver | None:
-    """A driver whose instances are there and whose Spark is warming up; `stack` closes it.
+    """A driver whose instances are there and whose Spark is on its way; `stack` closes it.
 
     None if it was asked to stop meanwhile.
     """
@@ -121,7 +121,7 @@ def open_driver(order: OpeningOrder, *, stack: contextlib.ExitStack) -> Driver |
 
 def _open_driver(order: OpeningOrder, stack: contextlib.ExitStack) -> Driver:
     """Kafka is asked first, because its errors come at once; Spark takes seconds to start, so the
-    lease and the instances are had meanwhile.
+    lease and the instances are had meanwhile, and on one machine restores begin.
     """
     config, application_id = order.config, order.application_id
     order.monitor.log(order.token)
@@ -149,7 +149,7 @@ def _open_driver(order: OpeningOrder, stack: contextlib.ExitStack) -> Driver:
         )
     _go_on(order)
     commits = lease.name_tasks([t.name for t in prepared.layout.tasks], prepared.manifest.encode())
-    coordinator, expected = _start_instances(order, prepared, opening, stack)
+    coordinator, expected, session = _start_instances(order, prepared, opening, stack)
     stack.enter_context(
         announced(
             config.state_dir,
@@ -159,21 +159,16 @@ def _open_driver(order: OpeningOrder, stack: contextlib.ExitStack) -> Driver:
             trust=coordinator.trust,
         )
     )
-    session = opening.result()
     _go_on(order)
-    jobs = Jobs(session.spark, config, application_id)
-    warm_up = pool.submit(jobs.warm_up, commits_name(application_id), DRIVER_PARTITION)
     inputs = InputLogs(logs, prepared.inputs, last_known=True)
     parts = DriverParts(
         prepared=prepared,
         lease=lease,
         coordinator=coordinator,
-        jobs=jobs,
         inputs=inputs,
         changelogs=InputLogs(logs, [log for own in prepared.changelogs().values() for log in own]),
         watch=InputWatch(prepared, admin, inputs),
-        cores=session.cores,
-        warm_up=warm_up,
+        spark=pool.submit(_warm_up, order, opening),
         monitor=order.monitor,
         hear_restore=order.hear_restore,
         is_paused=order.is_paused,
@@ -185,7 +180,7 @@ def _open_driver(order: OpeningOrder, stack: contextlib.ExitStack) -> Driver:
     stack.callback(driver.drain, _DRAIN_SECONDS)
     overviews = Overviews(parts=parts, driver=driver, totals=order.totals, state=order.state)
     coordinator.overview, coordinator.telling = overviews, PlacesTelling(driver.places)
-    kafka = KafkaView(prepared, logs, partial(log_sizes, session, config))
+    kafka = KafkaView(prepared, logs, partial(_sizes, opening, config))
     stack.enter_context(order.watching.opened(overviews, kafka))
     _wait_for_instances(order, coordinator, expected)
     return driver
@@ -223,6 +218,22 @@ def _open_spark(application_id: str, config: Config) -> Session:
     return open_session(application_id, config, ensure(SPARK_KAFKA))
 
 
+def _warm_up(order: OpeningOrder, opening: Future[Session]) -> WarmSpark:
+    session = opening.result()
+    jobs = Jobs(session.spark, order.config, order.application_id)
+    jobs.warm_up(commits_name(order.application_id), DRIVER_PARTITION)
+    return WarmSpark(jobs=jobs, cores=session.cores)
+
+
+def _sizes(
+    opening: Future[Session], config: Config, topics: Mapping[str, int]
+) -> Mapping[str, int]:
+    """What Spark's client tells; nobody waits for it to start."""
+    if not opening.done() or opening.exception() is not None:
+        return {}
+    return log_sizes(opening.result(), config, topics)
+
+
 def _leave(order: OpeningOrder, opening: Future[Session], member: str) -> None:
     if opening.exception() is None:
         group = order.application_id
@@ -239,10 +250,10 @@ def _start_instances(
     prepared: Prepared,
     opening: Future[Session],
     stack: contextlib.ExitStack,
-) -> tuple[Coordinator, int | None]:
+) -> tuple[Coordinator, int | None, Session | None]:
     """Children on one machine; on a cluster one per executor, through a job that visits them.
 
-    Also how many are to come, None if nobody knows.
+    Also how many are to come, None if nobody knows, and the session if it had to be waited for.
     """
     on_one_machine = order.config.master.startswith("local[") or order.config.master == "local"
     session = None if on_one_machine and not _submitted() else opening.result()
@@ -279,7 +290,7 @@ def _start_instances(
     stack.callback(coordinator.close, _CLOSE_SECONDS)
     if order.config.coordinator_listen:
         _start_children(coordinator, order.config.num_instances)
-        return coordinator, None
+        return coordinator, None, session
     if session is not None and not on_one_machine:
         are_all = wait_for_executors(
             session, seconds=_EXECUTORS_SECONDS, should_stop=order.should_stop
@@ -288,10 +299,10 @@ def _start_instances(
             coordinator.location, order.token, tls, HttpOptions.of(order.config)
         )
         started = start_on_executors(session, wanted, programs)
-        return coordinator, started if are_all else None
+        return coordinator, started if are_all else None, session
     count = order.config.num_instances or max((os.cpu_count() or 1) // 2, 1)
     _start_children(coordinator, count)
-    return coordinator, count
+    return coordinator, count, session
 
 
 def _start_children(coordinator: Coordinator, count: int) -> None:
@@ -300,9 +311,12 @@ def _start_children(coordinator: Coordinator, count: int) -> None:
 
 
 def _visits(
-    order: OpeningOrder, session: Session, coordinator: Coordinator, stack: contextlib.ExitStack
+    order: OpeningOrder,
+    session: Session | None,
+    coordinator: Coordinator,
+    stack: contextlib.ExitStack,
 ) -> Callable[[], object]:
-    if session.on_one_machine or order.config.coordinator_listen:
+    if session is None or session.on_one_machine or order.config.coordinator_listen:
         return lambda: None
     visits = ExecutorVisits(
         session,

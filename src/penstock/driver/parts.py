@@ -18,19 +18,25 @@ from penstock.queries.catalogue import Catalogue
 
 
 @dataclass(frozen=True, kw_only=True)
+class WarmSpark:
+    """Spark once it has run a first job."""
+
+    jobs: Jobs
+    cores: int
+
+
+@dataclass(frozen=True, kw_only=True)
 class DriverParts:
     """What the loop works with; each is a shell around one part of the world."""
 
     prepared: Prepared
     lease: DriverLease
     coordinator: Coordinator
-    jobs: Jobs
     inputs: InputLogs
     changelogs: InputLogs
     watch: InputWatch
-    cores: int
-    warm_up: Future[None]
-    """Spark's first job; tasks are taken meanwhile."""
+    spark: Future[WarmSpark]
+    """Takes seconds to come; tasks are taken, and their stores restored, meanwhile."""
     monitor: Monitor
     hear_restore: RestoreHearer
     is_paused: Callable[[], bool]
