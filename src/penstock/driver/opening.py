@@ -25,7 +25,7 @@ from penstock.driver.driver import Driver
 from penstock.driver.events import Listener, RestoreHearer, Totals, Waiting, give_notice
 from penstock.driver.inputs import InputLogs
 from penstock.driver.instance_metrics import InstanceReadings
-from penstock.driver.kafka_view import KafkaView
+from penstock.driver.kafka_view import KafkaView, types_of
 from penstock.driver.lease import DriverLease
 from penstock.driver.monitor import Monitor
 from penstock.driver.overview import Overviews, starting
@@ -184,7 +184,7 @@ def _open_driver(order: OpeningOrder, stack: contextlib.ExitStack) -> Driver:
     stack.callback(driver.drain, _DRAIN_SECONDS)
     overviews = Overviews(parts=parts, driver=driver, totals=order.totals, state=order.state)
     coordinator.overview, coordinator.telling = overviews, PlacesTelling(driver.places)
-    kafka = KafkaView(prepared, logs, partial(log_sizes, session, config))
+    kafka = KafkaView(prepared, logs, partial(log_sizes, session, config), types_of(prepared))
     stack.enter_context(order.watching.opened(overviews, kafka))
     _tell(order, "waiting for instances")
     _wait_for_instances(order, coordinator, expected)

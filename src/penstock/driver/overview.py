@@ -152,12 +152,29 @@ class Overviews:
             waits_for=parts.monitor.waits_for,
         )
 
-    def _tasks(self) -> list[TaskOverview]:
-        ends: Ends = {}
+    def lag(self) -> int | None:
+        """How many offsets of its inputs are to be read; None while that is not known."""
+        ends = self._ends()
+        lags = [
+            input_lag(entry.position, ends) for entry in list(self.driver.book.entries.values())
+        ]
+        return None if UNKNOWN in lags else sum(lags)
+
+    def processes(self) -> list[tuple[str, int]]:
+        """The hosts and processes of the instances."""
+        coordinator = self.parts.coordinator
+        found = [coordinator.member(name) for name in coordinator.names()]
+        return [(member.host, member.pid) for member in found if member is not None]
+
+    def _ends(self) -> Ends:
         # Who asks how things stand is not to wait for Kafka in vain, too.
         if not self.parts.monitor.pulse.silence:
             with contextlib.suppress(KafkaError):
-                ends = self.parts.inputs.recent_ends()
+                return self.parts.inputs.recent_ends()
+        return {}
+
+    def _tasks(self) -> list[TaskOverview]:
+        ends = self._ends()
         subs = {each.task: each.sub_topology.name for each in self.parts.prepared.layout.tasks}
         owners = self.driver.owners
         copies = owners.copies()
