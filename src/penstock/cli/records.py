@@ -44,8 +44,7 @@ Encoded = tuple[bytes, bytes | None]
 @records.command(
     "send",
     help="Send records to a topic, with keys and values of the program's types.",
-    epilog="Examples: penstock records send app.py pulse-events ann=71 bob=64; "
-    "penstock records send app.py pulse-events --file beats.txt",
+    epilog="Example: penstock records send app.py pulse-events ann=71 bob=64",
 )
 def send(
     application: AppFile,
@@ -58,7 +57,7 @@ def send(
         typer.Option(
             metavar="PATH",
             help="Send those of a file, or of standard input with -: one a line, as `records "
-            "read` prints them, which is KEY, two blanks, VALUE.",
+            "read` prints them, which is KEY, two blanks, VALUE; (deleted) is no value.",
         ),
     ] = "",
     json: Json = False,

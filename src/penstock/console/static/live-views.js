@@ -47,7 +47,7 @@ function who({ overview: found, happenings }) {
     table("Instances", ["instance", "host", "active", "standby", "warm-up", "memory"], found.instances.map((each) => [
       each.name, `${each.host}, process ${each.pid}${each.is_away ? ", away" : ""}`,
       number(each.active), number(each.standby), number(each.warm_up),
-      each.memory_bytes ? `${number(each.memory_bytes / 2 ** 20)} MiB` : "?"])),
+      each.memory_bytes ? `${number(each.memory_bytes / 2 ** 20)} MiB` : "?"]), { folds: true }),
     table("Dropped and dead-lettered records", ["reason", "records"],
       Object.entries(found.dropped).map(([reason, count]) => [reason, number(count)])),
     h("h3", {}, "Latest"),
@@ -219,7 +219,7 @@ function decorate(picture, { rates, overview }) {
     const entries = kindOf(shape.dataset.key) === "store" && overview.stores?.[plain(shape.dataset.key)]?.entries;
     if (typeof entries !== "number") continue;
     const box = shape.getBBox();
-    write(box.x + box.width + 6, box.y + box.height / 2 + 4, "start", `${number(entries)} entries`);
+    write(box.x + box.width + 6, box.y + box.height / 2 + 4, "start", `about ${number(entries)} entries`);
   }
   for (const { path, rate } of edgesOf(picture, rates)) {
     path.classList.toggle("flows", rate > 0);
