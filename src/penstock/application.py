@@ -448,6 +448,7 @@ def _http_order(app: Application, watching: Watching) -> HttpOrder:
         extend=partial(_add_console, watching),
         open_below=("/console",),
         instances=app.instance_urls,
+        on_state_change=app.on_state_change,
     )
 
 

@@ -31,6 +31,8 @@ def history() -> History:
     history.happened("rebalance", f"Rebalance 1, because instance {HOSTILE} was lost: 0_0 to b")
     steps = {"plan": 0.01, "spark": 0.05, "read": 0.02, "process": 0.03, "state": 0.04}
     steps["commit"] = 0.06
+    history.sampled(lag=31, memory_bytes=2**28)
+    history.sampled(lag=24, memory_bytes=2**28)
     history.batch_ended("counts", records=100, outputs=10, seconds=0.2, steps=steps)
     return history
 
@@ -76,13 +78,18 @@ def test_tasks_show_roles_and_restores_and_follow_a_failover(
     _open(page, "Tasks")
     row = page.get_by_role("row", name="0_0").first
     expect(row.get_by_role("cell", name="active")).to_be_visible()
-    expect(page.get_by_role("progressbar")).to_have_attribute("value", "0.5")
+    restore = page.get_by_role("progressbar", name="restore of counts")
+    expect(restore).to_have_attribute("value", "0.5")
     expect(page.get_by_text("7 records")).to_be_visible()
+    application.now["tasks"][0]["copies"][0]["lag"] = 3
+    warming = page.get_by_role("progressbar", name="standby of 0_0 on instance-1")
+    expect(warming.locator("..")).to_have_text(" 4 of 7")
     application.now = overview(state="rebalancing", owner="instance-1")
+    application.now["waits_for"] = "opening tasks"
     history.happened("rebalance", "Rebalance 2, because instance-0 was lost")
-    expect(page.locator("#state")).to_have_text("rebalancing")
+    expect(page.locator("#state")).to_have_text("rebalancing: opening tasks")
     expect(row.locator("td.active")).to_have_count(1)
-    expect(row.locator("td").nth(5)).to_have_text("active")
+    expect(row.locator("td").nth(2)).to_have_text("active")
     _open(page, "Timeline")
     expect(page.locator(".log li").first).to_contain_text("instance-0 was lost")
     expect(page.locator(".timeline .rebalance")).to_have_count(2)
@@ -111,6 +118,8 @@ def test_a_chart_has_its_numbers_in_a_table_that_opens_from_the_keyboard(page: P
     expect(chart.get_by_role("cell", name="24").first).to_be_visible()
     # News come every second: they neither close it nor take the focus away.
     shown = chart.locator(".figure")
+    # What was before somebody looked is there too.
+    expect(chart.get_by_role("cell", name="31")).to_be_visible()
     page.wait_for_function(
         "count => document.querySelectorAll('.chart path.line').length >= count", arg=2
     )
@@ -132,6 +141,26 @@ def test_the_topology_has_rates_and_sizes(page: Page) -> None:
     expect(page.get_by_role("cell", name="2.5")).to_be_visible()
 
 
+def test_pictures_fit_where_they_are(page: Page, history: History) -> None:
+    long = "a-sub-topology-with-a-name-that-goes-on-and-on"
+    for name in ("pulse-counts-repartition", long):
+        history.batch_ended(name, records=1, outputs=1, seconds=0.1, steps={"job": 0.1})
+    page.set_viewport_size({"width": 1250, "height": 800})
+    _open(page, "Topology")
+    graph = page.locator(".topology")
+    expect(graph.locator("svg")).to_be_visible()
+    assert graph.evaluate("each => each.scrollWidth <= each.clientWidth")
+    _open(page, "Timeline")
+    figure = page.locator(".timeline:not(.stacks)")
+    expect(figure.locator("text", has_text="pulse-counts-repartition")).to_be_visible()
+    outside = """svg => [...svg.querySelectorAll("text")].filter((text) => {
+        const box = text.getBBox();
+        return box.x < 0 || box.x + box.width > svg.viewBox.baseVal.width;
+    }).map((text) => text.textContent)"""
+    for each in page.locator("svg.timeline").all():
+        assert each.evaluate(outside) == []
+
+
 def test_a_key_is_asked_for_from_the_keyboard(page: Page) -> None:
     _open(page, "Stores")
     page.get_by_label("Key", exact=True).focus()
@@ -149,6 +178,9 @@ def test_topics_configuration_and_log(page: Page) -> None:
     expect(page.get_by_text("cleanup.policy=compact").first).to_be_visible()
     expect(page.get_by_role("cell", name="1.5 KiB")).to_be_visible()
     expect(page.get_by_role("cell", name="not known")).to_be_visible()
+    heads = page.get_by_role("columnheader").all_text_contents()
+    assert heads
+    assert "" not in heads
     _open(page, "Configuration")
     expect(page.get_by_text("(hidden)")).to_be_visible()
     _open(page, "Log")
@@ -156,11 +188,15 @@ def test_topics_configuration_and_log(page: Page) -> None:
 
 
 def test_a_phone_and_a_dark_page(page: Page) -> None:
-    page.set_viewport_size({"width": 380, "height": 700})
-    for view in ("Overview", "Tasks", "Timeline", "Stores"):
+    page.set_viewport_size({"width": 360, "height": 700})
+    for view in page.get_by_role("navigation").get_by_role("link").all_text_contents():
         _open(page, view)
         wide = page.evaluate("document.documentElement.scrollWidth > innerWidth")
         assert not wide, f"{view} is wider than the phone"
+    # What an option is set to is seen without scrolling.
+    _open(page, "Configuration")
+    right = "each => each.getBoundingClientRect().right"
+    assert page.get_by_text("(hidden)").evaluate(right) <= 360
     paper = "getComputedStyle(document.body).backgroundColor"
     before = page.evaluate(paper)
     page.get_by_role("button", name="Light or dark").click()
@@ -171,10 +207,12 @@ def test_without_the_token_nothing_is_shown(browser: Browser, address: str) -> N
     page = browser.new_page()
     page.goto(f"{address}/console")
     expect(page.get_by_role("heading", name="A token, please")).to_be_visible()
+    expect(page.locator("#connection")).to_have_text("waits for a token")
     page.get_by_label("Token", exact=True).fill("wrong")
     page.get_by_role("button", name="Look").click()
     expect(page.get_by_role("heading", name="A token, please")).to_be_visible()
     page.get_by_label("Token", exact=True).fill(TOKEN)
     page.get_by_role("button", name="Look").click()
     expect(page.locator("#state")).to_have_text("running")
+    expect(page.locator("#connection")).to_have_text("live")
     page.close()

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from penstock.cli import main
-from penstock.cli.records import encode_pair
+from penstock.cli.records import encode_lines, encode_pair, written
 from penstock.errors import ConfigError
 from penstock.examples.catalogue import ExampleTopic
 from penstock.serdes import BytesSerde, JsonSerde, LongSerde, StringSerde
@@ -42,6 +42,29 @@ def test_keys_and_values_are_of_the_topics_types() -> None:
         encode_pair(beats, 'ann={"bpm":"x"}')
 
 
+def test_a_files_lines_are_what_read_prints() -> None:
+    beats = ExampleTopic("in", StringSerde(), JsonSerde(Beat))
+    records = [("ann", Beat(71)), ("bob with a blank", Beat(64)), ("eve", None)]
+    lines = [f"{written(beats.key, key)}  {written(beats.value, beat)}" for key, beat in records]
+    assert lines[0] == 'ann  {"bpm":71}'
+    assert encode_lines(beats, [*lines, ""], name="beats.txt") == [
+        (b"ann", b'{"bpm":71}'),
+        (b"bob with a blank", b'{"bpm":64}'),
+        (b"eve", None),
+    ]
+    numbers = ExampleTopic("in", StringSerde(), LongSerde())
+    assert encode_lines(numbers, ["ann\t71"], name="-") == [(b"ann", (71).to_bytes(8, "big"))]
+
+
+def test_a_line_that_is_no_record_is_named() -> None:
+    numbers = ExampleTopic("in", StringSerde(), LongSerde())
+    with pytest.raises(ConfigError, match=r"'bob 64' is no record \(file beats.txt, line 3\)"):
+        encode_lines(numbers, ["ann  71", "", "bob 64"], name="beats.txt")
+    with pytest.raises(ConfigError, match="line 2, topic in") as wrong:
+        encode_lines(numbers, ["ann  71", "bob  many"], name="beats.txt")
+    assert "'many' does not fit the topic" in wrong.value.message
+
+
 def run(*words: str) -> object:
     with pytest.raises(SystemExit) as ended:
         main(list(words))
@@ -53,6 +76,11 @@ def test_what_is_missing_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[
         address = f"127.0.0.1:{closed.getsockname()[1]}"
     path = tmp_path / "program_records.py"
     path.write_text(PROGRAM.format(address=address))
+    send = ("records", "send", str(path), "in")
+    assert run(*send) == 1
+    assert "nothing to send" in capsys.readouterr().err
+    assert run(*send, "a=1", "--file", "-") == 1
+    assert "here and in a file" in capsys.readouterr().err
     assert run("records", "read", str(path), "other") == 1
     assert "Its topics are: in, out" in capsys.readouterr().err
     for words in (["topics", "create", str(path)], ["records", "send", str(path), "in", "a=1"]):

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import os
+import socket
+import threading
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from penstock.changelog.topics import commits_name
-from penstock.console.history import History
+from penstock.console.history import SECONDS_MAX, History
 from penstock.console.routes import add_data, add_page
 from penstock.driver.kafka_view import KafkaView
+from penstock.driver.sampling import sampling
 from penstock.queries.access import Access
 from penstock.queries.gate import AsgiApp
 from penstock.queries.probes import Probes
@@ -51,6 +55,40 @@ def test_the_topic_of_commits_is_none_of_the_outputs() -> None:
     view = KafkaView(prepared, logs, lambda topics: {})
     roles = {name: view._role(name) for name in ("pulses", "alerts", commits_name("clinic"))}
     assert list(roles.values()) == ["input", "output", "commits"]
+
+
+class Driver:
+    """A driver that is open; the first time its lag is not known, the second time it fails."""
+
+    def __init__(self) -> None:
+        self.asked = 0
+
+    def lag(self) -> int | None:
+        self.asked += 1
+        if self.asked == 2:
+            raise RuntimeError("gone")
+        return None if self.asked == 1 else self.asked
+
+    def processes(self) -> list[tuple[str, int]]:
+        return [(socket.gethostname(), os.getpid()), ("elsewhere", os.getpid())]
+
+
+def test_lag_and_memory_are_kept_whether_or_not_somebody_looks() -> None:
+    history, driver, done = History(now_ms=lambda: 5), Driver(), threading.Event()
+
+    def wait(stopping: threading.Event) -> bool:
+        if driver.asked == SECONDS_MAX + 3:
+            done.set()
+            return True
+        return False
+
+    with sampling(history, driver, wait=wait):
+        assert done.wait(60)
+    samples = history.since(0).samples
+    assert len(samples) == SECONDS_MAX
+    assert samples[-1].lag == SECONDS_MAX + 3
+    assert samples[-1].memory_bytes > 2**20
+    assert history.since(samples[-2].number).samples == samples[-1:]
 
 
 def test_the_root_leads_to_the_console(app: AsgiApp) -> None:

@@ -275,6 +275,25 @@ def test_it_answers_after_a_start_that_loaded_nothing_and_leaves_signals_alone(
     assert sum(name == "penstock-http" for name in names) <= 1  # That of the module's server.
 
 
+def test_it_makes_what_answers_before_somebody_asks(
+    listening: Listening, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("penstock.queries.server._PREPARE_SECONDS", 0.0)
+    made = threading.Event()
+
+    def make() -> Any:
+        made.set()
+        return lambda *_: None
+
+    server = HttpServer(make, listening, Limits())
+    server.start()
+    assert not made.is_set()
+    server.prepare()
+    assert made.wait(60)
+    server.stop()
+    server.prepare()  # Too late, and no harm.
+
+
 def test_one_that_nobody_asked_stops_too(listening: Listening) -> None:
     server = HttpServer(lambda: pytest.fail("made"), listening, Limits())
     server.start()

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import os
 import subprocess
 import sys
 import tempfile
+from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from penstock.cli.answers import print_answer, print_progress
+from penstock.cli.answers import counted, print_answer, print_progress
 from penstock.local.broker import broker_archive
 from penstock.local.class_archive import MAKING_VARIABLE, archive_directory
 from penstock.local.jars import BROKER, SPARK_KAFKA, STREAMS, ensure
@@ -28,14 +31,32 @@ def prepare(
     ] = False,
     json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
 ) -> None:
-    made = _prepare(kafka_streams=kafka_streams)
-    text = "Spark and Kafka start quickly now." if made else ""
-    if json or made:
-        print_answer(text, {"prepared": made}, as_json=json)
+    done = prepared(kafka_streams=kafka_streams)
+    facts = {"prepared": done.made, "missing": sorted(done.missing)}
+    print_answer(done.text, facts, as_json=json)
 
 
-def _prepare(*, kafka_streams: bool) -> bool:
-    """Fetch and archive what is missing; whether archives were made."""
+@dataclass(frozen=True, kw_only=True)
+class Prepared:
+    """Whether archives were made, and which could not be."""
+
+    made: bool = False
+    missing: frozenset[str] = frozenset()
+
+    @property
+    def text(self) -> str:
+        """What whoever asked is told."""
+        if self.missing:
+            return (
+                f"{counted(len(self.missing), 'archive')} of Java's classes could not be kept in "
+                f"{archive_directory()}: everything works, and starts take longer. If that can be "
+                "written to, the machine may be too busy: `penstock prepare` tries again."
+            )
+        return "Spark and Kafka start quickly now." if self.made else "All is prepared already."
+
+
+def prepared(*, kafka_streams: bool) -> Prepared:
+    """Fetch and archive what is missing."""
     jars = ensure(SPARK_KAFKA, report=print_progress)
     broker_jars = ensure(BROKER, report=print_progress)
     if kafka_streams:
@@ -43,18 +64,44 @@ def _prepare(*, kafka_streams: bool) -> bool:
     java = find_java().program
     wanted = {driver_archive(java, jars).file_name, broker_archive(java, broker_jars).file_name}
     directory = archive_directory()
-    found = {path.name for path in directory.glob("*.jsa")}
-    if wanted <= found or not _can_write(directory):
-        return False
-    for outdated in found - wanted:
-        (directory / outdated).unlink()
-    print_progress("Preparing Java's classes, for quick starts (once, about a minute)")
-    with tempfile.TemporaryDirectory(dir=directory) as making:
-        _run_once(Path(making))
-        for archive in Path(making).glob("*.jsa"):
-            # Whole or not at all: Java trusts what it finds.
-            archive.replace(directory / archive.name)
-    return True
+    found = archives_in(directory)
+    if wanted <= found:
+        return Prepared()
+    if not _can_write(directory):
+        return Prepared(missing=frozenset(wanted - found))
+    with _alone_in(directory):
+        # Somebody else may have made them while this one waited.
+        found = archives_in(directory)
+        if wanted <= found:
+            return Prepared()
+        print_progress("Preparing Java's classes, for quick starts (once, about a minute)")
+        with tempfile.TemporaryDirectory(dir=directory, ignore_cleanup_errors=True) as making:
+            if _run_once(Path(making)):
+                _keep(Path(making), directory)
+        missing = frozenset(wanted - archives_in(directory))
+        if not missing:
+            for outdated in found - wanted:
+                (directory / outdated).unlink(missing_ok=True)
+    return Prepared(made=not missing, missing=missing)
+
+
+def archives_in(directory: Path) -> set[str]:
+    """The names of the archives that are there."""
+    return {path.name for path in directory.glob("*.jsa")}
+
+
+def _keep(making: Path, directory: Path) -> None:
+    for archive in making.glob("*.jsa"):
+        # Whole or not at all: Java trusts what it finds.
+        archive.replace(directory / archive.name)
+
+
+@contextlib.contextmanager
+def _alone_in(directory: Path) -> Iterator[None]:
+    """Hold the directory: two who prepare side by side would take twice as long."""
+    with (directory / ".lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
 
 
 def _can_write(directory: Path) -> bool:
@@ -66,13 +113,14 @@ def _can_write(directory: Path) -> bool:
     return os.access(directory, os.W_OK)
 
 
-def _run_once(making: Path) -> None:
+def _run_once(making: Path) -> bool:
     """Run the demo's application shortly, and wait until its JVMs have written their archives.
 
-    Nothing depends on it, so a failure is left to the first real start, which says it better.
+    Whether all went well: else one may have been stopped in the midst of writing. Nothing depends
+    on it, so a failure is left to the first real start, which says it better.
     """
-    with contextlib.suppress(subprocess.TimeoutExpired):
-        subprocess.run(
+    try:
+        done = subprocess.run(
             [sys.executable, "-m", "penstock.cli", "demo", "--seconds", "1"],
             env={**os.environ, MAKING_VARIABLE: str(making)},
             # Spark's JVM outlives its parent, with this pipe as its output: the end of the pipe is
@@ -81,3 +129,6 @@ def _run_once(making: Path) -> None:
             timeout=_SECONDS_MAX,
             check=False,
         )
+    except subprocess.TimeoutExpired:
+        return False
+    return done.returncode == 0

@@ -237,7 +237,5 @@ def _line(row: Row) -> str:
 
 def _source_line(source: Source) -> str:
     age = "" if source.role == "active" else f", {source.age.total_seconds():.1f} s old"
-    return (
-        f"(partition {source.partition}: {source.role} on {source.instance}, "
-        f"position {source.position}{age})"
-    )
+    position = "no position" if source.position is None else f"position {source.position}"
+    return f"(partition {source.partition}: {source.role} on {source.instance}, {position}{age})"

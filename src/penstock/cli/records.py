@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import sys
+from collections.abc import Iterable
+from pathlib import Path
 from typing import Annotated, Any
 
 import confluent_kafka
+import msgspec
 import typer
 from confluent_kafka import Producer
 
@@ -12,13 +16,13 @@ from penstock.changelog.kafka_failures import kafka_error, refusals_named, unrea
 from penstock.changelog.topic_admin import TopicAdmin
 from penstock.cli.answers import print_answer
 from penstock.cli.loading import load_application
-from penstock.cli.results import shown, shown_key
+from penstock.cli.results import DELETED, shown, shown_key
 from penstock.config import Config
 from penstock.driver.setup import check_broker
 from penstock.errors import ConfigError, TopicMissingError
 from penstock.examples.catalogue import ExampleTopic, inputs_of, outputs_of
 from penstock.examples.watching import Result, Watcher
-from penstock.serdes import Serde
+from penstock.serdes import Serde, Windowed
 from penstock.serdes.decoders import decoder
 
 records = typer.Typer(no_args_is_help=True)
@@ -28,7 +32,13 @@ Topic = Annotated[str, typer.Argument(help="A topic that the program reads or wr
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object.")]
 
 _FLUSH_SECONDS = 30.0
+_ROOM_SECONDS = 0.5
 _WRITTEN_AS_TEXT = ("string", "bytes", "json")
+_BETWEEN = "  "
+"""What stands between a key and its value where a record is a line."""
+_STANDARD_INPUT = "-"
+
+Encoded = tuple[bytes, bytes | None]
 
 
 @records.command(
@@ -40,12 +50,28 @@ def send(
     application: AppFile,
     topic: Topic,
     pairs: Annotated[
-        list[str], typer.Argument(metavar="KEY=VALUE...", help="Texts, numbers or JSON.")
-    ],
+        list[str] | None, typer.Argument(metavar="KEY=VALUE...", help="Texts, numbers or JSON.")
+    ] = None,
+    file: Annotated[
+        str,
+        typer.Option(
+            metavar="PATH",
+            help="Send those of a file, or of standard input with -: one a line, as `records "
+            "read` prints them, which is KEY, two blanks, VALUE; (deleted) is no value.",
+        ),
+    ] = "",
     json: Json = False,
 ) -> None:
+    if bool(pairs) == bool(file):
+        raise ConfigError(
+            "There are records to send here and in a file" if file else "There is nothing to send",
+            hint="Give KEY=VALUE, or --file PATH",
+        )
     config, found = _topic(application, topic)
-    encoded = [encode_pair(found, pair) for pair in pairs]
+    if file:
+        encoded = encode_lines(found, _lines(file), name=file)
+    else:
+        encoded = [encode_pair(found, pair) for pair in pairs or ()]
     _send(config, topic, encoded)
     print_answer(f"{len(encoded)} records sent to {topic}.", {"sent": len(encoded)}, as_json=json)
 
@@ -60,17 +86,69 @@ def read(application: AppFile, topic: Topic, json: Json = False) -> None:
     results: list[Result] = []
     # Told to stop at once, it reads to where the topic ends now.
     Watcher({topic: found}, config, f"{topic}-viewer").run(lambda: True, results.append)
-    pairs = [(shown_key(each.key), shown(each.value)) for each in results]
-    text = "\n".join(f"{key}  {value}" for key, value in pairs)
+    pairs = [(written(found.key, each.key), written(found.value, each.value)) for each in results]
+    text = "\n".join(f"{key}{_BETWEEN}{value}" for key, value in pairs)
     print_answer(text, {"records": [list(pair) for pair in pairs]}, as_json=json)
 
 
-def encode_pair(topic: ExampleTopic, pair: str) -> tuple[bytes, bytes]:
+def encode_pair(topic: ExampleTopic, pair: str) -> Encoded:
     """The bytes of a `key=value` as the topic's types have it. Raises `ConfigError`."""
     key, equals, value = pair.partition("=")
     if not equals:
         raise ConfigError(f"{pair!r} is no record", hint="Write key=value")
     return _encode(topic.key, key, topic.name), _encode(topic.value, value, topic.name)
+
+
+def encode_lines(topic: ExampleTopic, lines: Iterable[str], *, name: str) -> list[Encoded]:
+    """The records of a file's lines; empty lines are none. Raises `ConfigError` with the line."""
+    encoded = []
+    for number, line in enumerate(lines, start=1):
+        if not line.strip():
+            continue
+        try:
+            encoded.append(_encode_line(topic, line))
+        except ConfigError as error:
+            raise ConfigError(
+                error.message, where={"file": name, "line": number, **error.where}, hint=error.hint
+            ) from error
+    return encoded
+
+
+def _encode_line(topic: ExampleTopic, line: str) -> Encoded:
+    key, between, value = line.partition("\t" if "\t" in line else _BETWEEN)
+    if not between:
+        raise ConfigError(
+            f"{line!r} is no record", hint="Write KEY, two blanks or a tab, and VALUE"
+        )
+    told = None if value == DELETED else _encode(topic.value, value, topic.name)
+    return _encode(topic.key, key, topic.name), told
+
+
+def _lines(file: str) -> list[str]:
+    try:
+        if file == _STANDARD_INPUT:
+            return sys.stdin.read().splitlines()
+        return Path(file).read_text().splitlines()
+    except (OSError, UnicodeDecodeError) as error:
+        reason = getattr(error, "strerror", None) or "it is not text"
+        raise ConfigError(f"It cannot be read: {reason}", where={"file": file}) from error
+
+
+def written(serde: Serde[Any], value: Any) -> str:
+    """A key or a value as `send` takes it, where that has words for it.
+
+    >>> from penstock.serdes import LongSerde, StringSerde
+    >>> written(StringSerde(), "ann"), written(LongSerde(), 71), written(LongSerde(), None)
+    ('ann', '71', '(deleted)')
+    """
+    if value is None or isinstance(value, Windowed):
+        return shown_key(value)
+    try:
+        if serde.name in _WRITTEN_AS_TEXT:
+            return serde.serialize(value).decode()
+        return msgspec.json.encode(value).decode()
+    except (TypeError, ValueError):
+        return shown(value)
 
 
 def _encode(serde: Serde[Any], text: str, topic: str) -> bytes:
@@ -105,7 +183,7 @@ def _topic(application: str, topic: str) -> tuple[Config, ExampleTopic]:
     return app.config, known[topic]
 
 
-def _send(config: Config, topic: str, encoded: list[tuple[bytes, bytes]]) -> None:
+def _send(config: Config, topic: str, encoded: list[Encoded]) -> None:
     failed: list[confluent_kafka.KafkaError] = []
 
     def delivered(error: confluent_kafka.KafkaError | None, _: object) -> None:
@@ -115,7 +193,13 @@ def _send(config: Config, topic: str, encoded: list[tuple[bytes, bytes]]) -> Non
     with refusals_named():
         producer = Producer(config.client_properties(partitioner="murmur2_random"))
     for key, value in encoded:
-        producer.produce(topic, value, key, on_delivery=delivered)
+        while True:
+            try:
+                producer.produce(topic, value, key, on_delivery=delivered)
+                break
+            except BufferError:
+                # A long file: it waits until some of it is with the broker.
+                producer.poll(_ROOM_SECONDS)
     left = producer.flush(_FLUSH_SECONDS)
     if failed:
         raise kafka_error(

@@ -9,6 +9,9 @@ from typing import Any
 from penstock.examples.watching import Result
 from penstock.serdes import Windowed
 
+DELETED = "(deleted)"
+"""What is shown in the place of a value where there is none."""
+
 
 def result_line(result: Result) -> str:
     """A result in a line.
@@ -30,7 +33,7 @@ def shown_key(key: Any) -> str:
 def shown(value: Any) -> str:
     """A value in a few characters."""
     if value is None:
-        return "(deleted)"
+        return DELETED
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         return " ".join(f"{name}={part}" for name, part in dataclasses.asdict(value).items())
     if isinstance(value, list):

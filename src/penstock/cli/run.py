@@ -14,7 +14,8 @@ from rich.console import Console
 from penstock.cli.answers import print_answer, print_progress
 from penstock.cli.loading import load_application
 from penstock.cli.restore_progress import RestoreProgress
-from penstock.driver.events import Event, StateChanged
+from penstock.coordination.states import ApplicationState
+from penstock.driver.events import Event, StateChanged, Waiting
 
 _DEV_COMMIT_INTERVAL = timedelta(milliseconds=10)
 
@@ -42,9 +43,16 @@ def run(
 
 
 def _show(event: Event, *, as_json: bool) -> None:
-    if not isinstance(event, StateChanged):
-        return
+    match event:
+        case StateChanged(new=state):
+            told: dict[str, object] = {"state": state}
+            line = str(state)
+        case Waiting(step=step):
+            state = ApplicationState.REBALANCING
+            told, line = {"state": state, "waits_for": step}, f"{state}: {step}"
+        case _:
+            return
     if as_json:
-        print_answer("", {"state": event.new}, as_json=True)
+        print_answer("", told, as_json=True)
     else:
-        print_progress(event.new)
+        print_progress(line)

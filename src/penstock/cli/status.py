@@ -90,6 +90,8 @@ def _headline(overview: Overview, rate: float | None) -> Text:
     state = "paused" if overview.is_paused else overview.state
     style = _STYLES.get(ApplicationState(overview.state), "bold red")
     line = Text.assemble((overview.application_id, "bold"), "  ", (state, style))
+    if overview.waits_for:
+        line.append(f": {overview.waits_for}")
     speed = "" if rate is None else f" ({rate:,.0f}/s)"
     line.append(
         f"\n{counted(len(overview.tasks), 'task')} on "
@@ -104,7 +106,7 @@ def _headline(overview: Overview, rate: float | None) -> Text:
 
 def _instances(overview: Overview) -> Table:
     table = Table(box=None, pad_edge=False)
-    for name in ("instance", "host", "process", "", "tasks"):
+    for name in ("instance", "host", "process", "about", "tasks"):
         table.add_column(name)
     for name in ("standbys", "warm-ups", "lag"):
         table.add_column(name, justify="right")

@@ -55,6 +55,17 @@ class Second:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Sample:
+    """How things stood at a moment."""
+
+    number: int
+    at_ms: int
+    lag: int | None
+    """None where it was not known."""
+    memory_bytes: int
+
+
+@dataclass(frozen=True, kw_only=True)
 class News:
     """What is new since a number; `latest` is the number to ask with the next time."""
 
@@ -62,6 +73,7 @@ class News:
     happenings: list[Happening]
     batches: list[Batch]
     seconds: list[Second]
+    samples: list[Sample]
 
 
 @dataclass
@@ -74,6 +86,9 @@ class History:
     >>> news = history.since(0)
     >>> [each.text for each in news.happenings], news.seconds[0].records
     (['Created to Rebalancing'], 10)
+    >>> history.sampled(lag=7, memory_bytes=2**20)
+    >>> history.since(news.latest).samples[0].lag
+    7
     >>> history.since(news.latest).happenings
     []
     """
@@ -85,6 +100,7 @@ class History:
     _happenings: deque[Happening] = field(default_factory=lambda: deque(maxlen=HAPPENINGS_MAX))
     _batches: deque[Batch] = field(default_factory=lambda: deque(maxlen=BATCHES_MAX))
     _seconds: deque[Second] = field(default_factory=lambda: deque(maxlen=SECONDS_MAX))
+    _samples: deque[Sample] = field(default_factory=lambda: deque(maxlen=SECONDS_MAX))
 
     def happened(self, kind: HappeningKind, text: str, **details: Any) -> None:
         """Keep a line."""
@@ -131,6 +147,18 @@ class History:
             current.busy += seconds
             current.slowest = max(current.slowest, seconds)
 
+    def sampled(self, *, lag: int | None, memory_bytes: int) -> None:
+        """Keep how things stand now."""
+        with self._lock:
+            self._samples.append(
+                Sample(
+                    number=self._number(),
+                    at_ms=self.now_ms(),
+                    lag=lag,
+                    memory_bytes=memory_bytes,
+                )
+            )
+
     def since(self, number: int) -> News:
         """What came after that number: all that is kept, for 0."""
         with self._lock:
@@ -146,6 +174,7 @@ class History:
                 happenings=[each for each in self._happenings if each.number > number],
                 batches=batches,
                 seconds=[Second(**vars(each)) for each in seconds],
+                samples=[each for each in self._samples if each.number > number],
             )
 
     def _number(self) -> int:

@@ -16,9 +16,10 @@ from dataclasses import dataclass, replace
 from penstock.coordination.ids import TaskId, moved
 from penstock.coordination.planning import Batch, PlanLimits, Slice, joining, plan
 from penstock.coordination.tasks import TaskBook
+from penstock.coordination.waits import waited_for
 from penstock.driver.batch_steps import steps_of
 from penstock.driver.copies import CopyWatch
-from penstock.driver.events import BatchEnded, Listener, Totals, give_notice
+from penstock.driver.events import BatchEnded, Listener, Totals, Waiting, give_notice
 from penstock.driver.owners import TaskOwners
 from penstock.driver.parts import DriverParts, WarmSpark
 from penstock.driver.whereabouts import Whereabouts
@@ -34,6 +35,9 @@ _log = logging.getLogger("penstock.driver")
 
 _IDLE_SECONDS = 0.02
 _RETRY_SECONDS = 0.5
+_TELL_SECONDS = 1.0
+"""How soon again it is told what is waited for: tasks are opened in crowds."""
+_OPENING = ("unowned", "taking")
 _FAILED_JOBS_MAX = 5
 """So many jobs may fail one after the other before the application gives up and says why."""
 
@@ -80,6 +84,7 @@ class Driver:
         self._batches = 0
         self._failed_in_a_row = 0
         self._plan_due = 0.0
+        self._waiting_due = 0.0
         copies = self._watch_copies(commits)
         self._owners = TaskOwners(
             parts,
@@ -141,9 +146,28 @@ class Driver:
         # Before owners are asked: a rebalance that is over at once is told too.
         self._parts.monitor.settled(self._owners.are_settled)
         self._hear_spark()
-        hear_settled(self._owners.are_settled and self._spark is not None)
+        runs = self._owners.are_settled and self._spark is not None
+        hear_settled(runs)
+        if not runs:
+            self._tell_waiting()
         self._owners.ask()
         self._start_jobs()
+
+    def _tell_waiting(self) -> None:
+        now = time.monotonic()
+        if now < self._waiting_due:
+            return
+        entries = self._book.entries
+        opening = [task for task, entry in entries.items() if entry.state in _OPENING]
+        step = waited_for(
+            instances=len(self._parts.coordinator.names()),
+            tasks=len(entries),
+            opening=[str(task) for task in opening],
+            restoring={str(task) for task in opening if self._owners.restores_of(task)},
+        )
+        if step != self._parts.monitor.waits_for:
+            self._waiting_due = now + _TELL_SECONDS
+            self._listener(Waiting(step=step))
 
     def drain(self, timeout_seconds: float) -> None:
         """Let the running jobs end; cancel them when the time is over."""

@@ -23,6 +23,13 @@ class StateChanged:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Waiting:
+    """What the application does before it runs, or runs again; told whenever that changes."""
+
+    step: str
+
+
+@dataclass(frozen=True, kw_only=True)
 class Notice:
     """Something that an operator should know, though the application goes on."""
 
@@ -117,7 +124,7 @@ class RestoreSuspended(RestoreEnded):
 
 
 RestoreEvent = RestoreStarted | BatchRestored | RestoreEnded
-Event = StateChanged | Notice | Rebalanced | CopiesChanged | BatchEnded
+Event = StateChanged | Waiting | Notice | Rebalanced | CopiesChanged | BatchEnded
 Listener = Callable[[Event], None]
 RestoreHearer = Callable[[RestoreEvent], None]
 

@@ -10,6 +10,8 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 from penstock.config import Config
+from penstock.coordination.states import ApplicationState
+from penstock.driver.hearing import StateListener
 from penstock.errors import StateDirectoryError
 from penstock.instance.http_options import HttpOptions
 from penstock.queries.driver_file import DriverFile, remove_driver_file, write_driver_file
@@ -42,6 +44,8 @@ class HttpOrder:
     """Of this run; those of its instances that answer over HTTP let it in too."""
     instances: Callable[[], Mapping[str, str]] | None = None
     """Where those are, by name."""
+    on_state_change: Callable[[StateListener], object] | None = None
+    """Has a listener hear of the application's states."""
 
 
 @contextlib.contextmanager
@@ -69,13 +73,26 @@ def http_service(order: HttpOrder) -> Iterator[str]:
     with contextlib.ExitStack() as stack:
         stack.callback(server.stop)
         server.start()
+        if order.on_state_change is not None:
+            order.on_state_change(_preparing(server))
         # Not before: a second driver of the same id, which is refused, must leave the file alone.
         order.queries.tell_when_first_opened(lambda: _write_down(order, facts, stack))
         yield server.url
 
 
+def _preparing(server: HttpServer) -> StateListener:
+    """Have what answers made when the application runs, and not by whoever asks first."""
+
+    def heard(old: ApplicationState, new: ApplicationState) -> None:
+        del old
+        if new is ApplicationState.RUNNING:
+            server.prepare()
+
+    return heard
+
+
 def _service(order: HttpOrder, listening: Listening) -> AsgiApp:
-    # It loads FastAPI, which takes a second: only when somebody asks.
+    # It loads FastAPI, which takes a second: not before the application runs, or somebody asks.
     from penstock.queries.service import service
 
     return service(

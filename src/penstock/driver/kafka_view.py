@@ -12,9 +12,14 @@ from penstock.changelog.reading import EARLIEST, LATEST, log_offsets, read_commi
 from penstock.changelog.topics import ExistingTopic, commits_name
 from penstock.driver.setup import Prepared
 from penstock.errors import TopicMissingError
+from penstock.queries.json_values import encode_json, plain
+from penstock.serdes import Serde
 
 SHOWN_BYTES = 4096
 """How much of a key or a value is shown."""
+_LOOK_LIKE_IT = ("string", "bytes", "json")
+Types = tuple[Serde[Any] | None, Serde[Any] | None]
+_UNKNOWN: Types = (None, None)
 _TELLING = ("cleanup.policy", "retention.ms", "segment.bytes", "min.insync.replicas")
 
 
@@ -26,10 +31,12 @@ class KafkaView:
         prepared: Prepared,
         logs: LogClients,
         sizes: Callable[[Mapping[str, int]], Mapping[str, int]],
+        types: Mapping[str, Types] | None = None,
     ) -> None:
         self._prepared = prepared
         self._logs = logs
         self._sizes = sizes
+        self._types = types or {}
 
     def topics(self) -> list[Mapping[str, Any]]:
         """Every topic that the application touches; its offsets and, if known, its bytes."""
@@ -60,7 +67,8 @@ class KafkaView:
         end = self._ask([(topic, partition)], LATEST)[topic, partition]
         # Markers take offsets too, and what is aborted is not shown: so fewer may come.
         found = read_committed(self._logs, topic, partition, start=max(0, end - 2 * limit))
-        return [_shown(message, partition) for message in list(found)[-limit:]]
+        types = self._types.get(topic, _UNKNOWN)
+        return [_shown(message, partition, types) for message in list(found)[-limit:]]
 
     def groups(self) -> list[Mapping[str, Any]]:
         """Where the consumer group stands in each input partition."""
@@ -97,14 +105,43 @@ def _configs(topic: ExistingTopic) -> dict[str, str]:
     return {name: topic.config[name] for name in _TELLING if name in topic.config}
 
 
-def _shown(message: Message, partition: int) -> Mapping[str, Any]:
+def types_of(prepared: Prepared) -> dict[str, Types]:
+    """The types of keys and values by topic, of those that the program reads and writes by name."""
+    subs = [task.sub_topology for task in prepared.layout.tasks]
+    found: dict[str, Types] = {}
+    for sub in subs:
+        for sink in sub.sinks:
+            if sink.topic_of is None:
+                found[sink.topic] = (sink.key_serde, sink.value_serde)
+        for source in sub.sources:
+            found |= dict.fromkeys(source.topics, (source.key_serde, source.value_serde))
+    return found
+
+
+def _shown(message: Message, partition: int, types: Types) -> Mapping[str, Any]:
     return {
         "partition": partition,
         "offset": message.offset(),
         "timestamp": message.timestamp()[1],
-        "key": _text(message.key()),
-        "value": _text(message.value()),
+        "key": _read(types[0], message.key()),
+        "value": _read(types[1], message.value()),
     }
+
+
+def _read(serde: Serde[Any] | None, data: bytes | None) -> str | None:
+    """Bytes as what the program takes them for, or else as what they look like.
+
+    >>> from penstock.serdes import LongSerde
+    >>> _read(LongSerde(), bytes([0, 0, 0, 0, 0, 0, 1, 0])), _read(LongSerde(), b"odd")
+    ('256', 'odd')
+    """
+    if data is None or serde is None or serde.name in _LOOK_LIKE_IT or len(data) > SHOWN_BYTES:
+        return _text(data)
+    try:
+        value = plain(serde.deserialize(data))
+        return value if isinstance(value, str) else encode_json(value).decode()
+    except Exception:  # noqa: BLE001 - a serde of the user's may raise whatever it likes
+        return _text(data)
 
 
 def _text(data: bytes | None) -> str | None:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from penstock.config import Config
 from penstock.coordination.states import ApplicationState
 from penstock.coordination.tasks import TaskBook
-from penstock.driver.events import CopiesChanged, Event, Rebalanced, StateChanged
+from penstock.driver.events import CopiesChanged, Event, Rebalanced, StateChanged, Waiting
 from penstock.observability import groups
 from penstock.observability.health import Health, Pulse, health
 from penstock.observability.json_logs import log_as_json, secrets_of
@@ -39,6 +39,8 @@ class Monitor:
     def __init__(self, application_id: str, config: Config) -> None:
         self.recorder = Recorder(config.metrics_recording_level)
         self.pulse = Pulse()
+        self.waits_for = ""
+        """What the application does before it runs; nothing while it does."""
         self._config = config
         self._client = (application_id,)
         self._state: ApplicationState = ApplicationState.CREATED
@@ -68,12 +70,16 @@ class Monitor:
         match event:
             case StateChanged(old=old, new=new):
                 self._state = new
+                self.waits_for = ""
                 if old is not new:
                     told = {"state": new, "old_state": old}
                     _log.info("The application is now %s", new, extra=told)
                 self.recorder.set(groups.CLIENT, "state", self._client, str(new))
                 number = _KAFKA_STATES.index(new)
                 self.recorder.set(groups.CLIENT, "client-state", self._client, number)
+            case Waiting(step=step):
+                self.waits_for = step
+                _log.info("Not running yet: %s", step)
             case Rebalanced():
                 one = Tally.of(0.0)
                 self.recorder.add(groups.COORDINATOR, "rebalance", self._client, one)

@@ -22,13 +22,13 @@ from penstock.coordination.history import refuse_half_filled
 from penstock.driver.announcement import announced
 from penstock.driver.coordinator import Coordinator
 from penstock.driver.driver import Driver
-from penstock.driver.events import Listener, RestoreHearer, Totals, give_notice
+from penstock.driver.events import Listener, RestoreHearer, Totals, Waiting, give_notice
 from penstock.driver.inputs import InputLogs
 from penstock.driver.instance_metrics import InstanceReadings
-from penstock.driver.kafka_view import KafkaView
+from penstock.driver.kafka_view import KafkaView, types_of
 from penstock.driver.lease import DriverLease
 from penstock.driver.monitor import Monitor
-from penstock.driver.overview import Overviews
+from penstock.driver.overview import Overviews, starting
 from penstock.driver.parts import DriverParts, WarmSpark
 from penstock.driver.setup import Prepared, prepare
 from penstock.driver.telling import PlacesTelling
@@ -127,6 +127,7 @@ def _open_driver(order: OpeningOrder, stack: contextlib.ExitStack) -> Driver:
     order.monitor.log(order.token)
     logs = LogClients(config, application_id)
     admin = TopicAdmin(config, admin=logs.admin)
+    _tell(order, f"asking Kafka at {config.bootstrap_servers} for its topics")
     prepared = prepare(order.topology, application_id, config, logs, admin)
     if prepared.notice:
         give_notice(order.listener, prepared.notice)
@@ -140,16 +141,12 @@ def _open_driver(order: OpeningOrder, stack: contextlib.ExitStack) -> Driver:
     opening = pool.submit(_open_spark, application_id, config)
     stack.callback(_close_spark, opening)
     stack.callback(lease.release, lambda member: _leave(order, opening, member))
-    lease.acquire()
-    refuse_half_filled(lease.bootstrap)
-    if lease.topology != prepared.last_run.topology_record:
-        raise AnotherDriverError(
-            f"Another driver of {application_id!r} started at the same time with another program",
-            hint="Stop it, and start again",
-        )
-    _go_on(order)
-    commits = lease.name_tasks([t.name for t in prepared.layout.tasks], prepared.manifest.encode())
+    commits = _become_driver(order, prepared, lease)
+    _tell(order, "starting Spark and instances")
     coordinator, expected, session = _start_instances(order, prepared, opening, stack)
+    coordinator.overview = lambda: starting(
+        prepared, lease.record, state=order.state(), waits_for=order.monitor.waits_for
+    )
     stack.enter_context(
         announced(
             config.state_dir,
@@ -180,10 +177,32 @@ def _open_driver(order: OpeningOrder, stack: contextlib.ExitStack) -> Driver:
     stack.callback(driver.drain, _DRAIN_SECONDS)
     overviews = Overviews(parts=parts, driver=driver, totals=order.totals, state=order.state)
     coordinator.overview, coordinator.telling = overviews, PlacesTelling(driver.places)
-    kafka = KafkaView(prepared, logs, partial(_sizes, opening, config))
+    kafka = KafkaView(prepared, logs, partial(_sizes, opening, config), types_of(prepared))
     stack.enter_context(order.watching.opened(overviews, kafka))
+    _tell(order, "waiting for instances")
     _wait_for_instances(order, coordinator, expected)
     return driver
+
+
+def _tell(order: OpeningOrder, step: str) -> None:
+    order.listener(Waiting(step=step))
+
+
+def _become_driver(
+    order: OpeningOrder, prepared: Prepared, lease: DriverLease
+) -> Mapping[str, int]:
+    """Take the lease; by task's name, where in the commits topic it is."""
+    _tell(order, "starting Spark, and joining the consumer group as its only driver")
+    lease.acquire()
+    refuse_half_filled(lease.bootstrap)
+    if lease.topology != prepared.last_run.topology_record:
+        raise AnotherDriverError(
+            f"Another driver of {order.application_id!r} started at the same time with another "
+            "program",
+            hint="Stop it, and start again",
+        )
+    _go_on(order)
+    return lease.name_tasks([t.name for t in prepared.layout.tasks], prepared.manifest.encode())
 
 
 def _catalogue(order: OpeningOrder, prepared: Prepared) -> Catalogue:

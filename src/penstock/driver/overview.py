@@ -11,11 +11,13 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Literal
 
+from penstock.changelog.commit_record import DriverRecord
 from penstock.coordination.ids import Position
 from penstock.coordination.tasks import Entry, State
 from penstock.driver.driver import Driver
 from penstock.driver.events import Totals
 from penstock.driver.parts import DriverParts
+from penstock.driver.setup import Prepared
 from penstock.errors import KafkaError
 from penstock.instance.protocol import Message, Positions, RestoreStatus
 
@@ -88,6 +90,31 @@ class Overview(Message, frozen=True):
     tasks: list[TaskOverview]
     kafka_silent_seconds: float = 0.0
     """For how long Kafka has not answered; 0 while it does."""
+    waits_for: str = ""
+    """What it does before it runs; nothing while it does."""
+
+
+def starting(prepared: Prepared, record: DriverRecord, *, state: str, waits_for: str) -> Overview:
+    """What there is to tell of a driver that is being opened."""
+    return Overview(
+        application_id=prepared.application_id,
+        state=state,
+        is_paused=False,
+        host=record.host,
+        pid=record.pid,
+        generation=record.generation,
+        processing_guarantee=prepared.config.processing_guarantee,
+        bootstrap_servers=prepared.config.bootstrap_servers,
+        records=0,
+        changes=0,
+        outputs=0,
+        batches=0,
+        rebalances=0,
+        dropped={},
+        instances=[],
+        tasks=[],
+        waits_for=waits_for,
+    )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -122,14 +149,32 @@ class Overviews:
             instances=self._instances(tasks),
             tasks=tasks,
             kafka_silent_seconds=parts.monitor.pulse.silence,
+            waits_for=parts.monitor.waits_for,
         )
 
-    def _tasks(self) -> list[TaskOverview]:
-        ends: Ends = {}
+    def lag(self) -> int | None:
+        """How many offsets of its inputs are to be read; None while that is not known."""
+        ends = self._ends()
+        lags = [
+            input_lag(entry.position, ends) for entry in list(self.driver.book.entries.values())
+        ]
+        return None if UNKNOWN in lags else sum(lags)
+
+    def processes(self) -> list[tuple[str, int]]:
+        """The hosts and processes of the instances."""
+        coordinator = self.parts.coordinator
+        found = [coordinator.member(name) for name in coordinator.names()]
+        return [(member.host, member.pid) for member in found if member is not None]
+
+    def _ends(self) -> Ends:
         # Who asks how things stand is not to wait for Kafka in vain, too.
         if not self.parts.monitor.pulse.silence:
             with contextlib.suppress(KafkaError):
-                ends = self.parts.inputs.recent_ends()
+                return self.parts.inputs.recent_ends()
+        return {}
+
+    def _tasks(self) -> list[TaskOverview]:
+        ends = self._ends()
         subs = {each.task: each.sub_topology.name for each in self.parts.prepared.layout.tasks}
         owners = self.driver.owners
         copies = owners.copies()

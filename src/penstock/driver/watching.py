@@ -18,6 +18,7 @@ from penstock.console.history import History
 from penstock.coordination.states import ApplicationState
 from penstock.driver.events import BatchEnded, Event, Notice, Rebalanced, StateChanged
 from penstock.driver.monitor import Monitor
+from penstock.driver.sampling import resident_bytes, sampling
 from penstock.errors import PenstockError, StoreUnavailableError
 from penstock.hidden import shown, shown_address
 from penstock.observability import groups
@@ -64,7 +65,8 @@ class Watching:
         """A driver is open for as long as the block."""
         self._driver = (overviews, kafka)
         try:
-            yield
+            with sampling(self.history, overviews):
+                yield
         finally:
             self._driver = None
 
@@ -204,15 +206,6 @@ class StoreSizes:
     def known(self) -> dict[str, dict[str, int]]:
         """As they were when they were last asked for."""
         return dict(self._known)
-
-
-def resident_bytes(pid: int) -> int:
-    """How much memory a process of this machine holds; 0 if that cannot be known."""
-    try:
-        with open(f"/proc/{pid}/statm") as file:  # noqa: PTH123 - no file of ours
-            return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
-    except (OSError, ValueError, IndexError):
-        return 0
 
 
 def _shown(value: object) -> str:

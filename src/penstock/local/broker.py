@@ -28,7 +28,7 @@ from confluent_kafka.admin import AdminClient
 
 from penstock.errors import BrokerStartError
 from penstock.local import jars, kraft
-from penstock.local.class_archive import ClassArchive
+from penstock.local.class_archive import ClassArchive, are_being_made
 from penstock.local.java import find_java
 from penstock.local.kraft import Cluster, Listener, Node
 from penstock.serdes.decoders import decoder
@@ -39,6 +39,8 @@ _LEASH = Path(__file__).with_name("leash.py")
 _START_ATTEMPTS = 3
 _LOCK_SECONDS_MAX = 10.0
 _STOP_SECONDS_MAX = 15.0
+_ARCHIVE_SECONDS_MAX = 120.0
+"""As long may one take that writes an archive of its classes: half of one is worth nothing."""
 _LOG_LINES_SHOWN = 12
 # Java's optimising compiler is half of a node's work at start, and pays only after minutes.
 _QUICK_START = ["-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC"]
@@ -138,7 +140,8 @@ class EmbeddedKafka:
         """Stop all nodes in order; a second call does nothing."""
         for child in self._children.values():
             child.terminate()
-        deadline = time.monotonic() + _STOP_SECONDS_MAX
+        seconds = _ARCHIVE_SECONDS_MAX if are_being_made() else _STOP_SECONDS_MAX
+        deadline = time.monotonic() + seconds
         for child in self._children.values():
             with contextlib.suppress(subprocess.TimeoutExpired):
                 child.wait(max(0.0, deadline - time.monotonic()))

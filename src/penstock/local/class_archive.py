@@ -42,6 +42,11 @@ class ClassArchive:
         return [f"-XX:SharedArchiveFile={path}", "-Xlog:disable"] if path.exists() else []
 
 
+def are_being_made() -> bool:
+    """Whether the JVMs of this process write archives as they end, which takes them a while."""
+    return bool(os.environ.get(MAKING_VARIABLE))
+
+
 def archive_directory() -> Path:
     """Where archives are kept: in the virtual environment whose packages they are made from.
 

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import contextlib
 import logging
 import os
 import re
+import subprocess
 import sys
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -133,10 +133,9 @@ def open_session(application_id: str, config: Config, jars: Sequence[Path]) -> S
     found = SparkContext._active_spark_context is not None  # noqa: SLF001 - no public way
     had_jvm = SparkContext._gateway is not None  # noqa: SLF001
     logging.getLogger("py4j").setLevel(logging.WARNING)
-    with contextlib.nullcontext() if _wants_log(config.spark) else _quiet_stderr():
-        if not had_jvm and not submitted:
-            _start_jvm(settings)
-        spark = builder.getOrCreate()
+    if not had_jvm and not submitted:
+        _start_jvm(settings, quiet=not _wants_log(config.spark))
+    spark = builder.getOrCreate()
     spark.sparkContext.setLogLevel("OFF" if not _wants_log(config.spark) else "WARN")
     if submitted or had_jvm:
         # The driver's class loader was made before our jars were known.
@@ -185,21 +184,6 @@ def _use_this_python() -> None:
         os.environ["PATH"] = own + os.pathsep + os.environ.get("PATH", "")
 
 
-@contextlib.contextmanager
-def _quiet_stderr() -> Iterator[None]:
-    """Start the JVM without our standard error: it greets before any setting can silence it."""
-    sys.stderr.flush()
-    kept = os.dup(2)
-    nowhere = os.open(os.devnull, os.O_WRONLY)
-    try:
-        os.dup2(nowhere, 2)
-        yield
-    finally:
-        os.dup2(kept, 2)
-        os.close(kept)
-        os.close(nowhere)
-
-
 def _wants_log(spark: Mapping[str, str]) -> bool:
     return bool(spark.get("spark.penstock.log") or os.environ.get("PENSTOCK_SPARK_LOG"))
 
@@ -231,7 +215,7 @@ def _redaction(spark: Mapping[str, str]) -> dict[str, str]:
     }
 
 
-def _start_jvm(settings: Mapping[str, str]) -> None:
+def _start_jvm(settings: Mapping[str, str], *, quiet: bool) -> None:
     """Start the JVM with all but the secrets: PySpark puts every setting on its command line.
 
     The session gives it the rest.
@@ -243,7 +227,11 @@ def _start_jvm(settings: Mapping[str, str]) -> None:
     # In a session of its own: a SIGTERM for the whole group, as `timeout` and systemd send it, is
     # for the driver, which ends in order only while Spark is there. Spark goes with the driver: it
     # sees the end of its input.
-    gateway = launch_gateway(public, {"start_new_session": True})  # type: ignore[no-untyped-call]
+    own: dict[str, object] = {"start_new_session": True}
+    if quiet:
+        # It greets before any setting can silence it. Ours stays: others write to it meanwhile.
+        own["stderr"] = subprocess.DEVNULL
+    gateway = launch_gateway(public, own)  # type: ignore[no-untyped-call]
     SparkContext._ensure_initialized(gateway=gateway)  # noqa: SLF001 - no public way
 
 

@@ -64,6 +64,7 @@ def serve_http(parts: HttpParts, limits: Limits = Limits()) -> Iterator[str]:  #
             return
         stack.callback(server.stop)
         server.start()
+        server.prepare()
         _log.info("Queries are answered at %s", server.url)
         yield server.url
 
@@ -78,7 +79,7 @@ def instance_service(
     instances: Callable[[], Mapping[str, str]],
 ) -> AsgiApp:
     """What an instance serves: state, metrics, and whether it is well; nothing that acts."""
-    # It loads FastAPI, which takes a second: only when somebody asks.
+    # It loads FastAPI, which takes a second: a moment after the start, or when somebody asks.
     from penstock.queries.service import service
 
     return service(

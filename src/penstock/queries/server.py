@@ -1,7 +1,8 @@
 """The service on a socket, in a thread of the driver's process.
 
-The address is there at once. What answers is imported when the first request comes: FastAPI takes
-a second to load, and an application that nobody asks should not wait for it.
+The address is there at once. What answers is imported when the first request comes, or a moment
+after the application runs: FastAPI takes a second to load, on a busy machine many; neither the
+application nor its first reader should wait for it.
 """
 
 from __future__ import annotations
@@ -24,6 +25,8 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger("penstock.queries")
 _STOP_SECONDS = 2.0
+_PREPARE_SECONDS = 2.0
+"""How long after `prepare` the service is made: what runs first has its first batches to do."""
 
 
 class HttpServer:
@@ -50,6 +53,11 @@ class HttpServer:
         """Answer from now on."""
         self._thread.start()
 
+    def prepare(self) -> None:
+        """Make soon what answers, whether or not somebody asks."""
+        with contextlib.suppress(OSError):  # It has stopped.
+            self._wake.send(b"x")
+
     def stop(self) -> None:
         """End, after answers that are under way have had a moment."""
         self._stopping.set()
@@ -71,11 +79,20 @@ class HttpServer:
             _log.exception("The HTTP service ended; the application goes on without it")
 
     def _wait_for_the_first(self) -> None:
-        """Until someone connects, who waits in the socket's queue until uvicorn takes them out."""
+        """Until someone connects, who waits in the socket's queue until uvicorn takes them out.
+
+        Or until somebody might, soon.
+        """
+        seconds: float | None = None
         with selectors.DefaultSelector() as selector:
             for each in (self._socket, self._awake):
                 selector.register(each, selectors.EVENT_READ)
-            selector.select()
+            while not self._stopping.is_set():
+                woken = [key.fileobj for key, _ in selector.select(seconds)]
+                if not woken or self._socket in woken:
+                    return
+                self._awake.recv(1)
+                seconds = _PREPARE_SECONDS
 
     def _serve(self) -> None:
         import uvicorn

@@ -21,7 +21,7 @@ const AGAIN_MS = 2000;
 
 // What is known of the application; views read it and never change it.
 export const known = {
-  now: 0, overview: null, rates: { steps: {}, edges: [] }, happenings: [], batches: [], seconds: [], lags: [], memory: [],
+  now: 0, overview: null, rates: { steps: {}, edges: [] }, happenings: [], batches: [], seconds: [], samples: [],
 };
 let current = null;
 
@@ -34,20 +34,18 @@ function hear(event) {
   const fresh = new Set(event.news.seconds.map((second) => second.at));
   known.seconds = [...known.seconds.filter((second) => !fresh.has(second.at)), ...event.news.seconds]
     .slice(-KEPT_SECONDS);
-  const lag = event.overview.tasks.reduce((sum, task) => sum + Math.max(0, task.lag), 0);
-  known.lags = [...known.lags, { at: event.now, value: lag }].slice(-KEPT_SECONDS);
-  const memory = event.overview.memory_bytes;
-  if (memory) known.memory = [...known.memory, { at: event.now, value: memory / 2 ** 20 }].slice(-KEPT_SECONDS);
+  known.samples = [...known.samples, ...event.news.samples].slice(-KEPT_SECONDS);
+  connection("live", false);
   showHead();
   current?.update?.(known);
 }
 
 function showHead() {
-  const { application_id: id, state, is_paused: paused, kafka_silent_seconds: silent } = known.overview;
+  const { application_id: id, state, is_paused: paused, kafka_silent_seconds: silent, waits_for: waits } = known.overview;
   document.title = `${id} · ${state}`;
   document.getElementById("application").textContent = id;
   const badge = document.getElementById("state");
-  const parts = [state, paused && "paused", silent && `Kafka has not answered for ${Math.round(silent)} s`];
+  const parts = [waits ? `${state}: ${waits}` : state, paused && "paused", silent && `Kafka has not answered for ${Math.round(silent)} s`];
   badge.textContent = parts.filter(Boolean).join(", ");
   badge.dataset.state = state;
 }
@@ -74,9 +72,8 @@ function show() {
 async function follow() {
   for (;;) {
     try {
-      connection("live", false);
       // A new stream tells everything again.
-      Object.assign(known, { happenings: [], batches: [], seconds: [] });
+      Object.assign(known, { happenings: [], batches: [], seconds: [], samples: [] });
       await listen("/v1/console/events", hear);
       connection("the application ended, or closed the connection; trying again", true);
     } catch (error) {
@@ -90,11 +87,13 @@ async function follow() {
 function signIn(error) {
   const dialog = document.getElementById("sign-in");
   document.getElementById("sign-in-error").textContent = sessionStorage.length ? error.message : "";
+  connection("waits for a token", true);
   dialog.showModal();
   return new Promise((done) => {
     document.getElementById("sign-in-form").addEventListener("submit", () => {
       setToken(document.getElementById("token").value.trim());
       document.getElementById("token").value = "";
+      connection("connecting", false);
       show();
       done();
     }, { once: true });

@@ -2,9 +2,12 @@
 
 import { h, number, s, seconds, table, time } from "./dom.js";
 
-const WIDTH = 640;
+const PHONE = matchMedia("(max-width: 40rem)");
+const LONG = 960;
 const HEIGHT = 160;
 const LEFT = 64;
+const LETTER = 7.3;
+const NAME = 30;
 const BELOW = 20;
 
 // The steps of a batch, in their order, and what each is; without metrics there is only `job`.
@@ -22,6 +25,16 @@ function label(x, y, anchor, words) {
   const element = s("text", { x, y, "text-anchor": anchor });
   element.textContent = words;
   return element;
+}
+
+// Room to the left for the longest of these words, and no less than charts have beside each other.
+function roomFor(words) {
+  return Math.max(LEFT, Math.max(0, ...words.map((each) => each.length)) * LETTER + 12);
+}
+
+// A name that leaves room for what it names: the middle of a long one is left out.
+function cut(name) {
+  return name.length <= NAME ? name : `${name.slice(0, NAME / 2 - 1)}…${name.slice(-NAME / 2)}`;
 }
 
 function title(words) {
@@ -58,21 +71,24 @@ export function lineChart({ title: name, unit }) {
 function drawn(name, unit, points) {
   const first = points[0].at;
   const span = Math.max(1, points.at(-1).at - first);
+  // Letters are as large as the figure: on a phone it is drawn for a phone.
+  const WIDTH = PHONE.matches ? 340 : 640;
   const top = Math.max(1, ...points.map((point) => point.value));
-  const x = (at) => LEFT + ((at - first) / span) * (WIDTH - LEFT - 8);
+  const left = roomFor([number(top)]);
+  const x = (at) => left + ((at - first) / span) * (WIDTH - left - 8);
   const y = (value) => 8 + (1 - value / top) * (HEIGHT - BELOW - 8);
   const path = points.map((point, i) => `${i ? "L" : "M"}${x(point.at).toFixed(1)} ${y(point.value).toFixed(1)}`).join("");
   const ground = y(0).toFixed(1);
-  const area = `${path}L${x(points.at(-1).at).toFixed(1)} ${ground}L${LEFT} ${ground}z`;
+  const area = `${path}L${x(points.at(-1).at).toFixed(1)} ${ground}L${left} ${ground}z`;
   return s("svg", { viewBox: `0 0 ${WIDTH} ${HEIGHT}`, role: "img" },
     title(`${name} in ${unit} from ${time(first)} to ${time(points.at(-1).at)}`),
-    s("line", { class: "axis", x1: LEFT, x2: WIDTH - 8, y1: ground, y2: ground }),
-    s("line", { class: "axis", x1: LEFT, x2: WIDTH - 8, y1: y(top), y2: y(top) }),
+    s("line", { class: "axis", x1: left, x2: WIDTH - 8, y1: ground, y2: ground }),
+    s("line", { class: "axis", x1: left, x2: WIDTH - 8, y1: y(top), y2: y(top) }),
     s("path", { class: "area", d: area }),
     s("path", { class: "line", d: path }),
-    label(LEFT - 6, Number(ground), "end", "0"),
-    label(LEFT - 6, y(top) + 8, "end", number(top)),
-    label(LEFT, HEIGHT - 4, "start", time(first)),
+    label(left - 6, Number(ground), "end", "0"),
+    label(left - 6, y(top) + 8, "end", number(top)),
+    label(left, HEIGHT - 4, "start", time(first)),
     label(WIDTH - 8, HEIGHT - 4, "end", time(points.at(-1).at)));
 }
 
@@ -101,33 +117,38 @@ export function timeline({ batches, rebalances, now, spanMs = 120000 }) {
   const names = [...new Set(batches.map((batch) => batch.sub_topology))].sort();
   const row = 22;
   const height = names.length * row + 30;
-  const x = (ms) => LEFT + ((ms - (now - spanMs)) / spanMs) * (WIDTH - LEFT - 8);
+  const left = roomFor(names.map(cut));
+  const x = (ms) => left + ((ms - (now - spanMs)) / spanMs) * (LONG - left - 8);
   const marks = rebalances.filter((each) => each.at_ms > now - spanMs).map((each) => s("line", {
     class: "rebalance", x1: x(each.at_ms), x2: x(each.at_ms), y1: 0, y2: height - 20,
   }, title(each.text)));
   const bars = batches.filter((batch) => batch.at_ms > now - spanMs).map((batch) => {
     const to = x(batch.at_ms);
-    const from = Math.min(Math.max(LEFT, x(batch.at_ms - lasted(batch) * 1000)), to - 1);
+    const from = Math.min(Math.max(left, x(batch.at_ms - lasted(batch) * 1000)), to - 1);
     return stack(batch, { from, to, y: names.indexOf(batch.sub_topology) * row + 4, height: row - 8 });
   });
-  const rows = names.map((name, i) => label(LEFT - 6, i * row + 16, "end", name));
-  return s("svg", { class: "timeline", viewBox: `0 0 ${WIDTH} ${height}`, role: "img" },
+  const rows = names.map((name, i) => {
+    const element = label(left - 6, i * row + 16, "end", cut(name));
+    element.append(title(name));
+    return element;
+  });
+  return s("svg", { class: "timeline", viewBox: `0 0 ${LONG} ${height}`, role: "img" },
     title("Batches and rebalances of the last two minutes"), ...rows, ...bars, ...marks,
-    label(LEFT, height - 4, "start", time(now - spanMs)), label(WIDTH - 8, height - 4, "end", time(now)));
+    label(left, height - 4, "start", time(now - spanMs)), label(LONG - 8, height - 4, "end", time(now)));
 }
 
 // The latest batches below each other, as long as they took.
 export function stacks(batches) {
   const row = 18;
   const longest = Math.max(0.001, ...batches.map(lasted));
-  const right = WIDTH - 64;
+  const right = LONG - 64;
   const bars = batches.flatMap((batch, i) => {
     const to = LEFT + (lasted(batch) / longest) * (right - LEFT);
     return [label(LEFT - 6, i * row + 13, "end", time(batch.at_ms)),
       stack(batch, { from: LEFT, to, y: i * row + 3, height: row - 6 }),
       label(to + 6, i * row + 13, "start", seconds(lasted(batch)))];
   });
-  return s("svg", { class: "timeline stacks", viewBox: `0 0 ${WIDTH} ${batches.length * row + 4}`, role: "img" },
+  return s("svg", { class: "timeline stacks", viewBox: `0 0 ${LONG} ${batches.length * row + 4}`, role: "img" },
     title("How long each of the latest batches took, by step; the table below has the numbers"), ...bars);
 }
 

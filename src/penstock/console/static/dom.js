@@ -23,15 +23,18 @@ export function s(name, attributes = {}, ...children) {
   return element;
 }
 
-export function table(caption, heads, rows) {
+// With `folds` a row becomes a list on a phone, where a table would have to be scrolled.
+export function table(caption, heads, rows, { folds = false } = {}) {
   if (rows.length === 0) return h("p", { class: "quiet" }, `${caption}: none`);
   return h("div", { class: "scroll" },
-    h("table", {},
+    h("table", { class: folds && "folds" },
       h("caption", {}, caption),
       h("thead", {}, h("tr", {}, heads.map((head) => h("th", { scope: "col" }, head)))),
-      h("tbody", {}, rows.map((row) => h("tr", {}, row.map((cell) => (
-        cell instanceof Node && (cell.tagName === "TD" || cell.tagName === "TH") ? cell : h("td", {}, cell)
-      )))))));
+      h("tbody", {}, rows.map((row) => h("tr", {}, row.map((cell, i) => {
+        const found = cell instanceof Node && (cell.tagName === "TD" || cell.tagName === "TH") ? cell : h("td", {}, cell);
+        if (folds) found.dataset.head = heads[i];
+        return found;
+      }))))));
 }
 
 export function number(value) {
@@ -55,6 +58,12 @@ export function time(ms) {
   const at = new Date(ms);
   const two = (part) => String(part).padStart(2, "0");
   return `${two(at.getHours())}:${two(at.getMinutes())}:${two(at.getSeconds())}`;
+}
+
+// A moment with its date; what no calendar has stays a number.
+export function moment(ms) {
+  const at = new Date(ms);
+  return Number.isNaN(at.getTime()) ? String(ms) : at.toISOString();
 }
 
 // A value as the service wrote it, cut where it would fill the page.

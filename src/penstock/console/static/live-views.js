@@ -5,6 +5,7 @@ import { STEPS, lasted, legend, lineChart, numbers, stacks, timeline } from "./c
 import { bar, h, number, s, seconds, table, time } from "./dom.js";
 
 const LINES = 12;
+const READABLE = 0.6;
 
 export function overviewView() {
   const above = h("div");
@@ -18,10 +19,10 @@ export function overviewView() {
     element: h("div", {}, above, h("div", { class: "charts" }, charts), below),
     update(known) {
       above.replaceChildren(tiles(known));
-      throughput.update(filled(known.seconds, "records", 1, known.now));
-      slowest.update(filled(known.seconds, "slowest", 1000, known.now));
-      lag.update(known.lags);
-      memory.update(known.memory);
+      throughput.update(filled(known, "records", 1));
+      slowest.update(filled(known, "slowest", 1000));
+      lag.update(points(known.samples, (each) => each.lag));
+      memory.update(points(known.samples, (each) => (each.memory_bytes ? each.memory_bytes / 2 ** 20 : null)));
       below.replaceChildren(...who(known));
     },
   };
@@ -33,11 +34,11 @@ function tiles(known) {
   return h("dl", { class: "tiles" },
     tile("records read", number(found.records)),
     tile("records written", number(found.outputs)),
-    tile("lag", number(known.lags.at(-1)?.value)),
+    tile("lag", found.tasks.some((task) => task.lag < 0) ? "?" : number(sum(found.tasks.map((task) => task.lag)))),
     tile("tasks", number(found.tasks.length)),
     tile("instances", number(found.instances.length)),
     tile("rebalances", number(found.rebalances)),
-    tile("dropped", number(Object.values(found.dropped).reduce((sum, count) => sum + count, 0))),
+    tile("dropped", number(sum(Object.values(found.dropped)))),
     tile("guarantee", found.processing_guarantee.replaceAll("_", " ")));
 }
 
@@ -46,7 +47,7 @@ function who({ overview: found, happenings }) {
     table("Instances", ["instance", "host", "active", "standby", "warm-up", "memory"], found.instances.map((each) => [
       each.name, `${each.host}, process ${each.pid}${each.is_away ? ", away" : ""}`,
       number(each.active), number(each.standby), number(each.warm_up),
-      each.memory_bytes ? `${number(each.memory_bytes / 2 ** 20)} MiB` : "?"])),
+      each.memory_bytes ? `${number(each.memory_bytes / 2 ** 20)} MiB` : "?"]), { folds: true }),
     table("Dropped and dead-lettered records", ["reason", "records"],
       Object.entries(found.dropped).map(([reason, count]) => [reason, number(count)])),
     h("h3", {}, "Latest"),
@@ -54,12 +55,20 @@ function who({ overview: found, happenings }) {
   ];
 }
 
+const sum = (values) => values.reduce((all, value) => all + value, 0);
+
+// What samples say of something; moments at which it was not known are left out.
+function points(samples, value) {
+  return samples.map((each) => ({ at: each.at_ms, value: value(each) })).filter((point) => point.value !== null);
+}
+
 // Seconds in which no batch ended are not told of: they are zeros, up to the last whole second.
-function filled(done, name, scale, now) {
-  if (done.length === 0) return [];
+function filled({ seconds: done, samples, now }, name, scale) {
+  const first = Math.min(done[0]?.at ?? Infinity, Math.floor((samples[0]?.at_ms ?? Infinity) / 1000));
+  if (first === Infinity) return [];
   const values = new Map(done.map((second) => [second.at, second[name] * scale]));
   const points = [];
-  for (let at = done[0].at; at < Math.floor(now / 1000); at += 1) points.push({ at: at * 1000, value: values.get(at) ?? 0 });
+  for (let at = first; at < Math.floor(now / 1000); at += 1) points.push({ at: at * 1000, value: values.get(at) ?? 0 });
   return points;
 }
 
@@ -72,25 +81,35 @@ export function lines(happenings) {
 
 export function tasksView() {
   const element = h("div");
-  return { element, update: ({ overview: found }) => element.replaceChildren(...tasks(found)) };
+  const most = new Map();
+  return { element, update: ({ overview: found }) => element.replaceChildren(...tasks(found, most)) };
 }
 
-function tasks(found) {
+// How far a copy has come since it was seen to lack most: where it began is not told.
+function warming(most, task, copy) {
+  const key = JSON.stringify([task.task, copy.instance]);
+  const from = Math.max(most.get(key) ?? 0, copy.lag);
+  most.set(key, from);
+  return bar(from - copy.lag, from, `${copy.role} of ${task.task} on ${copy.instance}`);
+}
+
+function tasks(found, most) {
   const names = found.instances.map((each) => each.name);
   const restoring = found.tasks.flatMap((task) => task.restores.map((restore) => ({ task, restore })));
   const copies = found.tasks.flatMap((task) => task.copies.filter((copy) => copy.lag !== 0)
     .map((copy) => ({ task, copy })));
   return [
-    table("Tasks and where they are", ["task", "state", "lag", "commits", "epoch", ...names], found.tasks.map((task) => [
+    table("Tasks and where they are", ["task", "state", ...names, "lag", "commits", "epoch"], found.tasks.map((task) => [
       h("th", { scope: "row" }, `${task.task} `, h("span", { class: "quiet" }, task.sub_topology)),
       h("td", { class: `task-${task.state}` }, task.state),
-      number(task.lag), number(task.commits), task.epoch.join("."),
-      ...names.map((name) => role(task, name))])),
+      ...names.map((name) => role(task, name)),
+      number(task.lag), number(task.commits), task.epoch.join(".")])),
     table("Restores under way", ["task", "store", "progress"], restoring.map(({ task, restore }) => [
       task.task, restore.store,
       bar(Math.max(0, restore.offset + 1 - restore.start), restore.end - restore.start, `restore of ${restore.store}`)])),
-    table("Copies that are behind", ["task", "instance", "role", "lacks"], copies.map(({ task, copy }) => [
-      task.task, copy.instance, copy.role, copy.lag < 0 ? "not known yet" : `${number(copy.lag)} records`])),
+    table("Copies that are behind", ["task", "instance", "role", "lacks", "progress"], copies.map(({ task, copy }) => [
+      task.task, copy.instance, copy.role, copy.lag < 0 ? "not known yet" : `${number(copy.lag)} records`,
+      copy.lag < 0 ? "" : warming(most, task, copy)])),
   ];
 }
 
@@ -136,13 +155,15 @@ const RATES = "Numbers on edges are records a second. A sub-topology that runs r
 
 // The picture comes once; its shapes bear names, by which rates and sizes are written onto it.
 export function topologyView() {
-  const place = h("div", { class: "scroll topology" }, h("p", { class: "quiet" }, "drawing"));
+  const place = h("div", { class: "scroll topology", tabindex: 0, role: "region", "aria-label": "The graph" },
+    h("p", { class: "quiet" }, "drawing"));
   let picture = null;
   let rates = { steps: {}, edges: [] };
   askText("/v1/console/topology.svg").then((text) => {
     // Its own style is for pages that have none; labels are escaped, so that this is the only one.
     const bare = text.replace(/<style>[^]*?<\/style>/, "");
     picture = document.importNode(new DOMParser().parseFromString(bare, "image/svg+xml").documentElement, true);
+    fit(picture);
     place.replaceChildren(picture);
   }).catch((error) => place.replaceChildren(h("p", { class: "bad" }, error.message)));
   const rows = () => edgesOf(picture, rates).map(({ from, to, rate }) => [
@@ -155,6 +176,13 @@ export function topologyView() {
       if (picture) decorate(picture, known);
     },
   };
+}
+
+// As wide as the page, as long as one can read it; what is wider still is scrolled.
+function fit(picture) {
+  const { width } = picture.viewBox.baseVal;
+  picture.style.maxWidth = `${width}px`;
+  picture.style.minWidth = `${Math.round(width * READABLE)}px`;
 }
 
 const plain = (key) => key.slice(key.indexOf(":") + 1);
@@ -191,7 +219,7 @@ function decorate(picture, { rates, overview }) {
     const entries = kindOf(shape.dataset.key) === "store" && overview.stores?.[plain(shape.dataset.key)]?.entries;
     if (typeof entries !== "number") continue;
     const box = shape.getBBox();
-    write(box.x + box.width, box.y - 4, "end", `${number(entries)} entries`);
+    write(box.x + box.width + 6, box.y + box.height / 2 + 4, "start", `about ${number(entries)} entries`);
   }
   for (const { path, rate } of edgesOf(picture, rates)) {
     path.classList.toggle("flows", rate > 0);

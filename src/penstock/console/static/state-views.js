@@ -1,7 +1,7 @@
 // Views that ask when they are opened: stores, topics, configuration, and the log.
 
 import { ask } from "./api.js";
-import { h, number, seconds, shown, size, table, time } from "./dom.js";
+import { h, moment, number, seconds, shown, size, table, time } from "./dom.js";
 import { lines } from "./live-views.js";
 
 function failed(error) {
@@ -92,14 +92,14 @@ function browser(stores) {
 function answered(found, took, more) {
   const windows = found.rows.some((row) => row.start !== null);
   const from = found.sources.map((source) => `partition ${source.partition} from ${source.instance} (${source.role}, `
-    + `position ${source.position ?? "none"}${source.age_ms ? `, ${source.age_ms} ms old` : ""})`);
+    + `${source.position === null ? "no position" : `position ${source.position}`}${source.age_ms ? `, ${source.age_ms} ms old` : ""})`);
   return [
     h("p", { class: "quiet" }, `Answered in ${seconds(took)}: ${from.join("; ") || "by nobody"}.`),
     table("Answer", ["key", ...(windows ? ["window"] : []), "value", "timestamp"], found.rows.map((row) => [
       h("td", { class: "data" }, shown(row.key)),
-      ...(windows ? [`${row.start} to ${row.end ?? "?"}`] : []),
+      ...(windows ? [row.end === null ? `from ${moment(row.start)}` : `${moment(row.start)} to ${moment(row.end)}`] : []),
       h("td", { class: "data" }, row.value === null ? h("i", {}, "nothing") : shown(row.value, 2000)),
-      row.timestamp === null ? "" : new Date(row.timestamp).toISOString()])),
+      row.timestamp === null ? "" : moment(row.timestamp)])),
     found.next_page ? h("button", { type: "button", onclick: more }, "More") : null,
   ].filter(Boolean);
 }
@@ -113,10 +113,10 @@ export function topicsView() {
       type: "button", onclick: () => fill(records, () => latest(topic)), "aria-label": `latest records of ${topic.name}`,
     }, "look");
     return [
-      table("Topics", ["topic", "role", "partitions", "offsets", "size", "settings", ""], topics.map((topic) => [
+      table("Topics", ["topic", "role", "partitions", "offsets", "size", "settings", "records"], topics.map((topic) => [
         h("th", { scope: "row" }, topic.name), topic.role, topic.partitions, number(topic.records), size(topic.bytes),
         h("td", { class: "data" }, Object.entries(topic.configs).map(([name, value]) => `${name}=${value}`).join(", ")),
-        look(topic)])),
+        look(topic)]), { folds: true }),
       h("p", { class: "quiet" }, "Offsets are records and the markers of transactions. A size is that of one replica on "
         + "the brokers' disks; it is not known where brokers do not tell the application."),
       records,
@@ -140,7 +140,7 @@ export function configurationView() {
   const element = h("div");
   fill(element, async () => table("Options", ["option", "value", "what it does"],
     (await ask("/v1/console/configuration")).map((each) => [
-      h("th", { scope: "row" }, each.name), h("td", { class: "data" }, shown(each.value)), each.doc])));
+      h("th", { scope: "row" }, each.name), h("td", { class: "data" }, shown(each.value)), each.doc]), { folds: true }));
   return { element };
 }
 
