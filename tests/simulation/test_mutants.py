@@ -8,6 +8,8 @@ from tests.simulation.mutants import MUTANTS
 from tests.simulation.run import SeedError, run_seeds
 
 SEEDS_MAX = 2000
+NEAR = {"an_old_owners_word_counts_for_the_new_one": 1840}
+"""Where the search begins for those that show in one seed of hundreds."""
 
 
 def test_there_are_enough() -> None:
@@ -17,5 +19,5 @@ def test_there_are_enough() -> None:
 @pytest.mark.parametrize("name", MUTANTS)
 def test_a_planted_bug_is_caught(name: str) -> None:
     with pytest.raises(SeedError) as caught:
-        run_seeds(0, SEEDS_MAX, mutant=MUTANTS[name])
+        run_seeds(NEAR.get(name, 0), SEEDS_MAX, mutant=MUTANTS[name])
     print(f"{name}: {str(caught.value).splitlines()[0][:200]}")
