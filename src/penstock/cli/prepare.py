@@ -22,7 +22,7 @@ from penstock.local.jars import BROKER, SPARK_KAFKA, STREAMS, ensure
 from penstock.local.java import find_java
 from penstock.pipeline.session import driver_archive
 
-_SECONDS_MAX = 240.0
+_SECONDS_MAX = 480.0
 
 
 def prepare(
