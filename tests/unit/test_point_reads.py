@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import itertools
+import threading
 from datetime import timedelta
+from typing import Any
 
 import pytest
 
 from penstock.errors import StoreUnavailableError
 from penstock.queries import point_reads
+from penstock.queries.contract import Answer, Question
 from tests.unit.queries_in_memory import (
     ADMIN,
     InMemoryQueries,
@@ -53,6 +57,36 @@ def test_reads_that_come_at_once_are_asked_together() -> None:
     together = [question for _, question, _, _ in queries.asked if len(question.keys) > 1]
     assert sum(len(question.keys) for question in together) >= len(keys) - 2
     assert len(together) <= 3
+
+
+class _StuckOnce(InMemoryQueries):
+    """Its first call ends when another one has."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._numbers = itertools.count()
+        self._second_ended = threading.Event()
+
+    def ask(self, store: str, question: Question, **options: Any) -> Answer:
+        if next(self._numbers) == 0:
+            assert self._second_ended.wait(30)
+            return super().ask(store, question, **options)
+        answer = super().ask(store, question, **options)
+        self._second_ended.set()
+        return answer
+
+
+def test_a_few_do_not_wait_for_a_call_that_is_stuck(monkeypatch: pytest.MonkeyPatch) -> None:
+    # One call has all but the last key, which alone are too few for a call beside it.
+    keys = ["a", "b", "not-there", "b"]
+    monkeypatch.setattr(point_reads, "_KEYS_MAX", 3)
+    monkeypatch.setattr(point_reads, "_TIMEOUT", timedelta(seconds=60))
+    queries = _StuckOnce()
+    replies = requests_at_once(
+        made_service(queries), [f"/v1/stores/counts/keys/{key}" for key in keys]
+    )
+    assert {each.status for each in replies} == {200}
+    assert sorted(len(question.keys) for _, question, _, _ in queries.asked) == [1, 3]
 
 
 def test_what_fails_is_told_on_the_usual_way() -> None:

@@ -22,7 +22,7 @@ from penstock.processors import (
     needed_columns,
     partitions_of,
 )
-from penstock.processors.partitioner import murmur2
+from penstock.processors.partitioner import murmur2, partition_of
 from penstock.serdes import serde_of
 from tests.unit.slices import DictState, Row, build, changes, outputs, records, run
 
@@ -282,6 +282,8 @@ MURMUR2 = [
 def test_murmur2_is_javas(skip: int) -> None:
     keys = pa.array([key for key, _ in MURMUR2], pa.binary())[skip:]
     assert murmur2(keys).astype(np.int32).tolist() == [value for _, value in MURMUR2[skip:]]
+    alone = [partition_of(key, 1_000) for key, _ in MURMUR2[skip:]]
+    assert alone == partitions_of(keys, 1_000).tolist()
 
 
 def test_partitions_of_same_length_keys_and_nulls() -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import struct
+
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
@@ -9,6 +11,7 @@ import pyarrow as pa
 _SEED = np.uint32(0x9747B28C)
 _M = np.uint32(0x5BD1E995)
 _R = np.uint32(24)
+_SEED_INT, _M_INT, _MASK = int(_SEED), int(_M), 0xFFFFFFFF
 
 
 def partitions_of(keys: pa.BinaryArray, partitions: int) -> npt.NDArray[np.int32]:
@@ -22,6 +25,27 @@ def partitions_of(keys: pa.BinaryArray, partitions: int) -> npt.NDArray[np.int32
     if keys.null_count:
         result[~keys.is_valid().to_numpy(zero_copy_only=False)] = -1
     return result
+
+
+def partition_of(key: bytes, partitions: int) -> int:
+    """The partition of one key: of a few, by themselves, in a tenth of the time.
+
+    >>> partition_of(b"21", 1000)
+    340
+    """
+    length = len(key)
+    mixed = _SEED_INT ^ length
+    for word in struct.unpack_from(f"<{length >> 2}I", key):
+        mixed = (mixed * _M_INT & _MASK) ^ _mixed_word(word)
+    if length & 3:
+        mixed = (mixed ^ int.from_bytes(key[length & ~3 :], "little")) * _M_INT & _MASK
+    mixed = (mixed ^ mixed >> 13) * _M_INT & _MASK
+    return ((mixed ^ mixed >> 15) & 0x7FFFFFFF) % partitions
+
+
+def _mixed_word(word: int) -> int:
+    word = word * _M_INT & _MASK
+    return (word ^ word >> 24) * _M_INT & _MASK
 
 
 def murmur2(keys: pa.BinaryArray) -> npt.NDArray[np.uint32]:

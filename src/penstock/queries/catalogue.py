@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from penstock.coordination.ids import TaskId
 from penstock.errors import QuestionRefusedError, UnknownStoreError
-from penstock.processors.partitioner import partitions_of
+from penstock.processors.partitioner import partition_of, partitions_of
 from penstock.queries.contract import StoreDescription
 from penstock.serdes import Serde, SessionWindowedSerde, WindowedSerde
 from penstock.serdes.subscription import CombinedKeySerde, ResponseSerde
@@ -19,6 +19,8 @@ from penstock.serdes.windowed import SESSION_TAIL_BYTES, TIME_BYTES
 from penstock.topology import ResolveNode, StoreSpec, SubTopology, Topology, naming
 
 Partitioner = Callable[[Any, Any, int], int | Collection[int] | None]
+_FEW_KEYS = 24
+"""So many are looked at faster one by one than as a column."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -75,7 +77,10 @@ class AskedStore:
             return [0] * len(keys)
         tail = _tail(self.spec.key_serde)
         inner = [each[:-tail] for each in data] if tail else data
-        found: list[int] = partitions_of(pa.array(inner, pa.binary()), self.partitions).tolist()
+        if len(inner) <= _FEW_KEYS:
+            found = [partition_of(each, self.partitions) for each in inner]
+        else:
+            found = partitions_of(pa.array(inner, pa.binary()), self.partitions).tolist()
         if self.partitioner is None:
             return found
         return [

@@ -12,7 +12,7 @@ import asyncio
 import contextlib
 import itertools
 import time
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from datetime import timedelta
 from typing import Any
 
@@ -33,6 +33,8 @@ _ARROW = ARROW_STREAM.encode()
 _KINDS = ("key_value", "versioned")
 _AT_ONCE = 2
 """Calls for one store: while one is under way, the next gathers keys."""
+_PATIENCE_SECONDS = 0.01
+"""How long a few keys wait beside a call that has more: it may be stuck."""
 _KEYS_MAX = 200
 _now = time.monotonic
 _BEGIN = b'{"ok":true,"data":{"rows":['
@@ -118,6 +120,20 @@ def _plain_read(scope: AsgiScope) -> tuple[str, str] | None:
     return None if wants_other else (store, key)
 
 
+def calls_now(waiting: int, under_way: Collection[int], *, is_late: bool = False) -> bool:
+    """Whether so many keys are asked for now, beside calls for so many.
+
+    A call costs as much as thirty keys: beside another one it waits until it has as many, but not
+    for long.
+
+    >>> [calls_now(1, []), calls_now(1, [8]), calls_now(1, [8], is_late=True), calls_now(8, [8])]
+    [True, False, True, True]
+    """
+    if not waiting or len(under_way) >= _AT_ONCE:
+        return False
+    return is_late or waiting >= max(under_way, default=0)
+
+
 class _Gathering:
     """The keys of one store that wait for the next call. Belongs to the event loop's thread."""
 
@@ -126,22 +142,38 @@ class _Gathering:
         self._queries = queries
         self._threads = threads
         self._waiting: list[tuple[Any, asyncio.Future[bytes | None]]] = []
-        self._calls: set[asyncio.Task[None]] = set()
+        self._calls: dict[asyncio.Task[None], int] = {}
+        """Each with how many keys it asks for."""
+        self._is_due = False
+        self._late: asyncio.TimerHandle | None = None
 
     async def ask(self, key: Any) -> bytes | None:
         """The answer to the question for one key; None if it is to be asked for otherwise."""
-        answered: asyncio.Future[bytes | None] = asyncio.get_running_loop().create_future()
+        loop = asyncio.get_running_loop()
+        answered: asyncio.Future[bytes | None] = loop.create_future()
         self._waiting.append((key, answered))
-        self._call()
+        if not self._is_due:
+            # Not at once: what came in the same moment over other connections goes along.
+            self._is_due = True
+            loop.call_soon(self._call)
         return await answered
 
-    def _call(self) -> None:
-        if not self._waiting or len(self._calls) >= _AT_ONCE:
+    def _call(self, is_late: bool = False) -> None:
+        self._is_due = False
+        if self._late is not None:
+            self._late.cancel()
+            self._late = None
+        loop, waiting = asyncio.get_running_loop(), len(self._waiting)
+        if not calls_now(waiting, self._calls.values(), is_late=is_late):
+            if waiting and len(self._calls) < _AT_ONCE:
+                self._late = loop.call_later(_PATIENCE_SECONDS, self._call, True)
             return
         taken, self._waiting = self._waiting[:_KEYS_MAX], self._waiting[_KEYS_MAX:]
-        task = asyncio.get_running_loop().create_task(self._answer_all(taken))
-        self._calls.add(task)
+        task = loop.create_task(self._answer_all(taken))
+        self._calls[task] = len(taken)
         task.add_done_callback(self._ended)
+        if self._waiting:
+            self._call()
 
     async def _answer_all(self, taken: list[tuple[Any, asyncio.Future[bytes | None]]]) -> None:
         keys = [key for key, _ in taken]
@@ -154,7 +186,7 @@ class _Gathering:
                 answered.set_result(content)
 
     def _ended(self, task: asyncio.Task[None]) -> None:
-        self._calls.discard(task)
+        del self._calls[task]
         self._call()
 
     def _look_up(self, keys: list[Any]) -> list[bytes | None]:
