@@ -3,6 +3,9 @@
 h11 works through every request in Python, step by step. Here a request is taken as it is if it
 came whole, alone, and in the form that clients send; whatever else there is about it, it goes to
 h11 byte for byte, and is judged there.
+
+uvicorn's other parser, httptools, on uvloop, takes about as long for such a request as this (within
+a tenth of the driver's processor time), and knows no limit to the size of a head.
 """
 
 from __future__ import annotations
