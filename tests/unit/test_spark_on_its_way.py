@@ -56,7 +56,7 @@ class World:
                 config=config, layout=SimpleNamespace(tasks=[]), task_facts=list
             ),
             lease=SimpleNamespace(lost=None, record=SimpleNamespace(generation=1)),
-            coordinator=None,
+            coordinator=SimpleNamespace(status=None, names=tuple),
             inputs=SimpleNamespace(ends=dict),
             monitor=Monitor("app", config),
             spark=self.spark,
