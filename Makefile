@@ -22,8 +22,8 @@ FROM ?= 0
 EXAMPLES ?= 500
 # Arguments for pytest: make test PYTEST='tests/unit -x'
 PYTEST ?=
-# How many tests run side by side
-WORKERS ?= 2
+# How many tests run side by side: one more than a small machine has cores, for tests wait a lot
+WORKERS ?= 3
 
 .PHONY: help demo test check docs bench conformance contract simulate record lock clean java compiler database browser \
 	promtool

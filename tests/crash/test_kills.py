@@ -26,7 +26,8 @@ KILLS_PER_POINT = 3
 RUNS_POINTS = [point for point in POINTS if not point.startswith("bootstrap.")]
 """A bootstrap is no run; its points are in tests/integration/test_bootstrap.py."""
 CLOSING = "restore.close_while_restoring"
-HELD_WHILE_CLOSING = "restore.mid_batch"
+HELD_WHILE_CLOSING = "restore.before_running"
+"""Where only a task comes by that is taken: in the middle of a batch there are warm-ups too."""
 RANDOM_KILLS = ["instance"] * 10 + ["worker"] * 9
 """With a driver among them: twenty."""
 WORKERS_POINTS = {

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from datetime import timedelta
@@ -10,19 +9,14 @@ from datetime import timedelta
 from confluent_kafka import Consumer, KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient
 
-from penstock.changelog.kafka_failures import (
-    COORDINATOR_ON_ITS_WAY,
-    code_of,
-    kafka_error,
-    refusals_named,
-)
+from penstock.changelog.groups import committed_offsets
+from penstock.changelog.kafka_failures import kafka_error, refusals_named
 from penstock.config import Config
 from penstock.errors import KafkaError
 
 RESTORES_AT_ONCE = 16
 ASK_TIMEOUT = timedelta(seconds=10)
 """How long a broker may take to answer one question."""
-_PAUSE_SECONDS = 0.05
 
 
 @dataclass(eq=False)
@@ -71,17 +65,11 @@ class LogClients:
         """The offsets that the application's group has committed there, where there are any."""
         wanted = [TopicPartition(topic, partition) for topic, partition in partitions]
         consumer = self.consumer()
-        deadline = time.monotonic() + self.ask_timeout.total_seconds()
+        seconds = self.ask_timeout.total_seconds()
         try:
-            while True:
-                try:
-                    found = consumer.committed(wanted, timeout=self.ask_timeout.total_seconds())
-                    break
-                except KafkaException as error:
-                    moving = code_of(error) in COORDINATOR_ON_ITS_WAY
-                    if not moving or time.monotonic() > deadline:
-                        raise self._offsets_error(error) from error
-                time.sleep(_PAUSE_SECONDS)
+            found = committed_offsets(consumer, wanted, timeout_seconds=seconds)
+        except KafkaException as error:
+            raise self._offsets_error(error) from error
         finally:
             consumer.close()
         return {(each.topic, each.partition): each.offset for each in found if each.offset >= 0}

@@ -1,12 +1,12 @@
-"""Who is in a consumer group now."""
+"""Who is in a consumer group now, and what it has committed."""
 
 from __future__ import annotations
 
 import time
 from dataclasses import dataclass
 
+from confluent_kafka import Consumer, KafkaException, TopicPartition
 from confluent_kafka import KafkaError as NativeError
-from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
 
 from penstock.changelog.kafka_failures import COORDINATOR_ON_ITS_WAY, code_of, kafka_error
@@ -53,4 +53,21 @@ def live_members(admin: AdminClient, group: str, *, timeout_seconds: float) -> l
             if code not in _ASK_AGAIN or time.monotonic() > deadline:
                 doing = "say who is in a consumer group"
                 raise kafka_error(error, doing=doing, where={"group": group}) from error
+        time.sleep(_PAUSE_SECONDS)
+
+
+def committed_offsets(
+    consumer: Consumer, partitions: list[TopicPartition], *, timeout_seconds: float
+) -> list[TopicPartition]:
+    """What the consumer's group has committed there. Raises `KafkaException`.
+
+    A group whose coordinator has just come, or goes, is asked again until the time is over.
+    """
+    deadline = time.monotonic() + timeout_seconds
+    while True:
+        try:
+            return consumer.committed(partitions, timeout=timeout_seconds)
+        except KafkaException as error:
+            if code_of(error) not in COORDINATOR_ON_ITS_WAY or time.monotonic() > deadline:
+                raise
         time.sleep(_PAUSE_SECONDS)

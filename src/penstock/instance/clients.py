@@ -10,6 +10,7 @@ from confluent_kafka import Consumer, IsolationLevel, KafkaException, TopicParti
 from confluent_kafka.admin import OffsetSpec  # type: ignore[attr-defined]  # not re-exported
 
 from penstock.changelog.clients import LogClients
+from penstock.changelog.groups import committed_offsets
 from penstock.changelog.offset_metadata import OffsetMetadata, offset_metadata
 from penstock.changelog.reading import ATTEMPT_SECONDS, EARLIEST, LATEST, log_offsets
 from penstock.config import Config
@@ -69,7 +70,7 @@ class SharedClients:
         """The group's committed offsets, stable ones only, where there are any."""
         wanted = [TopicPartition(topic, partition) for topic, partition in inputs]
         try:
-            answer = self.group.committed(wanted, timeout=self.timeout_seconds)
+            answer = committed_offsets(self.group, wanted, timeout_seconds=self.timeout_seconds)
         except KafkaException as error:
             raise KafkaError(f"The group's offsets cannot be read: {error}") from error
         position: dict[str, dict[int, int]] = {}

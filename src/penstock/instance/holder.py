@@ -83,7 +83,8 @@ class Holder:
     def tasks(self) -> list[str]:
         """The tasks that are held or followed here, or on their way."""
         with self._lock:
-            return [*self._tasks, *self._standbys.tasks()]
+            # One that is being taken is followed until its owner is ready for its stores.
+            return list(dict.fromkeys([*self._tasks, *self._standbys.tasks()]))
 
     def task(self, name: str) -> OpenTask | None:
         """The task of that name, if it is served here."""
