@@ -38,6 +38,8 @@ def section(document: Mapping[str, Any]) -> str:
         f"{machine['memory_gib']:g} GiB, {machine['os']}, the broker {machine['broker']}; "
         f"commit {document['commit']}; {versions}."
     )
+    for cpu, names in elsewhere(document).items():
+        measured += f" On another machine ({cpu}): {', '.join(names)}."
     busy = [row["name"] for row in document["rows"] if row.get("others_share_max", 0) > QUIET_SHARE]
     if busy:
         names = ", ".join(dict.fromkeys(busy))
@@ -45,6 +47,23 @@ def section(document: Mapping[str, Any]) -> str:
     return "\n".join(
         [*("| " + " | ".join(cells) + " |" for cells in table), "", LEGEND, "", measured, "", AGAIN]
     )
+
+
+def elsewhere(document: Mapping[str, Any]) -> dict[str, list[str]]:
+    """The rows that were measured on other processors than the latest, by processor.
+
+    >>> rows = [{"name": "a", "cpu": "old"}, {"name": "b", "cpu": "new"}, {"name": "c"}]
+    >>> elsewhere({"machine": {"cpu": "new"}, "rows": rows})
+    {'old': ['a']}
+    """
+    here = document["machine"]["cpu"]
+    found: dict[str, list[str]] = {}
+    for row in document["rows"]:
+        names = found.setdefault(row.get("cpu", here), [])
+        if row["name"] not in names:
+            names.append(row["name"])
+    found.pop(here, None)
+    return found
 
 
 def spliced(text: str, inside: str) -> str:

@@ -125,9 +125,17 @@ def merged(
     machine: Mapping[str, Any],
     versions: Mapping[str, str],
 ) -> dict[str, Any]:
-    """The results file with these rows in place of those of the same names; the others stay."""
+    """The results file with these rows in place of those of the same names; the others stay.
+
+    Those that stay say on which processor they were measured: it may have been another.
+    """
     replaced = {row["name"] for row in rows}
-    kept = [row for row in (earlier or {}).get("rows", ()) if row["name"] not in replaced]
+    before = earlier or {"rows": ()}
+    kept = [
+        {"cpu": before["machine"]["cpu"], **row}
+        for row in before["rows"]
+        if row["name"] not in replaced
+    ]
     return {
         "schema": SCHEMA,
         "commit": commit,
