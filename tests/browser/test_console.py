@@ -171,6 +171,14 @@ def test_a_key_is_asked_for_from_the_keyboard(page: Page) -> None:
     expect(answer.locator("td.data")).to_have_text([HOSTILE, HOSTILE])
 
 
+def test_the_way_past_the_menu_leads_to_what_is_shown(page: Page) -> None:
+    _open(page, "Stores")
+    page.get_by_role("link", name="To the content").focus()
+    page.keyboard.press("Enter")
+    expect(page.locator("#view")).to_be_focused()
+    expect(page.get_by_role("heading", name="Stores")).to_be_visible()
+
+
 def test_topics_configuration_and_log(page: Page) -> None:
     _open(page, "Topics")
     page.get_by_role("button", name="latest records of beats").click()

@@ -56,9 +56,10 @@ class DemoQueries:
 
     def _by_command(self, key: str) -> None:
         words = ["query", _STORE, key, "--application", self.application_id, "--limit", "1"]
-        place = ["--state-dir", str(self.state_dir)]
+        # Whoever types it in another terminal needs that too.
+        words += ["--state-dir", str(self.state_dir)]
         done = subprocess.run(
-            [sys.executable, "-m", "penstock.cli", *words, *place],
+            [sys.executable, "-m", "penstock.cli", *words],
             capture_output=True,
             text=True,
             timeout=_SECONDS,

@@ -104,6 +104,11 @@ def shown(value: Any) -> str:
 
     >>> shown(b"ann"), shown(bytes([0, 1])), shown({"bpm": 72})
     ('ann', '0x0001', '{"bpm":72}')
+
+    Text that would do something to a terminal is written as JSON writes it.
+
+    >>> shown("two" + chr(10) + "lines")
+    '"two\\nlines"'
     """
     if isinstance(value, bytes):
         try:
@@ -111,7 +116,9 @@ def shown(value: Any) -> str:
         except UnicodeDecodeError:
             return f"0x{value.hex()}"
         return text if text.isprintable() else f"0x{value.hex()}"
-    return value if isinstance(value, str) else json_text(value)
+    if isinstance(value, str) and all(each.isprintable() for each in value):
+        return value
+    return json_text(value)
 
 
 def json_text(value: Any) -> str:

@@ -10,6 +10,7 @@ import msgspec
 import typer
 from rich.console import Group, RenderableType
 from rich.live import Live
+from rich.markup import escape
 from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
@@ -116,7 +117,7 @@ def _instances(overview: Overview) -> Table:
             each.name,
             each.host,
             str(each.pid),
-            _standing(each),
+            escape(_standing(each)),
             " ".join(task.task for task in own) or "-",
             str(each.standby),
             str(each.warm_up),

@@ -114,6 +114,11 @@ function start() {
   document.getElementById("theme").addEventListener("click", switchTheme);
   document.getElementById("nav").append(...Object.entries(VIEWS).map(
     ([name, [title]]) => h("a", { href: `#/${name}` }, title)));
+  // Not by its address: that names a view here.
+  document.querySelector(".skip").addEventListener("click", (event) => {
+    event.preventDefault();
+    document.getElementById("view").focus();
+  });
   takeTokenFromAddress();
   addEventListener("hashchange", show);
   show();
