@@ -107,8 +107,8 @@ def shown(value: Any) -> str:
 
     Text that would do something to a terminal is written as JSON writes it.
 
-    >>> shown("two" + chr(10) + "lines")
-    '"two\\nlines"'
+    >>> print(shown("two" + chr(10) + "lines"))
+    "two\\nlines"
     """
     if isinstance(value, bytes):
         try:
