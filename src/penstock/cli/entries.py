@@ -116,7 +116,7 @@ def shown(value: Any) -> str:
         except UnicodeDecodeError:
             return f"0x{value.hex()}"
         return text if text.isprintable() else f"0x{value.hex()}"
-    if isinstance(value, str) and all(each.isprintable() for each in value):
+    if isinstance(value, str) and value.isprintable():
         return value
     return json_text(value)
 
