@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -32,6 +33,8 @@ from penstock.instance.protocol import (
 from penstock.instance.task import OpenTask, TaskEnvironment
 from penstock.stores.contract import stored_value
 from penstock.stores.directory import StateDirectory
+from penstock.stores.failures import damaged
+from penstock.stores.rocksdb import RocksDBStore
 from tests.integration.test_task import Rows, World, ask, commit
 
 
@@ -180,6 +183,34 @@ def test_what_is_committed_comes_to_the_follower_which_restores_nothing_when_it_
     assert values(task, 0, 7, 1004) == [*expected(0), None, *expected(1004)]
     assert task.status().position == {world.input: {0: 7}}
     assert commit(task, rows(1), to=8, metadata={}).status == "ok"
+
+
+def test_a_standby_that_is_found_damaged_while_it_is_handed_over_is_made_anew(
+    world: World, follower: Follower, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    owner = world.take()
+    commit(owner, rows(*range(10)), to=1, metadata={})
+    follower.follow()
+    follower.wait_caught_up()
+    owner.close()
+    followed = follower.holder._standbys.get("0_0")
+    assert followed is not None
+    began, flush = threading.Event(), RocksDBStore.flush
+
+    def damaged_flush(store: RocksDBStore) -> None:
+        if began.is_set() or str(follower.directory.path) not in str(store.path):
+            return flush(store)
+        began.set()
+        assert followed._stopping.wait(60)  # The task is taken meanwhile.
+        raise damaged("a block is wrong", store="counts", path=store.path)
+
+    monkeypatch.setattr(RocksDBStore, "flush", damaged_flush)
+    flushing = threading.Thread(target=follower.holder.flush)
+    flushing.start()
+    assert began.wait(60)
+    task = follower.take()
+    flushing.join()
+    assert values(task, 1, 9) == [*expected(1), *expected(9)]
 
 
 def test_what_is_not_committed_is_not_applied(world: World, follower: Follower) -> None:

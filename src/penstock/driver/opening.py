@@ -55,7 +55,7 @@ from penstock.pipeline.log_sizes import log_sizes
 from penstock.pipeline.session import Session, open_session
 from penstock.queries.catalogue import Catalogue
 from penstock.queries.told_stores import told_store
-from penstock.topology import Topology
+from penstock.topology import StoreSpec, Topology
 from penstock.topology.external import kept_sentence
 
 _log = logging.getLogger("penstock.driver")
@@ -108,6 +108,24 @@ def run_token(config: Config, environment: Mapping[str, str]) -> str:
     return token
 
 
+def kept_elsewhere(store: StoreSpec) -> str | None:
+    """What is to be known of a store that has no changelog, when the application starts.
+
+    >>> from penstock.serdes import serde_of
+    >>> types = {"key_serde": serde_of(str), "value_serde": serde_of(int)}
+    >>> kept_elsewhere(StoreSpec(name="seen", **types, logging=False))
+    'Store seen is ephemeral (logging=False): no changelog, no standbys, empty after each move'
+    """
+    if store.kept_in is not None:
+        return kept_sentence(store.name, store.kept_in)
+    if store.logging or store.recover_from == "input":
+        return None
+    return (
+        f"Store {store.name} is ephemeral (logging=False): no changelog, no standbys, "
+        "empty after each move"
+    )
+
+
 def open_driver(order: OpeningOrder, *, stack: contextlib.ExitStack) -> Driver | None:
     """A driver whose instances are there and whose Spark is on its way; `stack` closes it.
 
@@ -132,8 +150,8 @@ def _open_driver(order: OpeningOrder, stack: contextlib.ExitStack) -> Driver:
     if prepared.notice:
         give_notice(order.listener, prepared.notice)
     for store in order.topology.stores:
-        if store.kept_in is not None:
-            _log.info("%s", kept_sentence(store.name, store.kept_in))
+        if (sentence := kept_elsewhere(store)) is not None:
+            _log.info("%s", sentence)
     lease = DriverLease(application_id, config, logs)
     lease.check_free()
     _go_on(order)

@@ -141,8 +141,10 @@ class TaskStores:
                 if not self.lost:
                     known = self._ends.get(order.name, -1)
                     check_end(order.changelog, self._partition, log, known)
-                    if read_to.get(order.name) == log.end:
-                        # Without a consumer, which costs a tenth of a second.
+                    # Without a consumer, which costs a tenth of a second. It may have been closed.
+                    if read_to.get(order.name) == log.end and order.name in self._stores:
+                        begin, held = self._starts.get(order.name, 0), log.end - 1
+                        notes += _notes_on_start(order, self._task, log, known=begin, held=held)
                         self.restores.note_whole(order.name, order.changelog, self._partition, log)
                         self._stores[order.name].set_caught_up_at(began_ms)
                     else:
@@ -305,7 +307,7 @@ class TaskStores:
         self._wiped.add(name)
 
     def flush(self, *, caught_up_at: Mapping[str, int] | None = None) -> None:
-        """Make what was applied durable, and export how far that is. Only while the task runs.
+        """Make what was applied durable, and export how far that is, while the task runs.
 
         One who only follows says when each store was at its changelog's end.
         """

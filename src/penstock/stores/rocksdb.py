@@ -43,6 +43,8 @@ CHUNK_BYTES = 1024 * 1024
 GET_CHUNK_KEYS = 10_000
 _STALL_PAUSE_SECONDS = 0.002
 _STALL_SECONDS_MAX = 15.0
+_FILLING_STALL_SECONDS_MAX = 600.0
+"""A store of gibibytes that is filled waits for its files to be put together; nobody else does."""
 
 _OWN = b"\x00"
 _USER = b"\x01"
@@ -89,6 +91,7 @@ class RocksDBStore:
         self._engine = engine or default_engine()
         _claim(self._path, name)
         try:
+            self._stall_seconds_max = _FILLING_STALL_SECONDS_MAX if filling else _STALL_SECONDS_MAX
             options = self._options = self._engine.options(name, filling=filling)
             access = AccessType.read_only() if read_only else AccessType.read_write()
             if read_only:
@@ -131,7 +134,7 @@ class RocksDBStore:
         self._write(lambda: _range_deletion(_USER + lower, _USER + upper))
 
     def _write(self, make_batch: Callable[[], WriteBatch]) -> None:
-        give_up = time.monotonic() + _STALL_SECONDS_MAX
+        give_up = time.monotonic() + self._stall_seconds_max
         while True:
             # A batch is spent once it was tried, whatever became of it.
             batch = make_batch()
