@@ -193,7 +193,8 @@ class SnapshotLocation:
     def __init__(self, uri: str, application_id: str, *, keep: int = 1) -> None:
         try:
             self._files, root = fs.FileSystem.from_uri(uri)
-        except (pa.ArrowException, ValueError) as error:
+        except (pa.ArrowException, ValueError, OSError) as error:
+            # Of a bucket Arrow asks where it is, and finds no network, or none of that name.
             raise ConfigError(
                 f"Option snapshot_location is {shown_address(uri)!r}: {shown_address(str(error))}",
                 hint="Write file:///directory or s3://bucket/prefix",

@@ -56,7 +56,8 @@ class Snapshotter:
                     self._last[key] = copy[0]
         except TaskNotHereError:
             pass  # It moved, or was closed, meanwhile.
-        except PenstockError as error:
+        except (PenstockError, OSError) as error:
+            # A disk that fails to read once is no reason never to copy again.
             task.tell([f"Store {store} of task {task.order.task} has no new snapshot: {error}"])
             _log.warning("%s", error)
 
