@@ -58,6 +58,17 @@ def _json(answer: Mapping[str, object]) -> str:
     return msgspec.json.encode(answer).decode()
 
 
+def printable(text: str) -> str:
+    """The text in one line, without what would do something to a terminal: records hold anything.
+
+    >>> print(printable("two" + chr(10) + "lines"), printable(chr(27) + "[2J"))
+    two\\nlines \\x1b[2J
+    """
+    if text.isprintable():
+        return text
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
+
+
 def counted(count: int, what: str) -> str:
     """A number of things.
 

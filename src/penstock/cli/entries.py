@@ -8,6 +8,7 @@ from typing import Any
 
 import msgspec
 
+from penstock.cli.answers import printable
 from penstock.errors import ConfigError, DeserializationError
 from penstock.serdes import JsonSerde, Serde
 from penstock.serdes.decoders import decoder
@@ -104,11 +105,6 @@ def shown(value: Any) -> str:
 
     >>> shown(b"ann"), shown(bytes([0, 1])), shown({"bpm": 72})
     ('ann', '0x0001', '{"bpm":72}')
-
-    Text that would do something to a terminal is written as JSON writes it.
-
-    >>> print(shown("two" + chr(10) + "lines"))
-    "two\\nlines"
     """
     if isinstance(value, bytes):
         try:
@@ -116,9 +112,7 @@ def shown(value: Any) -> str:
         except UnicodeDecodeError:
             return f"0x{value.hex()}"
         return text if text.isprintable() else f"0x{value.hex()}"
-    if isinstance(value, str) and value.isprintable():
-        return value
-    return json_text(value)
+    return printable(value if isinstance(value, str) else json_text(value))
 
 
 def json_text(value: Any) -> str:

@@ -14,7 +14,7 @@ from confluent_kafka import Producer
 
 from penstock.changelog.kafka_failures import kafka_error, refusals_named, unreachable
 from penstock.changelog.topic_admin import TopicAdmin
-from penstock.cli.answers import print_answer
+from penstock.cli.answers import print_answer, printable
 from penstock.cli.loading import load_application
 from penstock.cli.results import DELETED, shown, shown_key
 from penstock.config import Config
@@ -87,7 +87,7 @@ def read(application: AppFile, topic: Topic, json: Json = False) -> None:
     # Told to stop at once, it reads to where the topic ends now.
     Watcher({topic: found}, config, f"{topic}-viewer").run(lambda: True, results.append)
     pairs = [(written(found.key, each.key), written(found.value, each.value)) for each in results]
-    text = "\n".join(f"{key}{_BETWEEN}{value}" for key, value in pairs)
+    text = "\n".join(printable(f"{key}{_BETWEEN}{value}") for key, value in pairs)
     print_answer(text, {"records": [list(pair) for pair in pairs]}, as_json=json)
 
 

@@ -6,6 +6,7 @@ import dataclasses
 from datetime import UTC, datetime
 from typing import Any
 
+from penstock.cli.answers import printable
 from penstock.examples.watching import Result
 from penstock.serdes import Windowed
 
@@ -35,10 +36,11 @@ def shown(value: Any) -> str:
     if value is None:
         return DELETED
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        return " ".join(f"{name}={part}" for name, part in dataclasses.asdict(value).items())
+        parts = dataclasses.asdict(value).items()
+        return printable(" ".join(f"{name}={part}" for name, part in parts))
     if isinstance(value, list):
         return ", ".join(f"({shown(each)})" for each in value)
-    return str(value)
+    return printable(str(value))
 
 
 def _clock(timestamp_ms: int) -> str:

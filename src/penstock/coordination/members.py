@@ -133,9 +133,10 @@ class Members:
         a static member do wait, and meanwhile it is not asked again.
         """
         member = self._members.get(name)
-        if member is None or not (is_gone or self.is_silent(name, now)):
+        if member is None:
             return
-        if now - member.last_beat > self._silence_max:
+        missed = now - member.last_beat > self._silence_max
+        if (is_gone and missed) or self.is_silent(name, now):
             (self._away if member.is_static else self._given_up).add(name)
 
     def is_silent(self, name: str, now: float) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
@@ -76,34 +77,18 @@ JOIN_SECONDS = 2.0
 machine three jobs side by side took three times as long as one for all, and so kept it busy."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class Ahead:
-    """The small jobs of a sub-topology that run, and have not run for long."""
+def joining(running: Iterable[tuple[Batch, float]], *, now: float) -> Counter[int]:
+    """By sub-topology, how many tasks are in small jobs that have not run for long.
 
-    jobs: int
-    tasks: int
-
-    def is_waited_for(self, pieces: int) -> bool:
-        """Whether so many ready tasks wait for these, to share the next job with theirs.
-
-        Few wait for many: the job of one that fell behind holds up nobody.
-        """
-        return pieces <= self.tasks
-
-
-def joining(running: Iterable[tuple[Batch, float]], *, now: float) -> dict[int, Ahead]:
-    """By sub-topology, the running jobs that its ready tasks may wait for.
-
-    Without this, tasks that once fell out of step (an instance was lost) would have jobs of their
-    own for ever, each at the price of one that serves all.
+    As many ready tasks, or fewer, wait for those and share their next job. Without this, tasks that
+    once fell out of step (an instance was lost) would have jobs of their own for ever, each at the
+    price of one that serves all. More do not wait: the job of one that fell behind holds up nobody.
     """
-    ahead: dict[int, Ahead] = {}
+    tasks: Counter[int] = Counter()
     for batch, started in running:
         if batch.records < SMALL_RECORDS and now - started < JOIN_SECONDS:
-            known = ahead.get(batch.sub_topology, Ahead(jobs=0, tasks=0))
-            jobs, tasks = known.jobs + 1, known.tasks + len(batch.slices)
-            ahead[batch.sub_topology] = Ahead(jobs=jobs, tasks=tasks)
-    return ahead
+            tasks[batch.sub_topology] += len(batch.slices)
+    return tasks
 
 
 def tick_is_due(metadata: Mapping[str, str], *, now_ms: int) -> bool:
@@ -126,15 +111,15 @@ def plan(
     now: float,
     running_jobs: int,
     limits: PlanLimits,
-    ahead: Mapping[int, Ahead] = MappingProxyType({}),
+    ahead: Mapping[int, int] = MappingProxyType({}),
     moving: Collection[int] = (),
 ) -> list[Batch]:
     """The jobs to start now.
 
     Tasks of a sub-topology share a job while there is little to do, for a job has a price of its
     own. A task that is far behind gets its own, so that those that keep up never wait for it.
-    `ahead` are the running jobs to wait for, so that the next one is shared: see `joining`. So are
-    tasks of the sub-topologies in `moving`, which are on their way to another owner for a moment.
+    `ahead` is how many tasks of each sub-topology are waited for, to share their next job: see
+    `joining`. Those in `moving` wait too, for a task that is on its way to another owner.
     """
     free = limits.jobs_max - running_jobs
     together: dict[int, list[Slice]] = {}
@@ -151,9 +136,7 @@ def plan(
             together.setdefault(number, []).append(piece)
             oldest.setdefault(number, view.due)
     for number, pieces in sorted(together.items()):
-        before = ahead.get(number)
-        is_last = before is not None and before.is_waited_for(len(pieces))
-        if is_last or number in moving:
+        if len(pieces) <= ahead.get(number, 0) or number in moving:
             continue
         batches.append((oldest[number], Batch(sub_topology=number, slices=tuple(pieces))))
     # Who waits longest goes first. With any other order, tasks that are quickly ready again take

@@ -151,9 +151,8 @@ class CopyWatch:
             return None
         self._has_news = False
         found: dict[str, dict[TaskId, int]] = {}
-        for name in list(self._heard):
-            reply = self._latest(name)
-            for copy in [] if reply is None else reply.copies:
+        for name, copies in self._held().items():
+            for copy in copies:
                 task = TaskId.parse(copy.task)
                 # What lies on a disk may be of an earlier program.
                 lag = lag_of(copy, self._changelogs.get(task, ()), self._ends)
@@ -163,22 +162,18 @@ class CopyWatch:
 
     def catching_up(self) -> set[tuple[str, TaskId]]:
         """The copies that are not followed yet."""
-        replies = {name: self._latest(name) for name in list(self._heard)}
         return {
             (name, TaskId.parse(copy.task))
-            for name, reply in replies.items()
-            if reply is not None
-            for copy in reply.copies
+            for name, copies in self._held().items()
+            for copy in copies
             if copy.state == "catching_up"
         }
 
     def positions(self) -> dict[str, dict[TaskId, int]]:
         """The next offsets of the copies that each instance has, those of a task added up."""
-        replies = {name: self._latest(name) for name in list(self._heard)}
         return {
-            name: {TaskId.parse(copy.task): sum(copy.positions.values()) for copy in reply.copies}
-            for name, reply in replies.items()
-            if reply is not None
+            name: {TaskId.parse(copy.task): sum(copy.positions.values()) for copy in copies}
+            for name, copies in self._held().items()
         }
 
     def records(self) -> dict[TaskId, int]:
@@ -200,6 +195,11 @@ class CopyWatch:
         self._wake.set()
         self._thread.join()
         self._pool.shutdown(wait=False, cancel_futures=True)
+
+    def _held(self) -> dict[str, list[CopyStatus]]:
+        """The copies of each instance that has said what it has."""
+        replies = {name: self._latest(name) for name in list(self._heard)}
+        return {name: reply.copies for name, reply in replies.items() if reply is not None}
 
     def _latest(self, name: str) -> CopiesReply | None:
         """What an instance said last, if it is still the same process."""

@@ -155,7 +155,7 @@ class Catalogue:
 
 
 def _for_users(sub: SubTopology) -> list[StoreSpec]:
-    """The stores that hold what users know of: not what joins and buffers keep for themselves."""
+    """The stores that hold what users know of: not what `suppress` and foreign keys need."""
     own = {spec.recency.name for spec in sub.stores if spec.recency is not None}
     return [
         spec
