@@ -108,11 +108,15 @@ def processes(app: AppProcess, kind: str) -> list[psutil.Process]:
     for process in psutil.process_iter():
         try:
             ours = process.environ().get("PENSTOCK_CRASH_DIR") == str(app.crash_dir)
-            if ours and kind in " ".join(process.cmdline()):
+            if ours and kind in " ".join(process.cmdline()) and running_still(process):
                 found.append(process)
-        except psutil.Error:
+        except psutil.Error:  # it ended while it was looked at
             continue
-    return [each for each in found if each.status() != psutil.STATUS_ZOMBIE]
+    return found
+
+
+def running_still(process: psutil.Process) -> bool:
+    return bool(process.status() != psutil.STATUS_ZOMBIE)
 
 
 def test_spark_submit_and_then_penstock_run(kafka: str, tmp_path: Path) -> None:
