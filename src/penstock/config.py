@@ -131,8 +131,9 @@ class Config:
     production_exception_handler: OnBadRecord | Callable[[Any], OnBadRecord] = _option(
         "fail",
         "production.exception.handler",
-        "The same for a record that cannot be written: its key or value has no bytes by its serde. "
-        "Also a function.",
+        "The same for a record that cannot be written: its key or value has no bytes by its serde, "
+        "or Kafka does not take it (too large, no key for a compacted topic, no such topic). Also "
+        "a function. A change of a store that Kafka does not take always stops.",
     )
     errors_dead_letter_queue_topic_name: str = _option(
         "",

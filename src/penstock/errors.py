@@ -23,6 +23,7 @@
           PartitionCountError          its number of partitions changed
         PositionLostError              the log no longer holds a task's position
         InputLostError                 the input that a lost store is made from is not all there
+        ProductionError                Kafka does not take a record that a task writes
         GroupInUseError                the consumer group has live members of another kind
         AnotherDriverError             a driver with this application id is at work
         FencedError                    a newer owner took over; this one stopped
@@ -194,6 +195,10 @@ class PositionLostError(KafkaError):
 
 class InputLostError(KafkaError):
     """A store was lost, and the input that it was to be made from again no longer holds it all."""
+
+
+class ProductionError(KafkaError):
+    """Kafka does not take a record that a task writes, and would not take it later either."""
 
 
 class GroupInUseError(KafkaError):

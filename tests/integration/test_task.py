@@ -24,6 +24,7 @@ from penstock.changelog.topic_admin import TopicAdmin
 from penstock.changelog.topic_plan import ConfigChange
 from penstock.changelog.topics import TopicSpec, changelog_topic, commits_name, commits_topic
 from penstock.config import Config
+from penstock.errors import ProductionError
 from penstock.instance import protocol, state
 from penstock.instance.clients import SharedClients
 from penstock.instance.protocol import (
@@ -35,7 +36,9 @@ from penstock.instance.protocol import (
     StoreOrder,
     TakeOrder,
 )
+from penstock.instance.rejections import rejected_rows
 from penstock.instance.task import OpenTask, TaskEnvironment
+from penstock.processors.records import OUTPUTS_SCHEMA
 from penstock.serdes.windowed import window_key
 from penstock.stores.contract import StoreIdentity, stored_value
 from penstock.stores.directory import StateDirectory
@@ -523,6 +526,26 @@ def test_a_task_is_closed_while_a_copy_of_its_store_is_on_its_way(world: World) 
     task = world.take()
     assert ask(task, "get", (b"a",)) == [(stored_value(7, b"1"),)]
     task.close()
+
+
+def test_a_change_that_kafka_does_not_take_is_said_and_nothing_of_its_commit_is_written(
+    world: World,
+) -> None:
+    world.produce(2)
+    task = world.take()
+    large = (b"k", bytes(1_100_000), 1)
+    reply = commit(task, [(b"a", b"1", 1), large], to=1, metadata={})
+    assert reply.status == "rejected", reply
+    assert [(each.topic, each.reason) for each in reply.rejected] == [
+        (world.changelog, "MSG_SIZE_TOO_LARGE")
+    ]
+    # Of a store's changes none may be left out, whatever the handler.
+    with pytest.raises(ProductionError, match=f"a change of a store.*{world.changelog}"):
+        rejected_rows(pa.RecordBatch.from_pylist([], OUTPUTS_SCHEMA), reply.rejected)
+    assert ask(task, "get", (b"a",)) == [(None,)]
+    # The same producer goes on.
+    assert commit(task, [(b"b", b"2", 1)], to=1, metadata={}).status == "ok"
+    assert ask(task, "get", (b"a",), (b"b",)) == [(None,), (stored_value(1, b"2"),)]
 
 
 def test_a_store_that_a_flush_finds_damaged_is_rebuilt(

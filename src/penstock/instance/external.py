@@ -13,12 +13,13 @@ import msgspec
 import pyarrow as pa
 
 from penstock.changelog.commit_record import CommitRecord
+from penstock.changelog.topics import commits_name
 from penstock.coordination.ids import TaskId
 from penstock.coordination.kept import who_is_ahead
 from penstock.errors import ExternalStoreError, FencedError
 from penstock.instance import protocol
 from penstock.instance.columns import binary_array, int_array
-from penstock.instance.protocol import TakeOrder
+from penstock.instance.protocol import Rejection, TakeOrder
 from penstock.instance.writer import Writer
 from penstock.observability.crash_points import crash_point
 from penstock.serdes.decoders import decoder
@@ -52,6 +53,12 @@ class ExternalStores:
     def has_outbox(self) -> bool:
         """Whether outputs are kept in the database until they are sent."""
         return any(each.database and each.database.outbox for each in self._kept.values())
+
+    def is_ahead(self, rejected: Sequence[Rejection]) -> bool:
+        """Whether the database has a commit of which Kafka refused these records."""
+        commits = commits_name(self._application_id)
+        late = any(each.topic == commits for each in rejected)
+        return self.has_outbox or (self.in_use and late)
 
     def open(self, record: CommitRecord | None) -> CommitRecord | None:
         """Connect and become the only writer; the database's record, if it is ahead of Kafka's.

@@ -452,19 +452,33 @@ class CommitHeader(Message, frozen=True):
     """The latest timestamp among the slice's records of each input partition."""
 
 
+class Rejection(Message, frozen=True):
+    """A record that Kafka will never take, or all records of a topic that it does not have."""
+
+    topic: str
+    reason: str
+    """The error's name in Kafka's protocol."""
+    message: str
+    record: str = ""
+    """Its digest; empty for every record of the topic."""
+    has_key: bool = True
+
+
 class Reply(Message, frozen=True):
     """The answer to a read or a commit.
 
     `ok`: the values before it are right, or the commit is durable. `done`: that number was
     committed before. `refused`: planned from a stale view. `gone`: not here under that epoch.
-    `lost`: the outcome is unknown, or the task is being taken anew; plan it again.
+    `lost`: the outcome is unknown, or the task is being taken anew; plan it again. `rejected`:
+    nothing was committed, and nothing will be with these records.
     """
 
-    status: Literal["ok", "done", "refused", "gone", "lost"]
+    status: Literal["ok", "done", "refused", "gone", "lost", "rejected"]
     n: int = 0
     position: Positions = {}
     metadata: dict[str, str] = {}
     reason: str = ""
+    rejected: list[Rejection] = []
 
 
 class Exchange(Message, frozen=True):

@@ -18,10 +18,7 @@ from penstock.changelog.reading import read_last
 from penstock.changelog.snapshots import SnapshotSource
 from penstock.changelog.topics import commits_name
 from penstock.config import Config
-from penstock.coordination.commits import judge, settle
 from penstock.coordination.ids import TaskId
-from penstock.coordination.kept import go_on
-from penstock.coordination.recovery import Recovery, passes
 from penstock.errors import (
     CustomStoreError,
     ExternalStoreError,
@@ -36,7 +33,6 @@ from penstock.instance.changes import collect_changes, logged_rows
 from penstock.instance.clients import SharedClients
 from penstock.instance.external import ExternalStores
 from penstock.instance.handover import (
-    Times,
     changelog_ends,
     check_inputs,
     check_owner,
@@ -44,13 +40,10 @@ from penstock.instance.handover import (
     later,
     next_record,
     offsets_metadata,
-    operators_metadata,
-    resets,
 )
 from penstock.instance.protocol import (
     CommitHeader,
     FollowOrder,
-    Positions,
     ReadHeader,
     Reply,
     TakeOrder,
@@ -58,9 +51,17 @@ from penstock.instance.protocol import (
     TaskStatus,
     fault_of,
 )
-from penstock.instance.recovery import not_yet_written, plain, recovery_fields, recovery_of
+from penstock.instance.recovery import not_yet_written, plain, recovery_fields
+from penstock.instance.rejections import fitting_batch, refused_outbox, to_be_judged
+from penstock.instance.standing import Standing, judged, settled
 from penstock.instance.state import TaskStores
-from penstock.instance.writer import WriteAbortedError, Writer, WriteUnknownError
+from penstock.instance.writer import (
+    BATCH_BYTES,
+    WriteAbortedError,
+    Writer,
+    WriteRejectedError,
+    WriteUnknownError,
+)
 from penstock.observability.crash_points import crash_point
 from penstock.observability.recorder import Recorder
 from penstock.stores.contract import Change, KeyValueStore
@@ -119,21 +120,6 @@ class TaskEnvironment:
         )
 
 
-@dataclass
-class _Standing:
-    """Where the task stands: its last commit's number, and its position."""
-
-    n: int = 0
-    position: Positions = field(default_factory=dict)
-    record: CommitRecord | None = None
-    group_is_stale: bool = False
-    metadata: dict[str, str] = field(default_factory=dict)
-    times: Times = field(default_factory=dict)
-    is_owed: bool = False
-    """Whether a database has the last commit, and Kafka lacks its record."""
-    recovery: Recovery = field(default_factory=Recovery)
-
-
 class OpenTask:
     """One task that this instance owns under one epoch."""
 
@@ -145,7 +131,8 @@ class OpenTask:
         timeout = environment.config.session_timeout.total_seconds() / 2
         self._external = ExternalStores(order, environment.application_id, timeout_seconds=timeout)
         self._writer: Writer | None = None
-        self._standing = _Standing()
+        self._batch_bytes = BATCH_BYTES
+        self._standing = Standing()
         self._state: TaskState = "taking"
         self._fault: PenstockError | None = None
         self._notes: list[str] = []
@@ -177,7 +164,7 @@ class OpenTask:
         self._state = self._stores.meter.became("taking")
         self._applying = False
         # 1. Fence the old owner and wait for its pending markers.
-        self._writer = _new_writer(self.order, self._environment)
+        self._writer = _new_writer(self.order, self._environment, self._batch_bytes)
         self._writer.open(commits_name(self._environment.application_id))
         # 2. Where the task stands, and where its changelogs end.
         self._standing = self._find_standing()
@@ -197,7 +184,7 @@ class OpenTask:
         # 4. Serve, under the new epoch; the first transaction writes it.
         self._state = self._stores.meter.became("running")
 
-    def _find_standing(self) -> _Standing:
+    def _find_standing(self) -> Standing:
         environment, order = self._environment, self.order
         topic, partition = commits_name(environment.application_id), order.commits_partition
         data = read_last(environment.clients.logs, topic, partition, stop=self._stopping.is_set)
@@ -208,41 +195,15 @@ class OpenTask:
         for each in (record, kept):
             if each is not None:
                 check_inputs(order, each)
-        inputs = [(each.topic, each.partition) for each in order.inputs]
-        group = environment.clients.group_offsets(inputs)
-        standing = settle(
-            recorded=record.position if record else None,
-            previous=record.previous if record else None,
-            group=group.position,
-            resets=resets(order, environment.clients),
-            # One that reads its input again does not stand where the group says: nobody moved it.
-            first_taking=order.first_taking and not (record and record.until),
+        standing, notes = settled(
+            order,
+            environment.clients,
+            record=record,
+            kept=kept,
             exactly_once=environment.config.exactly_once,
         )
-        if standing.moved_by_group:
-            assert record is not None
-            self._notes.append(
-                f"The consumer group was moved by someone else: task {order.task} goes on at "
-                f"{standing.position} instead of {record.position}"
-            )
-        if kept is not None:
-            standing = go_on(standing, kept.position)
-            record = structs.replace(kept, position=standing.position)
-        # Whoever moved the group went back or forth in time too: what the operators had seen by
-        # the last commit says nothing of the records that come now.
-        known = record is not None and not standing.moved_by_group
-        return _Standing(
-            n=record.n if record else 0,
-            position=standing.position,
-            record=record,
-            group_is_stale=standing.group_is_stale,
-            metadata=record.metadata
-            if record and known
-            else operators_metadata(self.order.closes, group),
-            times={input_: each.time for input_, each in group.metadata.items()},
-            recovery=recovery_of(record, standing.position),
-            is_owed=kept is not None,
-        )
+        self._notes += notes
+        return standing
 
     def _read_again(self) -> None:
         """Go back to where the task began, with empty stores: one of them is lost."""
@@ -297,7 +258,7 @@ class OpenTask:
         """Commit a slice, once: step 6 of a batch."""
         with self._lock:
             # a. Epoch and lease.
-            reply = self._refusal(header.epoch, header.n) or _judged(self._standing, header)
+            reply = self._refusal(header.epoch, header.n) or judged(self._standing, header)
             if reply is None:
                 reply = self._commit(header, batches)
         for _ in batches:
@@ -317,7 +278,10 @@ class OpenTask:
             writer.commit(header.end, offsets_metadata(self.order.closes, record, times))
         except WriteAbortedError as error:
             return self._aborted(writer, str(error))
+        except WriteRejectedError as error:
+            return self._rejected(writer, error)
         except (WriteUnknownError, KafkaError) as error:
+            self._notes.append(f"{error.summary}: the task is taken again")
             return self._lost(error)
         except (CustomStoreError, ExternalStoreError) as error:
             return self._store_failed(error)
@@ -345,19 +309,12 @@ class OpenTask:
         except PenstockError as error:
             self._fail(error)
             return Reply(status="lost", reason=str(error))
-        self._standing = _Standing(
-            record.n,
-            record.position,
-            record,
-            metadata=record.metadata,
-            times=times,
-            recovery=self._standing.recovery.after(record.position),
-        )
+        self._standing = self._standing.after(record, times)
         self._applying = False
         self._store_failures = 0
         crash_point("commit.after_store_before_reply")
         # d. The answer.
-        return structs.replace(_done(self._standing), status="ok")
+        return structs.replace(self._standing.reply(), status="ok")
 
     def _write(
         self, writer: Writer, header: CommitHeader, batches: Iterator[pa.RecordBatch]
@@ -396,6 +353,26 @@ class OpenTask:
         except (WriteUnknownError, FencedError) as error:
             return self._lost(error)
         return Reply(status="lost", n=self._standing.n, reason=reason)
+
+    def _rejected(self, writer: Writer, error: WriteRejectedError) -> Reply:
+        """Kafka does not take some records: a smaller batch may do, else the worker's handler says
+        what becomes of them."""
+        own = [each.changelog for each in self.order.stores]
+        for_handler = to_be_judged(error.rejected, own)
+        # A database may have the commit already: whoever takes the task sends the rest, or says so.
+        if not for_handler or self._external.is_ahead(error.rejected):
+            return self._lost(error)
+        fits = fitting_batch(self._environment.clients, for_handler)
+        if 0 < fits < self._batch_bytes:
+            self._batch_bytes = fits
+            self._notes.append(f"{error.summary}: batches are of {fits} bytes at most from now on")
+            return self._lost(error)
+        try:
+            writer.abort()
+        except (WriteUnknownError, FencedError) as unknown:
+            return self._lost(unknown)
+        self._applying = False
+        return Reply(status="rejected", reason=str(error), rejected=for_handler)
 
     def _lost(self, error: PenstockError) -> Reply:
         """The outcome is unknown: throw the producer away and take the task anew."""
@@ -527,7 +504,7 @@ class OpenTask:
             return Reply(status="lost", reason=f"the task is {self._state}")
         standing = self._standing
         if n <= standing.n:
-            return _done(standing)
+            return standing.reply()
         return None
 
     def _fail(self, error: PenstockError) -> None:
@@ -536,11 +513,12 @@ class OpenTask:
         self._close_stores()
 
 
-def _new_writer(order: TakeOrder, environment: TaskEnvironment) -> Writer:
+def _new_writer(order: TakeOrder, environment: TaskEnvironment, batch_bytes: int) -> Writer:
     return Writer(
         environment.config,
         transactional_id=f"{environment.application_id}-{order.name}",
         group=environment.clients.group,
+        batch_bytes=batch_bytes,
     )
 
 
@@ -555,7 +533,7 @@ def _send_record(
 def _send_owed(
     writer: Writer,
     external: ExternalStores,
-    standing: _Standing,
+    standing: Standing,
     order: TakeOrder,
     environment: TaskEnvironment,
 ) -> None:
@@ -569,21 +547,7 @@ def _send_owed(
         writer.commit(standing.position, beside)
     except (WriteAbortedError, WriteUnknownError) as error:
         raise KafkaError(f"The last commit cannot be finished: {error}") from error
+    except WriteRejectedError as error:
+        raise refused_outbox(error.rejected, order.task) from error
     # Under at-least-once the driver writes the group.
     standing.group_is_stale = not environment.config.exactly_once
-
-
-def _judged(standing: _Standing, header: CommitHeader) -> Reply | None:
-    """Why a commit is not applied, or None."""
-    verdict = judge(n=header.n, start=header.start, last=standing.n, position=standing.position)
-    if verdict == "apply" and not passes(header.end, standing.recovery.until):
-        return None
-    reply = _done(standing)
-    stale = f"planned as {header.n} from {header.start}"
-    return reply if verdict == "done" else structs.replace(reply, status="refused", reason=stale)
-
-
-def _done(standing: _Standing) -> Reply:
-    return Reply(
-        status="done", n=standing.n, position=standing.position, metadata=standing.metadata
-    )

@@ -21,7 +21,8 @@ from confluent_kafka import KafkaError as NativeError
 from penstock.changelog.transactions import init_transactions, send_offsets
 from penstock.config import Config
 from penstock.errors import FencedError, KafkaError, PenstockError
-from penstock.instance.protocol import CHANGE, Positions
+from penstock.instance.protocol import CHANGE, Positions, Rejection
+from penstock.instance.rejections import rejection
 from penstock.observability.crash_points import crash_point, crash_point_soon
 
 _FENCED = {
@@ -30,6 +31,11 @@ _FENCED = {
     NativeError.PRODUCER_FENCED,
     NativeError._STATE,  # noqa: SLF001
 }
+BATCH_BYTES = 1_000_000
+"""How large a batch of records may be, unless a topic takes less."""
+_RECORD_BYTES_MAX = 1_048_576
+"""As in Java; the client's own default is less than what a topic takes by default."""
+_LOOK_SECONDS = 0.2
 
 
 class WriteAbortedError(PenstockError):
@@ -40,13 +46,33 @@ class WriteUnknownError(PenstockError):
     """The commit may or may not have taken effect; the task must be taken anew."""
 
 
+class WriteRejectedError(PenstockError):
+    """Kafka does not take some of the records, and would not take them later either."""
+
+    def __init__(self, rejected: Sequence[Rejection]) -> None:
+        first = rejected[0]
+        super().__init__(
+            f"{len(rejected)} refused: {first.reason}, {first.message}",
+            where={"topic": first.topic},
+        )
+        self.rejected = rejected
+
+
 class Writer:
     """The producer of one task, under either guarantee."""
 
-    def __init__(self, config: Config, *, transactional_id: str, group: Consumer | None) -> None:
+    def __init__(
+        self,
+        config: Config,
+        *,
+        transactional_id: str,
+        group: Consumer | None,
+        batch_bytes: int = BATCH_BYTES,
+    ) -> None:
         self._transactional = config.exactly_once
         self._group = group
         self._failed: list[str] = []
+        self._rejected: list[Rejection] = []
         self.blocked_seconds = 0.0
         """For how long the commit has waited for Kafka."""
         self._id = transactional_id
@@ -56,6 +82,10 @@ class Writer:
             enable_idempotence=True,
             queue_buffering_max_messages=1_000_000,
             batch_num_messages=20_000,
+            batch_size=min(batch_bytes, int(config.kafka.get("batch.size", batch_bytes))),
+            message_max_bytes=config.kafka.get("message.max.bytes", _RECORD_BYTES_MAX),
+            # A topic that is not there is to be told before a flush gives up.
+            topic_metadata_propagation_max_ms=int(self._timeout * 500),
             # Failed deliveries are told one by one; the successes are known from the flush.
             delivery_report_only_error=True,
             # Where a topic is named by a function, the partition is chosen here, as Java would.
@@ -86,6 +116,7 @@ class Writer:
         """Start a commit."""
         self.blocked_seconds = 0.0
         self._failed.clear()
+        self._rejected.clear()
         if self._transactional:
             try:
                 self._producer.begin_transaction()
@@ -131,26 +162,51 @@ class Writer:
                     with contextlib.suppress(BufferError):
                         produce(*row)
                         break
+            except KafkaException as error:
+                topic, value, key = row[:3]
+                self._refused(error, topic, key, value)
 
     def send_record(self, topic: str, partition: int, key: bytes, value: bytes) -> None:
         """Produce the commit record."""
         try:
             self._producer.produce(topic, value, key, partition)
         except KafkaException as error:
+            self._refused(error, topic, key, value)
+
+    def _refused(
+        self, error: KafkaException, topic: str, key: bytes | None, value: bytes | None
+    ) -> None:
+        """Go on after a record that the client itself refuses: there may be more of them."""
+        found = rejection(error.args[0], topic, key, value)
+        if found is None:
             raise self._error(error) from error
+        self._rejected.append(found)
 
     def flush(self) -> None:
         """Wait until everything that was sent is acknowledged."""
         crash_point("commit.after_send_before_ack")
         try:
             with self._blocked():
-                remaining = self._producer.flush(self._timeout)
+                remaining = self._flushed()
         except (KafkaException, SystemError) as error:
             raise self._told_again(error) from error
+        if self._rejected:
+            raise WriteRejectedError(list(dict.fromkeys(self._rejected)))
         if remaining or self._failed:
             reason = self._failed[0] if self._failed else "no acknowledgement in time"
             raise self._unknown(f"{remaining or len(self._failed)} records not written: {reason}")
         crash_point("commit.after_ack")
+
+    def _flushed(self) -> int:
+        """How many records are not acknowledged when all are, one has failed, or time is over."""
+        until, least = time.monotonic() + self._timeout, len(self._producer)
+        while remaining := self._producer.flush(_LOOK_SECONDS):
+            # A transaction of which one record failed sends no more.
+            if self._failed or self._rejected or time.monotonic() >= until:
+                break
+            if remaining < least:  # Where each record goes alone, all together may take long.
+                until, least = time.monotonic() + self._timeout, remaining
+        return remaining
 
     def commit(self, end: Positions, metadata: Mapping[tuple[str, int], str]) -> None:
         """Add the group's offsets and commit."""
@@ -194,7 +250,12 @@ class Writer:
         self.blocked_seconds += time.perf_counter() - began
 
     def _on_delivery(self, error: NativeError | None, message: Any) -> None:
-        if error is not None:
+        if error is None:
+            return
+        found = rejection(error, message.topic(), message.key(), message.value())
+        if found is not None:
+            self._rejected.append(found)
+        else:
             self._failed.append(f"{error.str()} ({message.topic()}-{message.partition()})")
 
     def _told_again(self, error: Exception) -> PenstockError:
@@ -214,6 +275,10 @@ class Writer:
         """What a failed call means for the task, decided by librdkafka's own flags."""
         native = error.args[0]
         text = f"{native.name()}: {native.str()}"
+        with contextlib.suppress(KafkaException, SystemError):
+            self._producer.poll(0)  # Why the transaction is in this state, if a record is why.
+        if self._rejected:
+            return WriteRejectedError(list(dict.fromkeys(self._rejected)))
         if native.code() in _FENCED or native.fatal():
             return FencedError(text, where={"transactional id": self._id})
         if native.txn_requires_abort():

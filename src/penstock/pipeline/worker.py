@@ -25,12 +25,14 @@ from penstock.errors import (
     DeserializationError,
     InstanceUnreachableError,
     PenstockError,
+    ProductionError,
     TopologyError,
     UserFunctionError,
 )
 from penstock.instance import protocol
 from penstock.instance.client import Client, ClientCache
 from penstock.instance.protocol import CommitHeader, Positions, Question, ReadHeader, Reply
+from penstock.instance.rejections import rejected_rows
 from penstock.observability.crash_points import crash_point
 from penstock.pipeline.clock import SliceClock
 from penstock.pipeline.expressions import COMPUTED
@@ -55,6 +57,16 @@ _clients = ClientCache()
 _silent: dict[str, float] = {}
 """When a call to an instance was given up last, by where it listens."""
 _SILENCE_SECONDS = 2.0
+
+
+_FAILURES = (
+    UserFunctionError,
+    DeserializationError,
+    BufferFullError,
+    ProductionError,
+    TopologyError,
+)
+"""What ends the application: the next run of the slice would end alike."""
 
 
 class _StoppedError(PenstockError):
@@ -267,21 +279,9 @@ class _SliceWork:
         for (topic, partition), batches in self._waiting.items():
             for rows in batches:
                 self._note_time(topic, _before(rows, result.ends.get((topic, partition))))
-        header = CommitHeader(
-            task=self._slice.task,
-            epoch=self._slice.epoch,
-            n=self._slice.n,
-            start=self._slice.start,
-            end=stopped_at(self._slice.end, result.ends),
-            stores=_targets(result.changes, "store"),
-            topics=_targets(result.outputs, "topic"),
-            rows=result.changes.num_rows + result.outputs.num_rows,
-            metadata=dict(result.metadata),
-            times=self._times,
-        )
-        headers = changelog_headers(_sub_topology(self._order.sub_topology), result.changes)
-        with self.clock.committing():
-            reply = self._client().commit(header, commit_rows(result, headers))
+        while (reply := self._sent(result)).status == "rejected":
+            # Fewer each time: those that are left out, or sent as dead letters, do not come back.
+            result = self._run.without(rejected_rows(result.outputs, reply.rejected))
         if reply.status not in ("ok", "done"):
             raise _StoppedError(reply)
         records = self._records - self._left(result.ends)
@@ -298,6 +298,24 @@ class _SliceWork:
             dropped=dict(result.dropped),
             metrics=self.clock.entries(result.meter, records=records),
         )
+
+    def _sent(self, result: SliceResult) -> Reply:
+        """What the task's owner says to the commit of this."""
+        header = CommitHeader(
+            task=self._slice.task,
+            epoch=self._slice.epoch,
+            n=self._slice.n,
+            start=self._slice.start,
+            end=stopped_at(self._slice.end, result.ends),
+            stores=_targets(result.changes, "store"),
+            topics=_targets(result.outputs, "topic"),
+            rows=result.changes.num_rows + result.outputs.num_rows,
+            metadata=dict(result.metadata),
+            times=self._times,
+        )
+        headers = changelog_headers(_sub_topology(self._order.sub_topology), result.changes)
+        with self.clock.committing():
+            return self._client().commit(header, commit_rows(result, headers))
 
     def _note_time(self, topic: str, rows: pa.RecordBatch) -> None:
         """Keep the latest timestamp of an input, for a Java application that may take over."""
@@ -339,7 +357,7 @@ class _SliceWork:
             _clients.drop(location)
             _silent.setdefault(location, time.monotonic())
             self._skip(str(error))
-        except (UserFunctionError, DeserializationError, BufferFullError, TopologyError) as error:
+        except _FAILURES as error:
             self._ended = Outcome(
                 task=self._slice.task, status="failed", fault=protocol.fault_of(error)
             )

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from typing import Protocol
 
+from penstock.errors import ProductionError
 from penstock.processors.depth_first import RecordRun
 from penstock.processors.records import Limits, Records, ScanReader, SliceResult
 from penstock.processors.slice_run import SliceRun
@@ -66,6 +67,12 @@ class Run(Protocol):
 
     def finish(self, *, more: Collection[tuple[str, int]] = ()) -> SliceResult:
         """Everything that the slice wants written; Kafka holds more of the inputs in `more`."""
+
+    def without(self, refused: Mapping[int, ProductionError]) -> SliceResult:
+        """The same without these rows of its outputs, which Kafka does not take.
+
+        Raises the error of one that the handler fails on.
+        """
 
 
 def start_slice(

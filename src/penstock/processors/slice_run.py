@@ -8,7 +8,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from penstock.errors import TopicMissingError, TopologyError
+from penstock.errors import ProductionError, TopicMissingError, TopologyError
 from penstock.processors.aggregate import AggregateRun
 from penstock.processors.batch import Batch
 from penstock.processors.binary_columns import without_tail
@@ -131,6 +131,10 @@ class SliceRun:
         )
         self._count(result)
         return result
+
+    def without(self, refused: Mapping[int, ProductionError]) -> SliceResult:
+        """Raises the first error: with a handler that goes on, records go one by one."""
+        raise refused[min(refused)]
 
     def _count(self, result: SliceResult) -> None:
         meter = self._meter

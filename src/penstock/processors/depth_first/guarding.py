@@ -7,7 +7,7 @@ from typing import Any, TypeVar, get_args
 
 from penstock.errors import UserFunctionError
 from penstock.processors.depth_first.dead_letters import letter_of
-from penstock.processors.depth_first.record import Record, Shared
+from penstock.processors.depth_first.record import Origin, Record, Shared
 from penstock.processors.records import Handler, OnError
 from penstock.serdes import Change
 from penstock.topology.processor import Record as UserRecord
@@ -41,6 +41,16 @@ def guarded(
     return process
 
 
+def answer_to_refusal(
+    shared: Shared, origin: Origin, handler: OnError, record: UserRecord[Any, Any], error: Exception
+) -> Handler:
+    """What the handler says to a record, as bytes, that Kafka does not take."""
+    shared.context = origin.context
+    if isinstance(handler, str):
+        return handler
+    return _said(shared, origin.step, handler, record, error)
+
+
 def _answer(
     shared: Shared, step: str, handler: OnError, given: object, error: UserFunctionError
 ) -> Handler:
@@ -59,7 +69,7 @@ def _said(
     step: str,
     handler: Callable[[RecordFailure], Handler],
     given: object,
-    error: UserFunctionError,
+    error: Exception,
 ) -> Handler:
     cause = error.__cause__
     context = shared.context
@@ -93,6 +103,8 @@ def _said(
 
 def _shown(given: object) -> UserRecord[Any, Any] | None:
     """The record as users know it: of a table's change what the row becomes; None for a time."""
+    if isinstance(given, UserRecord):
+        return given
     if not isinstance(given, Record):
         return None
     value = given.value.new if isinstance(given.value, Change) else given.value

@@ -66,6 +66,13 @@ class Context:
         }
 
 
+class Origin(NamedTuple):
+    """Where an output comes from: the input record, and the step that writes it."""
+
+    context: Context
+    step: str
+
+
 NOWHERE = Context("", -1, -1, -1, ())
 
 

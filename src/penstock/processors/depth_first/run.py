@@ -6,23 +6,26 @@ import heapq
 import time
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping
+from dataclasses import replace
 from numbers import Integral
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
-from penstock.errors import PartitionChoiceError, UserFunctionError
+from penstock.errors import PartitionChoiceError, ProductionError, UserFunctionError
 from penstock.processors.batch import Batch
 from penstock.processors.depth_first.building import Builder
 from penstock.processors.depth_first.bulk import answers_ahead
-from penstock.processors.depth_first.dead_letters import DeadLetterTopic
+from penstock.processors.depth_first.dead_letters import DeadLetterTopic, letter_of
+from penstock.processors.depth_first.guarding import answer_to_refusal
 from penstock.processors.depth_first.prefetch import prefetch
 from penstock.processors.depth_first.process import NEVER, Punctuator, next_due
 from penstock.processors.depth_first.record import (
     Context,
     DeadLetter,
     Headers,
+    Origin,
     Record,
     Shared,
     headers_of,
@@ -48,9 +51,10 @@ from penstock.serdes.windowed import SESSION_TAIL_BYTES, TIME_BYTES
 from penstock.topology import Node, SinkNode, SubTopology
 from penstock.topology.graph import full_topic
 from penstock.topology.naming import is_name
+from penstock.topology.processor import Record as UserRecord
 
 Input = tuple[str, int]
-_Output = tuple[str, bytes | None, bytes | None, int, Headers, bytes | None, int]
+_Output = tuple[str, bytes | None, bytes | None, int, Headers, bytes | None, int, Origin | None]
 BY_KEY, BY_PRODUCER = -2, -1
 """Partitions that are still to be computed: here from the key, or by whoever writes the record."""
 
@@ -65,12 +69,15 @@ class Sink(Step):
         topic: str,
         counts: Mapping[str, int],
         outputs: list[_Output],
+        *,
+        keeps_origins: bool,
     ) -> None:
         super().__init__(node.name, shared)
         self._counts = counts
         self._node = node
         self._topic = topic
         self._outputs = outputs
+        self._keeps_origins = keeps_origins
         # Windows of one key belong together: only the key inside chooses the partition.
         tails = {WindowedSerde: TIME_BYTES, SessionWindowedSerde: SESSION_TAIL_BYTES}
         self._tail = tails.get(type(node.key_serde), 0)
@@ -110,8 +117,9 @@ class Sink(Step):
         inner: bytes | None,
         partition: int,
     ) -> None:
+        origin = Origin(self.shared.context, self.name) if self._keeps_origins else None
         self._outputs.append(
-            (topic, key, value, record.timestamp, record.headers, inner, partition)
+            (topic, key, value, record.timestamp, record.headers, inner, partition, origin)
         )
 
     def _count(self, topic: str) -> int:
@@ -191,6 +199,7 @@ class RecordRun:
         self._sinks = sinks_by_topic(sub_topology, application_id)
         self._shared.stream_time = self._shared.recall(STREAM_TIME, -1)
         self._rows: list[Row] = []
+        self._result: SliceResult | None = None
         self._outputs: list[_Output] = []
         self._builder = Builder(
             sub_topology,
@@ -244,7 +253,7 @@ class RecordRun:
         # Last: a processor may still write as it is closed.
         self._builder.shapes.flush()
         self._builder.edges.finish()
-        result = SliceResult(
+        self._result = result = SliceResult(
             changes=_changes(self._rows, [store.name for store in self._sub.stores]),
             outputs=_outputs(self._outputs, self._limits.partition_counts),
             dropped=dict(self._shared.dropped),
@@ -257,6 +266,35 @@ class RecordRun:
         self._meter.sent(result.outputs, self._sinks)
         self._meter.stored(result.changes, self._sub.stores)
         return result
+
+    def without(self, refused: Mapping[int, ProductionError]) -> SliceResult:
+        """The result without these rows of its outputs, as the handler says of each.
+
+        Raises the `ProductionError` of one on which it fails.
+        """
+        assert self._result is not None
+        handler, letters = self._limits.on_production_error, self._shared.dead_letters
+        rows = [self._outputs[row] for row in sorted(refused)]
+        kept = [row for number, row in enumerate(self._outputs) if number not in refused]
+        self._outputs[:] = kept
+        for row, (_, error) in zip(rows, sorted(refused.items()), strict=True):
+            _, key, value, timestamp, headers, _, _, origin = row
+            if origin is None:  # A dead letter, or the handler is `fail`.
+                raise error
+            shown = UserRecord(key, value, timestamp, headers)
+            answer = answer_to_refusal(self._shared, origin, handler, shown, error)
+            if answer == "fail":
+                raise error
+            if answer == "dead_letter" and letters is not None:
+                letters.send(origin.context, letter_of(error))
+        self._meter.dropped({"failed": len(rows)})
+        self._shared.dropped["failed"] += len(rows)
+        self._result = replace(
+            self._result,
+            outputs=_outputs(self._outputs, self._limits.partition_counts),
+            dropped=dict(self._shared.dropped),
+        )
+        return self._result
 
     def _keep_partition_times(self, batches: Mapping[Input, Batch]) -> None:
         for name, batch in batches.items():
@@ -299,7 +337,15 @@ class RecordRun:
         if not isinstance(node, SinkNode):
             return None
         topic = full_topic(node, node.topic, application_id)
-        return Sink(self._shared, node, topic, self._limits.partition_counts, self._outputs)
+        limits = self._limits
+        return Sink(
+            self._shared,
+            node,
+            topic,
+            limits.partition_counts,
+            self._outputs,
+            keeps_origins=limits.on_production_error != "fail",
+        )
 
     def _read(self, name: Input, chunks: list[Records], *, counts: bool = True) -> Batch:
         def on_bad(offset: int, error: ValueError) -> None:
@@ -325,7 +371,7 @@ class RecordRun:
     def _write_dead_letter(
         self, topic: str, key: bytes | None, value: bytes | None, time: int, headers: Headers
     ) -> None:
-        self._outputs.append((topic, key, value, time, headers, key, BY_PRODUCER))
+        self._outputs.append((topic, key, value, time, headers, key, BY_PRODUCER, None))
 
     def _merged(self, batches: Mapping[Input, Batch]) -> Iterator[tuple[Step, Record, Context]]:
         """All records in the order in which Kafka Streams takes them: lowest head first."""
