@@ -64,6 +64,12 @@ def test_a_change_of_a_store_is_never_left_out() -> None:
         rejected_rows(outputs(("a", b"k", b"v")), [large])
 
 
+def test_no_handler_is_asked_where_a_topic_may_not_be_written() -> None:
+    denied = refused(NativeError.TOPIC_AUTHORIZATION_FAILED, "a", b"k", b"v")
+    with pytest.raises(ProductionError, match="Allow the application's user"):
+        rejected_rows(outputs(("a", b"k", b"v")), [denied])
+
+
 def test_what_may_pass_later_is_no_rejection() -> None:
     for code in (NativeError.NOT_LEADER_FOR_PARTITION, NativeError._MSG_TIMED_OUT):
         assert rejection(NativeError(code), "a", b"k", b"v") is None

@@ -49,6 +49,8 @@ _HINTS = {
     "TOPIC_AUTHORIZATION_FAILED": "Allow the application's user to write the topic",
 }
 _CREATE = "Create the topic; production_exception_handler says what records do that have none"
+_NEVER_SKIPPED = {"TOPIC_AUTHORIZATION_FAILED", "TOPIC_EXCEPTION"}
+"""As in Kafka Streams, no handler is asked: a right that lacks would empty the topic."""
 _SMALL_BATCH = 1024
 """Where a topic's limit cannot be asked for: below every limit that is of use."""
 
@@ -131,13 +133,15 @@ def rejected_rows(
     """Why which rows of a slice's outputs are refused.
 
     Raises `ProductionError` for a record that is none of them: a change of a store, of which none
-    may be left out.
+    may be left out; and where the topic may not be written at all.
     """
     found: dict[int, ProductionError] = {}
     for each in rejected:
         rows = list(_rows_of(outputs, each))
         if not rows:
             raise _error(each)
+        if each.reason in _NEVER_SKIPPED:
+            raise _error(each, size=_size(outputs, rows[0]))
         found |= {row: _error(each, size=_size(outputs, row)) for row in rows}
     return found
 
