@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from concurrent.futures import Future
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -10,7 +11,7 @@ from confluent_kafka import KafkaError, KafkaException
 
 from penstock.changelog.topic_admin import TopicAdmin
 from penstock.config import Config
-from penstock.errors import BrokerUnreachableError
+from penstock.errors import BrokerUnreachableError, TopicMissingError
 
 
 class Topic:
@@ -57,3 +58,43 @@ def test_a_cluster_that_is_gone_is_told() -> None:
     with pytest.raises(BrokerUnreachableError):
         count(client)
     assert client.looked == 1
+
+
+class SlowBroker:
+    """Describes a topic a few questions after it is on the list."""
+
+    def __init__(self, *, listed: bool) -> None:
+        self.asked = 0
+        self._listed = listed
+
+    def list_topics(self, *, timeout: float) -> Any:
+        return SimpleNamespace(topics={"orders": 1} if self._listed else {"others": 1})
+
+    def describe_topics(self, topics: Any, *, request_timeout: float) -> dict[str, Future[Any]]:
+        self.asked += 1
+        future: Future[Any] = Future()
+        if self.asked < 3:
+            future.set_exception(KafkaException(KafkaError(KafkaError.UNKNOWN_TOPIC_OR_PART)))
+        else:
+            replicas = SimpleNamespace(replicas=[1])
+            future.set_result(SimpleNamespace(partitions=[replicas] * 2, topic_id="id"))
+        return {"orders": future}
+
+    def describe_configs(self, resources: Any, *, request_timeout: float) -> Any:
+        future: Future[Any] = Future()
+        future.set_result({})
+        return dict.fromkeys(resources, future)
+
+
+def test_a_topic_that_one_broker_shows_and_another_does_not_know_yet_is_asked_for_again() -> None:
+    client: Any = SlowBroker(listed=True)
+    found = TopicAdmin(Config(), admin=client).require(["orders"])
+    assert found["orders"].partitions == 2
+    assert client.asked == 3
+
+
+def test_a_topic_that_nobody_shows_is_missing_at_once() -> None:
+    client: Any = SlowBroker(listed=False)
+    with pytest.raises(TopicMissingError, match="orders"):
+        TopicAdmin(Config(), admin=client).require(["orders"])
+    assert client.asked == 1

@@ -104,14 +104,25 @@ class TopicAdmin:
                     raise self._error(error, "describe a topic", {"topic": name}) from error
         return described
 
-    def require(self, names: Iterable[str]) -> dict[str, ExistingTopic]:
-        """Describe topics that must exist; `TopicMissingError` names the nearest one."""
+    def require(
+        self, names: Iterable[str], *, timeout: timedelta = VISIBLE_TIMEOUT
+    ) -> dict[str, ExistingTopic]:
+        """Describe topics that must exist; `TopicMissingError` names the nearest one.
+
+        A broker may not have heard yet of a topic that another one shows: it is asked again.
+        """
         wanted = sorted(set(names))
-        found = self.describe(wanted)
-        for name in wanted:
-            if name not in found:
-                raise topic_missing(name, self.names())
-        return found
+        deadline = time.monotonic() + timeout.total_seconds()
+        while True:
+            found = self.describe(wanted)
+            missing = [name for name in wanted if name not in found]
+            if not missing:
+                return found
+            shown = self.names()
+            unknown = [name for name in missing if name not in shown]
+            if unknown or time.monotonic() > deadline:
+                raise topic_missing((unknown or missing)[0], shown)
+            time.sleep(_VISIBLE_PAUSE_SECONDS)
 
     def plan(self, wanted: Sequence[TopicSpec]) -> TopicPlan:
         """What has to happen for the internal topics to be as they should."""
