@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import struct
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -67,3 +68,28 @@ def test_a_type_that_nobody_said_is_asked_for() -> None:
     stream = ps.StreamsBuilder().stream("in", key=str, value=str).map_values(lambda text: text)
     with pytest.raises(SerdeMissingError, match="collect"):
         stream.group_by_key().collect("lists")
+
+
+@pytest.mark.parametrize("kind", [int, str])
+def test_a_list_that_holds_nulls_goes_on_where_it_was(kind: type) -> None:
+    serde: ListSerde[Any] = ListSerde(serde_of(kind))
+    values = [None, kind(1), None, kind(2)]
+    opened = serde.opened(serde.serialize(values))
+    assert serde.serialize(values) == opened.head + struct.pack(">i", 4) + opened.body
+    assert serde.opened(None) == serde.opened(serde.serialize([]))
+
+
+@pytest.mark.parametrize("kind", [int, str])
+@pytest.mark.parametrize("change", [lambda data: data[:4], lambda data: data[:-1], lambda _: b"x"])
+def test_bytes_that_are_no_list_are_refused(kind: type, change: Any) -> None:
+    serde: ListSerde[Any] = ListSerde(serde_of(kind))
+    with pytest.raises(ValueError, match="list"):
+        serde.opened(change(serde.serialize([kind(0)])[: 9 if kind is str else None]))
+
+
+def test_a_list_of_items_with_lengths_is_read_where_their_length_is_known() -> None:
+    """Java writes one so where it was told to; it is written the other way again."""
+    texts = ListSerde(serde_of(bytes)).serialize([(7).to_bytes(8, "big")])
+    numbers: ListSerde[Any] = ListSerde(serde_of(int))
+    opened = numbers.opened(texts)
+    assert opened == numbers.opened(numbers.serialize([7]))

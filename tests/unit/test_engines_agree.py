@@ -202,6 +202,44 @@ def test_numbers_equal_records_to_the_bit(
     assert columns == _outcome(RecordRun, sub, slices, cache)
 
 
+@pytest.mark.parametrize("windowed", [False, True])
+@pytest.mark.parametrize("kind", [int, str, bytes, bool, dict[str, int]])
+@given(data=st.data(), size=st.integers(1, 40), cache=st.sampled_from([0, 150, 400, 10_000]))
+@settings(max_examples=40, deadline=None)
+def test_lists_equal_records_to_the_byte(
+    kind: Any, windowed: bool, data: Any, size: int, cache: int
+) -> None:
+    """Also where the cache lets some lists go in the middle of a slice, and of old values."""
+    values = st.sampled_from([*LISTED[kind], None])
+    rows = data.draw(
+        st.lists(
+            st.tuples(st.sampled_from(["a", "b", "c", None]), values, st.integers(0, 60)),
+            max_size=60,
+        )
+    )
+    builder = ps.StreamsBuilder()
+    grouped: Any = builder.stream("in", key=str, value=kind).group_by_key()
+    if windowed:
+        grouped = grouped.windowed_by(ps.hopping(_ms(20), advance=_ms(10), grace=_ms(20)))
+    lists = grouped.collect("lists")
+    lists.to_stream().to("out")
+    lists.filter(lambda key, held: len(held) % 3 != 1).to_stream().to("filtered")
+    [sub] = builder.build().sub_topologies
+    assert runs_in_columns(sub)
+    slices = _encoded(kind, rows, size)
+    columns = _answers(SliceRun, sub, slices, cache)
+    assert columns == _answers(RecordRun, sub, slices, cache)
+
+
+LISTED: dict[Any, list[Any]] = {
+    int: [1, -(2**63), 7],
+    str: ["", "é", "long" * 9],
+    bytes: [b"", b"\x00\xff"],
+    bool: [True, False],
+    dict[str, int]: [{}, {"a": 1}],
+}
+
+
 def test_long_and_short_runs_of_floats_are_added_in_their_order() -> None:
     random = np.random.default_rng(7)
     slots = np.concatenate([np.zeros(500), random.integers(1, 300, 1_000)]).astype(np.int64)

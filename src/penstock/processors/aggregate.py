@@ -21,6 +21,7 @@ from penstock.processors.folds import (
 )
 from penstock.processors.full_cache import FullCache, sizes_are_even
 from penstock.processors.keyed import Slots
+from penstock.processors.list_fold import ListFold, list_fold
 from penstock.processors.meter import SliceMeter
 from penstock.processors.number_folds import number_fold
 from penstock.processors.outputs import Changes
@@ -143,18 +144,20 @@ class AggregateRun:
     def _process_cached(
         self, cache: CacheState, batch: Batch, keys: pa.BinaryArray, slots: Int64s
     ) -> Batch | None:
-        fixed = self._store.value_serde.fixed_length
+        lengths = self._lengths(slots, batch)
         base = _lengths(keys) + ENTRY_BYTES + CONTEXT_BYTES + len(batch.topic)
         base += self._more_key_bytes
         base += _header_bytes(batch.headers, len(batch))
-        if fixed is not None:
-            sizes = base + TIMESTAMP_BYTES + fixed
+        if lengths is not None:
+            sizes = base + TIMESTAMP_BYTES + lengths
             if cache.fits(slots, sizes):
                 present = self._fold.last(slots, batch)
                 if present is not None:
                     sizes = np.where(present, sizes, base)
                 self._contexts.note(cache, slots, sizes, batch)
                 return None
+            if isinstance(self._fold, ListFold):
+                return self._evict_lists(cache, self._fold, batch, keys, slots, sizes)
         before, contexts = self._fold.snapshot(), self._contexts
         each = self._fold.each(slots, batch)
         writes = self._writes(batch, keys, each)
@@ -165,7 +168,7 @@ class AggregateRun:
             return None
         carried = self._pending(before, cache.dirty_slots())
         deletes = writes.values.null_count + carried.values.null_count
-        even = fixed is not None and not deletes
+        even = lengths is not None and not deletes
         if even and sizes_are_even(cache, slots, sizes):
             full = FullCache(
                 cache, slots, sizes, first=contexts.written, value_bytes=int(value_bytes[0])
@@ -179,6 +182,39 @@ class AggregateRun:
             evicting.leave(slots, contexts.written)
         contexts.note_context(slots, batch)
         return self._evicted(_joined(carried, writes), flushed, causes, batch)
+
+    def _lengths(self, slots: Int64s, batch: Batch) -> Int64s | int | None:
+        """How long the rows' results are, where that is known before they are made."""
+        if isinstance(self._fold, ListFold):
+            return self._fold.lengths(slots, batch)
+        return self._store.value_serde.fixed_length
+
+    def _evict_lists(
+        self,
+        cache: CacheState,
+        fold: ListFold,
+        batch: Batch,
+        keys: pa.BinaryArray,
+        slots: Int64s,
+        sizes: Int64s,
+    ) -> Batch | None:
+        """Make only the lists that leave the cache: all of them would be many times its size."""
+        carried = self._pending(fold, cache.dirty_slots())
+        value_bytes = fold.lengths(slots, batch) + TIMESTAMP_BYTES
+        evicting = EvictingCache(
+            cache, cache.dirty_slots().tolist(), _value_bytes(carried.values).tolist()
+        )
+        flushed, causes = evicting.write(slots.tolist(), sizes.tolist(), value_bytes.tolist())
+        evicting.leave(slots, self._contexts.written)
+        numbers, first = np.array(flushed, dtype=np.int64), len(carried.keys)
+        made = np.unique(numbers[numbers >= first]) - first
+        each = fold.each(slots, batch, made)
+        writes = self._writes(batch.take(made), keys.take(pa.array(made)), each)
+        # Of the rows only these have a place behind the carried ones.
+        places = first + np.searchsorted(made, numbers - first)
+        numbers = np.where(numbers < first, numbers, places)
+        self._contexts.note_context(slots, batch)
+        return self._evicted(_joined(carried, writes), numbers.tolist(), causes, batch)
 
     def _evicted(
         self, writes: _Writes, flushed: list[int], causes: list[int], batch: Batch
@@ -310,7 +346,8 @@ def _fold(node: AggregateNode, store: StoreSpec) -> Fold:
         return CountFold()
     if node.kind == "latest":
         return LatestFold(node, store.value_serde)
-    return number_fold(node, store.value_serde) or FunctionFold(node, store.value_serde)
+    serde = store.value_serde
+    return number_fold(node, serde) or list_fold(node, serde) or FunctionFold(node, serde)
 
 
 def _accepted(batch: Batch, dropped: Counter[str], *, with_nulls: bool) -> Batch:

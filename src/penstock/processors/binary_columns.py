@@ -34,6 +34,25 @@ def without_tail(column: pa.BinaryArray, width: int) -> pa.BinaryArray:
     return _binary(begins, data[keep])
 
 
+def with_lengths(column: pa.BinaryArray) -> memoryview:
+    """All rows' bytes in one piece, each behind its length in 4 bytes; no row is null."""
+    offsets, data = _parts(column)
+    lengths = np.diff(offsets)
+    begins = offsets[:-1] + 4 * np.arange(len(lengths), dtype=np.int64)
+    result = np.empty(len(data) + 4 * len(lengths), dtype=np.uint8)
+    at = begins[:, np.newaxis] + np.arange(4)
+    result[at] = lengths.astype(">i4").view(np.uint8).reshape(-1, 4)
+    own = np.ones(len(result), dtype=np.bool_)
+    own[at] = False
+    result[own] = data
+    return result.data
+
+
+def joined_bytes(column: pa.BinaryArray) -> memoryview:
+    """All rows' bytes in one piece; no row is null."""
+    return np.ascontiguousarray(_parts(column)[1]).data
+
+
 def tail_numbers(column: pa.BinaryArray) -> Int64s:
     """The number in each row's last 8 bytes; no row is null or shorter."""
     offsets, data = _parts(column)

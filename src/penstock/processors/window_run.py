@@ -20,7 +20,7 @@ from penstock.processors.records import Int64s
 from penstock.serdes import Serde, Windowed, WindowedSerde
 from penstock.serdes.windowed import split_window_key, window_end, window_key
 from penstock.topology import StoreSpec, TimeWindows, WindowAggregateNode
-from penstock.topology.builtins import add_to_mean
+from penstock.topology.builtins import add_to_mean, collected
 
 _SEQUENCE_BYTES = 4
 
@@ -66,7 +66,8 @@ class WindowRun:
         self._store = store
         self._aggregate = aggregate
         self._rank = rank
-        self._shows_keys = node.kind == "aggregate" and node.aggregator is not add_to_mean
+        known = (add_to_mean, collected)
+        self._shows_keys = node.kind == "aggregate" and node.aggregator not in known
         self._memory = window_memory(store.name, 0)
         self._stream_time = int(metadata.get(f"{self._memory}:stream-time", -1))
         self._store_time = int(metadata.get(f"{store.name}:time", -1))

@@ -33,6 +33,15 @@ _FIXED_IN_JAVA = (DoubleSerde, FloatSerde, IntegerSerde, LongSerde, ShortSerde, 
 
 
 @dataclass(frozen=True)
+class OpenList:
+    """A list's bytes: what stands before the number of items, that number, and the items."""
+
+    head: bytes
+    count: int
+    body: bytes
+
+
+@dataclass(frozen=True)
 class ListSerde(Serde[Sequence[T | None]]):
     """A list in the bytes of Kafka's `ListSerde`; `list[int]` as a type stands for JSON instead.
 
@@ -63,6 +72,29 @@ class ListSerde(Serde[Sequence[T | None]]):
 
     def for_topic(self, topic: str, part: RecordPart) -> ListSerde[T]:
         return replace(self, inner=self.inner.for_topic(topic, part))
+
+    @property
+    def tells_lengths(self) -> bool:
+        """Whether each item has its length in front."""
+        return _length_in_java(self.inner) is None
+
+    def opened(self, data: bytes | None) -> OpenList:
+        """A list to which items can be added without taking it apart; None stands for an empty one.
+
+        Raises `ValueError` for bytes that are no list.
+        """
+        flag = _VARIABLE if self.tells_lengths else _FIXED
+        if data is None or data[:1] != flag:
+            data = self.serialize([] if data is None else self.deserialize(data))
+        at = 1
+        if flag == _FIXED:
+            at = 5 + 4 * _number(data, 1)
+        count, body = _number(data, at), len(data) - at - 4
+        length = _length_in_java(self.inner)
+        least = 0 if length is None else length * (count - (at - 5) // 4)
+        if at < 1 or count < 0 or (body < 4 * count if length is None else body != least):
+            raise ValueError(f"a list of {len(data)} bytes cannot have {count} items")
+        return OpenList(data[:at], count, data[at + 4 :])
 
     def _items(self, data: bytes) -> list[bytes | None]:
         flag = data[:1]
@@ -135,6 +167,14 @@ def _read_variable(data: bytes) -> list[bytes | None]:
     if at != len(data):
         raise ValueError(f"{len(data) - at} bytes follow the list's last item")
     return items
+
+
+def _number(data: bytes, at: int) -> int:
+    try:
+        number: int = _NUMBER.unpack_from(data, at)[0]
+    except struct.error as error:
+        raise ValueError("the list ends before its items") from error
+    return number
 
 
 def _slice(data: bytes, start: int, length: int) -> bytes:
