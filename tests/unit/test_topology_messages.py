@@ -108,8 +108,11 @@ def test_two_stores_of_one_name_are_told_apart(write: Write, where: str) -> None
     [
         (lambda b: _stream(b).group_by_key().count("../n"), "step count of in"),
         (lambda b: _stream(b).filter(max, name="../n"), "step KSTREAM-FILTER-0000000001"),
-        (lambda b: _stream(b).to("../n"), "step to, behind KSTREAM-SOURCE-0000000000"),
-        (lambda b: _stream(b, "../n"), "step stream of '../n'"),
+        (
+            lambda b: _stream(b).to("../n"),
+            "step KSTREAM-SINK-0000000001, behind KSTREAM-SOURCE-0000000000",
+        ),
+        (lambda b: _stream(b, "../n"), "step KSTREAM-SOURCE-0000000000, the stream of '../n'"),
         (lambda b: _table(b, "t", "../n"), "step table of t"),
     ],
 )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -94,7 +94,8 @@ def lay_out(topology: Topology, application_id: str, partitions: Mapping[str, in
 
 
 def copartitioned(sub: SubTopology, application_id: str) -> list[tuple[str, ...]]:
-    """Groups of topics, by full name, that must have equally many partitions."""
+    """Groups of topics, by full name, that must have equally many partitions; `joining` has the
+    step of each."""
     topics = {
         source.name: [full_topic(source, topic, application_id) for topic in source.topics]
         for source in sub.sources
@@ -103,13 +104,19 @@ def copartitioned(sub: SubTopology, application_id: str) -> list[tuple[str, ...]
 
 
 def check_copartitioned(
-    groups: Iterable[Collection[str]], sizes: Mapping[str, int], tables: Collection[str] = ()
+    groups: Iterable[Collection[str]],
+    sizes: Mapping[str, int],
+    tables: Collection[str] = (),
+    steps: Sequence[str] = (),
 ) -> None:
     """Make sure that the topics of each group have equally many partitions; some are `tables`.
 
+    `steps` are those in which the records of each group meet, to be named.
+
     >>> check_copartitioned([("a", "b")], {"a": 2, "b": 2})
     """
-    for group in groups:
+    for number, group in enumerate(groups):
+        step = {"step": steps[number]} if steps else {}
         first, *others = group
         for other in others:
             pair = (other, first)
@@ -117,7 +124,7 @@ def check_copartitioned(
                 raise PartitionCountError(
                     f"{first!r} has {sizes[first]} partitions and {other!r} has {sizes[other]}: "
                     "records of one key would be in different tasks, and never meet",
-                    where={"topic": other},
+                    where={**step, "topic": other},
                     hint=f"Give both topics equally many partitions, or {_way_out(pair, tables)}",
                 )
 
@@ -179,7 +186,8 @@ def _sizes(
             break
         sizes |= widths
     assert all(sizes.values()), "a repartition topic that nothing feeds cannot be built"
-    check_copartitioned(groups, sizes, _tables(topology, application_id))
+    steps = [step for sub in topology.sub_topologies for step in sub.joining]
+    check_copartitioned(groups, sizes, _tables(topology, application_id), steps)
     return sizes
 
 

@@ -163,7 +163,7 @@ _LEAST_RETENTION: dict[type, str] = {
 }
 
 
-def _retention(store: str, windows: Windows, retention: timedelta | None) -> int:
+def _retention(store: str, windows: Windows, retention: timedelta | None, step: str) -> int:
     least = windows.retention_ms
     if retention is None:
         return least
@@ -172,7 +172,9 @@ def _retention(store: str, windows: Windows, retention: timedelta | None) -> int
         raise TopologyError(
             f"The store {store!r} keeps windows for {retention}, and they can change for "
             f"{timedelta(milliseconds=least)}",
-            hint=f"Let retention be at least {_LEAST_RETENTION[type(windows)]}",
+            where={"step": step},
+            hint=f"Let retention be at least {_LEAST_RETENTION[type(windows)]}: "
+            f"retention=timedelta(milliseconds={least})",
         )
     return chosen
 
@@ -182,7 +184,7 @@ def aggregate_serde(
 ) -> SerdeOrMissing:
     """The serde of an aggregate: as given, or as either function's annotation says."""
     kind = returned_type(aggregator)
-    if kind is None:
+    if kind is None or kind is Any:
         kind = initializer if isinstance(initializer, type) else returned_type(initializer)
     return chosen_serde(value, kind, f"aggregate (behind step {behind})", "value")
 
@@ -201,9 +203,16 @@ def table_of(flow: Flow) -> KTable[Any, Any]:
 
 
 def window_store(
-    draft: Draft, store: str, windows: Windows, spec: Aggregation, key: Serde[Any], *, emit: Emit
+    draft: Draft,
+    store: str,
+    windows: Windows,
+    spec: Aggregation,
+    key: Serde[Any],
+    *,
+    emit: Emit,
+    step: str,
 ) -> StoreSpec:
-    """The store of an aggregation by window."""
+    """The store of an aggregation by window, in a step."""
     sessions = isinstance(windows, SessionWindows)
     return StoreSpec(
         name=store,
@@ -216,19 +225,20 @@ def window_store(
         # As in Kafka Streams, results at the close of sessions do not come from the cache.
         caching=spec.caching and not (sessions and emit == "close"),
         persistent=draft.keeps(spec.persistent, spec.supplier),
-        retention_ms=_retention(store, windows, spec.retention),
+        retention_ms=_retention(store, windows, spec.retention, step),
         time_index=_time_index(windows) if emit == "close" else None,
         window_ms=window_size(windows),
         supplier=spec.supplier or "",
     )
 
 
-def check_merger(windows: Windows, merger: Callable[..., Any] | None) -> None:
+def check_merger(windows: Windows, merger: Callable[..., Any] | None, *, behind: str) -> None:
     """Raise `TopologyError` unless sessions, and only they, come with a merger."""
     if (merger is not None) == isinstance(windows, SessionWindows):
         return
     missing = "Add merger=..., which makes one aggregate of two"
     raise TopologyError(
         "Sessions are aggregated with a merger, other windows without one",
+        where={"behind step": behind},
         hint=missing if merger is None else "Leave merger= out",
     )

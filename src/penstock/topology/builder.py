@@ -246,6 +246,7 @@ class StreamsBuilder:
                 hint="Make it with key_value_store(...), and without supplier= and kept_in=",
             )
         source, step = self._table_steps(name)
+        check_name(store.name, "store", step=step)
         read = _source(
             source,
             (topic,),
@@ -255,9 +256,11 @@ class StreamsBuilder:
         )
         draft.add_source(read)
         spec = StoreSpec(
-            name=check_name(store.name, "store"),
-            key_serde=said_serde(store.key, "key", f"the store {store.name!r}"),
-            value_serde=said_serde(store.value, "value", f"the store {store.name!r}"),
+            name=store.name,
+            key_serde=said_serde(store.key, "key", f"the store {store.name!r} of step {step}"),
+            value_serde=said_serde(
+                store.value, "value", f"the store {store.name!r} of step {step}"
+            ),
             # The topic is what it is rebuilt from.
             logging=False,
             caching=False,
@@ -305,9 +308,9 @@ def _source(
             hint=f"Use one of {get_args(OffsetReset)}, or leave it to the option of that name",
         )
     for each in topics:
-        check_name(each, "topic", step=what)
-    key_serde = said_serde(key, "key", f"the {what}")
-    value_serde = said_serde(value, "value", f"the {what}")
+        check_name(each, "topic", step=f"{step}, the {what}")
+    key_serde = said_serde(key, "key", f"the {what} (step {step})")
+    value_serde = said_serde(value, "value", f"the {what} (step {step})")
     if len(topics) == 1:
         key_serde = key_serde.for_topic(topics[0], "key")
         value_serde = value_serde.for_topic(topics[0], "value")

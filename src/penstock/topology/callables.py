@@ -88,12 +88,10 @@ def _check_supplier(
             # What it needs may be there only where it runs; there the error is told in full.
             return
     _check_made(made, step, what, methods)
-    for name in (*methods, "keys_to_read"):
-        check_awaits_nothing(getattr(made, name, None), f"The {name} of the {what} of step {step}")
 
 
 def check_processor(made: object, step: str) -> None:
-    """Raise `TopologyError` if what a supplier made is no processor."""
+    """Raise `TopologyError` if what a supplier made is no processor, or must be awaited."""
     _check_made(made, step, "processor", _PROCESSOR)
 
 
@@ -105,6 +103,8 @@ def _check_made(made: object, step: str, what: str, methods: tuple[str, ...]) ->
             f"The supplier of step {step} makes no {what}: {kind} has no {lacking[0]}(...)",
             hint=f"Let it return a subclass of ps.{_CLASSES[what]}",
         )
+    for name in (*methods, "keys_to_read"):
+        check_awaits_nothing(getattr(made, name, None), f"The {name} of the {what} of step {step}")
 
 
 _CLASSES = {"processor": "Processor", "transformer": "ValueTransformer"}

@@ -17,6 +17,7 @@ from penstock.topology.aggregation import (
     window_store,
     windowed_serde,
 )
+from penstock.topology.callables import check_awaits_nothing
 from penstock.topology.changelogs import Logging, RecoverFrom, changelog_config, is_logged
 from penstock.topology.draft import needed
 from penstock.topology.flow import Flow
@@ -40,6 +41,16 @@ T = TypeVar("T")
 Parts = tuple[tuple[Grouping, Callable[..., Any]], ...]
 
 
+def part_of(
+    grouping: Grouping, aggregator: Callable[..., Any]
+) -> tuple[Grouping, Callable[..., Any]]:
+    """A grouped stream with its aggregator. Raises `TopologyError` for one that nobody awaits."""
+    check_awaits_nothing(
+        aggregator, f"The aggregator of cogroup, behind step {grouping.flow.step},"
+    )
+    return grouping, aggregator
+
+
 @dataclass(frozen=True)
 class CogroupedKStream(Generic[K, V2]):
     """Grouped streams, each with its aggregator."""
@@ -50,7 +61,7 @@ class CogroupedKStream(Generic[K, V2]):
         self, grouped: KGroupedStream[K, T], aggregator: Callable[[K, T, V2], V2 | None]
     ) -> CogroupedKStream[K, V2]:
         """Add another grouped stream, with an aggregator of its own."""
-        return CogroupedKStream((*self.parts, (grouped.grouping, aggregator)))
+        return CogroupedKStream((*self.parts, part_of(grouped.grouping, aggregator)))
 
     def windowed_by(self, windows: Windows) -> WindowedCogroupedKStream[K, V2]:
         """Divide the records into windows."""
@@ -124,7 +135,7 @@ class WindowedCogroupedKStream(Generic[K, V2]):
         supplier: str | None = None,
     ) -> KTable[Windowed[K], V2]:
         """Fold the records of all streams by key and window into the store `name`."""
-        check_merger(self.windows, merger)
+        check_merger(self.windows, merger, behind=self.parts[0][0].flow.step)
         spec = _specification(
             self.parts,
             initializer,
@@ -136,7 +147,8 @@ class WindowedCogroupedKStream(Generic[K, V2]):
             supplier=supplier,
         )
         spec = replace(spec, recover_from=recover_from, persistent=persistent)
-        windows, draft = self.windows, self.parts[0][0].flow.draft
+        windows, flow = self.windows, self.parts[0][0].flow
+        draft, behind = flow.draft, flow.step
 
         def node(step: str, held: str, aggregator: Callable[..., Any]) -> AggregateNode:
             return WindowAggregateNode(
@@ -153,7 +165,9 @@ class WindowedCogroupedKStream(Generic[K, V2]):
             _aggregate(
                 self.parts,
                 spec,
-                lambda held, key: window_store(draft, held, windows, spec, key, emit="update"),
+                lambda held, key: window_store(
+                    draft, held, windows, spec, key, emit="update", step=f"aggregate of {behind}"
+                ),
                 node,
                 windows=windows,
             )
@@ -204,9 +218,9 @@ def _aggregate(
         step = draft.number(f"{spec.prefix}-")
         draft.add(node_of(step, store, aggregator), after=[source])
         steps.append(step)
-    for other in steps[1:]:
-        draft.join_partitions(steps[0], other)
     merge = draft.number("COGROUPKSTREAM-MERGE-")
+    for other in steps[1:]:
+        draft.join_partitions(steps[0], other, step=merge)
     draft.add(TableMergeNode(name=merge, left=steps[0], right=steps[-1]), after=steps)
     full_key = key if windows is None else windowed_serde(windows, key)
     return Flow(

@@ -35,6 +35,8 @@ class Missing:
 
     step: str
     option: str
+    annotated: Any = None
+    """What the function says that it returns, where no serde is known for that."""
 
 
 SerdeOrMissing = Serde[Any] | Missing
@@ -44,6 +46,13 @@ def needed(serde: SerdeOrMissing, what: str, for_step: str) -> Serde[Any]:
     """The serde, or `SerdeMissingError` saying which step must name it."""
     if isinstance(serde, Serde):
         return serde
+    if serde.annotated is not None:
+        raise SerdeMissingError(
+            f"{for_step} needs to write its {what}, and there is no serde for {serde.annotated!r}, "
+            f"which {serde.step} says that it returns",
+            hint=f"Say there {serde.option}=ps.serde(to_bytes, from_bytes), or return another "
+            "type: str, int, bytes, a dataclass ...",
+        )
     raise SerdeMissingError(
         f"{for_step} needs to know the type of its {what}, which {serde.step} changed",
         hint=f"Say it there: {serde.option}=str (or int, bytes, a dataclass, a Serde ...), "
@@ -92,7 +101,7 @@ class Draft:
         self._nodes: dict[str, Node] = {}
         self._children: dict[str, list[str]] = {}
         self._stores: dict[str, StoreSpec] = {}
-        self._joined: list[tuple[str, str]] = []
+        self._joined: list[tuple[str, str, str]] = []
         self._shared: dict[str, RepartitionSteps] = {}
         self._bases: set[str] = set()
         self._streams: list[SourceNode] = []
@@ -117,19 +126,20 @@ class Draft:
             return persistent
         return bool(brought) or self._dsl_store == "rocksdb"
 
-    def check_store(self, name: str) -> str:
-        """The name, if there is a store of that name."""
+    def check_store(self, name: str, *, step: str) -> str:
+        """The name, if there is a store of that name for a step."""
         if name not in self._stores:
             known = ", ".join(self._stores) or "none"
             raise TopologyError(
                 f"There is no store {name!r}",
+                where={"step": step},
                 hint=f"Add it first with add_state_store(...); there are: {known}",
             )
         return name
 
-    def global_store(self, name: str) -> StoreSpec | None:
+    def global_store(self, name: str, *, step: str) -> StoreSpec | None:
         """The global table's store of that name, which is nobody's own; None if it is no such."""
-        spec = self._stores[self.check_store(name)]
+        spec = self._stores[self.check_store(name, step=step)]
         return spec if spec.is_global else None
 
     def store_name(self, name: str | None, prefix: str, *, origin: str, kind: str) -> str:
@@ -226,7 +236,7 @@ class Draft:
 
         With `shared` a second one of the same name is the first one.
         """
-        base = repartition_base(check_name(name, "repartition"))
+        base = repartition_base(check_name(name, "repartition", **{"behind step": parent}))
         if partitions is not None and partitions < 1:
             raise TopologyError(
                 f"The topic {base!r} behind step {parent} is to have {partitions} partitions",
@@ -272,9 +282,9 @@ class Draft:
             return RepartitionSteps(sink, passing, source)
         return RepartitionSteps(f"{base}-sink", f"{base}-filter", f"{base}-source")
 
-    def join_partitions(self, left: str, right: str) -> None:
-        """Note that the records of two steps meet by key, so that partitions must correspond."""
-        self._joined.append((left, right))
+    def join_partitions(self, left: str, right: str, *, step: str) -> None:
+        """Note that records of two steps meet by key in a third, so that partitions must agree."""
+        self._joined.append((left, right, step))
 
     def compile(self) -> Topology:
         """Cut into sub-topologies, numbered by their first source, and freeze."""
@@ -326,6 +336,7 @@ class Draft:
         stores = (*held, *(spec.recency for spec in held if spec.recency is not None))
         name = stores[0].name if stores else f"from-{_source_name(sources[0])}"
         members = {node.name for node in nodes}
+        joined = [each for each in self._joined if each[0] in members]
         return SubTopology(
             number=number,
             name=name,
@@ -334,9 +345,9 @@ class Draft:
             stores=stores,
             copartitioned=tuple(
                 tuple(dict.fromkeys(self._sources_of(left) + self._sources_of(right)))
-                for left, right in self._joined
-                if left in members
+                for left, right, _ in joined
             ),
+            joining=tuple(step for _, _, step in joined),
         )
 
     def _sources_of(self, step: str) -> list[str]:

@@ -47,7 +47,7 @@ def chosen_serde(given: Any, annotated: Any, step: str, option: str) -> SerdeOrM
         return serde_of(annotated)
     except TopologyError:
         # An annotation without a serde matters only if bytes are ever needed.
-        return Missing(step, option)
+        return Missing(step, option, annotated)
 
 
 def pair_types(kind: Any) -> tuple[Any, Any]:

@@ -87,7 +87,7 @@ def join_foreign_key(left: Flow, right: Flow, join: ForeignKeyJoin) -> Flow:
         by_key_alone=join.other_partitioner is not None,
     )
     told = _right_side(draft, names, registered, right, CombinedKeySerde(foreign, key))
-    draft.join_partitions(registered, right.step)
+    draft.join_partitions(registered, right.step, step=told[0])
     answered = _through_topic(
         draft,
         names,
@@ -99,7 +99,6 @@ def join_foreign_key(left: Flow, right: Flow, join: ForeignKeyJoin) -> Flow:
         partitioner=join.partitioner or _told_partition,
         by_key_alone=join.partitioner is not None,
     )
-    draft.join_partitions(answered, left.step)
     resolve = ResolveNode(
         name=names.step(
             "subscription-response-resolver", "SUBSCRIPTION-RESPONSE-RESOLVER-PROCESSOR"
@@ -112,6 +111,7 @@ def join_foreign_key(left: Flow, right: Flow, join: ForeignKeyJoin) -> Flow:
         value_serde=left_value,
     )
     draft.add(resolve, after=[answered])
+    draft.join_partitions(answered, left.step, step=resolve.name)
     return _result(draft, names, resolve.name, key, join)
 
 
@@ -152,8 +152,9 @@ def _told_partition(_key: Any, response: Response, _count: int) -> int | None:
 
 def _check(left: Flow, right: Flow, join: ForeignKeyJoin) -> None:
     check_one_application(left.draft, right.draft)
-    if join.name is not None:
-        check_name(join.name, "join", step=left.step)
+    for name, what in ((join.name, "join"), (name_of(join.store), "store")):
+        if name is not None:
+            check_name(name, what, step=f"join of {left.step}")
 
 
 def _base(left: Flow, right: Flow) -> str:
@@ -227,7 +228,7 @@ def _result(
         changelog_config=changelog_config(join.logging, store),
     )
     spec = kept_in(join.store, plain)
-    draft.add_store(spec)
+    draft.add_store(spec, behind=parent)
     node: Node = LatestNode(name=step, store=store)
     if join.store is not None:
         node = AggregateNode(name=step, kind="latest", store=store)

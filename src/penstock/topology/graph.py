@@ -38,6 +38,8 @@ class SubTopology:
     stores: tuple[StoreSpec, ...]
     copartitioned: tuple[tuple[str, ...], ...] = ()
     """Sources whose topics must have equally many partitions, because their records are joined."""
+    joining: tuple[str, ...] = ()
+    """Of each of these groups, the step in which the records meet."""
 
     @cached_property
     def by_name(self) -> dict[str, Node]:

@@ -22,7 +22,7 @@ from penstock.topology.builtins import (
     no_mean,
 )
 from penstock.topology.changelogs import Logging, RecoverFrom
-from penstock.topology.cogrouped import CogroupedKStream
+from penstock.topology.cogrouped import CogroupedKStream, part_of
 from penstock.topology.external import PostgreSQL
 from penstock.topology.flow import Flow
 from penstock.topology.holding import Store
@@ -198,7 +198,7 @@ class KGroupedStream(Generic[K, V]):
         ...     owed, lambda name, sum, total: total - sum
         ... ).aggregate(int, "balances")
         """
-        return CogroupedKStream(((self.grouping, aggregator),))
+        return CogroupedKStream((part_of(self.grouping, aggregator),))
 
     def windowed_by(self, windows: Windows) -> WindowedKStream[K, V]:
         """Divide each key's records into windows: `tumbling`, `hopping`, `sliding` or `session`.

@@ -118,6 +118,7 @@ def _check_options(other: Partner, options: JoinOptions, step: str) -> None:
     if is_table and options.windows is not None:
         raise TopologyError(
             "A join with a table has no window: a record meets the row of that moment",
+            where={"step": step},
             hint="Leave the window out, or join with the table's to_stream()",
         )
     if not is_table and not isinstance(options.windows, JoinWindows):
@@ -129,16 +130,19 @@ def _check_options(other: Partner, options: JoinOptions, step: str) -> None:
     if options.grace is not None and not other.is_table:
         raise TopologyError(
             "Only a join with a table has a grace of its own",
+            where={"step": step},
             hint="A join of streams has it in join_window(...), one with a global table has none",
         )
     if is_table and options.persistent is not None:
         raise TopologyError(
             "A join with a table keeps nothing that could be on disk or in memory",
+            where={"step": step},
             hint="Say persistent= where the table is made",
         )
     if (other.table is not None) != (options.key_selector is not None):
         raise TopologyError(
             "A global table is joined by key_selector(key, value), and nothing else is",
+            where={"step": step},
             hint="Say key_selector=lambda key, value: ... with a global table, and only there",
         )
 
@@ -163,9 +167,9 @@ def join_streams(
     right_topic = right.step if numbered else f"{base}-right"
     left = _copartitioned(left, left_topic, shared=numbered)
     right = _copartitioned(right, right_topic, shared=numbered)
-    draft.join_partitions(left.step, right.step)
     numbers = [draft.number(f"KSTREAM-{part}-") for part in _join_parts(kind)]
     steps = _join_steps(numbers, name, kind)
+    draft.join_partitions(left.step, right.step, step=steps[2])
     stores = _join_stores(steps, name, base, draft, kind)
     on_disk = draft.keeps(persistent)
     specs = [
@@ -232,7 +236,7 @@ def join_table(
     topic = stream.step if numbered else name or draft.unique(_base(stream, table))
     stream = _copartitioned(stream, topic, shared=numbered)
     step = draft.step_name(name, prefix)
-    draft.join_partitions(stream.step, table.step)
+    draft.join_partitions(stream.step, table.step, step=step)
     node = StreamTableJoinNode(
         name=step,
         reads=table.reads,
@@ -306,7 +310,7 @@ def join_tables(
     steps = [draft.number(f"KTABLE-{part}-") for part in ("JOINTHIS", "JOINOTHER")]
     if name is not None:
         steps = [f"{name}-join-this", f"{name}-join-other"]
-    draft.join_partitions(left.step, right.step)
+    draft.join_partitions(left.step, right.step, step=steps[0])
     sides: tuple[tuple[Flow, Flow, str, Side, bool, bool], ...] = (
         (left, right, steps[0], "left", kind.left, kind.right),
         (right, left, steps[1], "right", kind.right, kind.left),

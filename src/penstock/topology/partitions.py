@@ -22,17 +22,17 @@ def check_said_partitions(subs: Iterable[SubTopology]) -> None:
     }
     for sub in subs:
         ours = {source.name: source.topics[0] for source in sub.sources if source.repartition}
-        for group in sub.copartitioned:
+        for group, step in zip(sub.copartitioned, sub.joining, strict=True):
             joined = [ours[name] for name in group if ours.get(name) in said]
             for other in joined[1:]:
                 if said[joined[0]] != said[other]:
-                    raise _refusal(sub, joined[0], other, said)
+                    raise _refusal(step, joined[0], other, said)
 
 
-def _refusal(sub: SubTopology, one: str, other: str, said: dict[str, int]) -> TopologyError:
+def _refusal(step: str, one: str, other: str, said: dict[str, int]) -> TopologyError:
     return TopologyError(
         f"{one!r} is to have {said[one]} partitions and {other!r} {said[other]}, and they are "
         "joined: records of one key would be in different tasks, and never meet",
-        where={"sub-topology": sub.name},
+        where={"step": step},
         hint=f"Say repartition(partitions={said[one]}) for both, or leave partitions= out of one",
     )

@@ -26,7 +26,7 @@ def write_to(
 ) -> None:
     """Write every record to a topic, or to the one that a function names."""
     if isinstance(topic, str):
-        check_name(topic, "topic", step=f"to, behind {flow.step}")
+        check_name(topic, "topic", step=f"{step}, behind {flow.step}")
     records = f"what step {step} writes to topic {topic!r}"
     key_serde = flow.key if key is None else said_serde(key, "key", records)
     value_serde = flow.value if value is None else said_serde(value, "value", records)
@@ -61,7 +61,7 @@ def through_repartition(
     if name is None and draft.names == "kafka_streams":
         topic = draft.number("KSTREAM-REPARTITION-")
     where = f"The repartition topic {topic!r}"
-    given = f"the repartition topic {topic!r}"
+    given = f"the repartition topic {topic!r} behind step {flow.step}"
     keys = flow.key if key is None else said_serde(key, "key", given)
     values = flow.value if value is None else said_serde(value, "value", given)
     key_serde, value_serde = needed(keys, "key", where), needed(values, "value", where)

@@ -233,7 +233,7 @@ class KStream(JoinableStream[K, V]):
 
     def group_by_key(self, *, name: str | None = None) -> KGroupedStream[K, V]:
         """Group by the present key; `name` names the repartition topic, if one is needed."""
-        return KGroupedStream(self.flow, _grouping(name))
+        return KGroupedStream(self.flow, _grouping(name, self.flow.step))
 
     def group_by(
         self,
@@ -243,7 +243,8 @@ class KStream(JoinableStream[K, V]):
         name: str | None = None,
     ) -> KGroupedStream[K2, V]:
         """Group by `selector(key, value)`, through a repartition topic."""
-        return KGroupedStream(self._select_key(selector, key, name, "group_by"), _grouping(name))
+        flow = self._select_key(selector, key, name, "group_by")
+        return KGroupedStream(flow, _grouping(name, self.flow.step))
 
     def to_table(
         self,
@@ -386,7 +387,7 @@ class KStream(JoinableStream[K, V]):
         self, step: str, supplier: Callable[[], Any], stores: Sequence[str], *, fixed_key: bool
     ) -> Flow:
         draft = self.flow.draft
-        shared = {store: draft.global_store(store) for store in stores}
+        shared = {store: draft.global_store(store, step=step) for store in stores}
         return self.flow.then(
             ProcessNode(
                 name=step,
@@ -418,7 +419,9 @@ class KStream(JoinableStream[K, V]):
 
     def _processor_name(self, name: str | None, prefix: str) -> str:
         # Unlike other steps, a processor with a name uses up no number in Kafka Streams.
-        return self.flow.draft.number(prefix) if name is None else check_name(name, "step")
+        if name is None:
+            return self.flow.draft.number(prefix)
+        return check_name(name, "step", **{"behind step": self.flow.step})
 
     def _name(self, name: str | None, prefix: str) -> str:
         return self.flow.draft.step_name(name, prefix)
@@ -446,21 +449,25 @@ class BranchedKStream(Generic[K, V]):
 
         Its name is the split's with `name`, or the branch's number from 1, behind it.
         """
-        self._add(predicate, name or str(len(self._branches) + 1))
+        self._add(predicate, name, str(len(self._branches) + 1))
         return self
 
     def default_branch(self, *, name: str | None = None) -> dict[str, KStream[K, V]]:
         """All branches by name, with one for the records that no predicate wants."""
-        self._add(None, name or "0")
+        self._add(None, name, "0")
         return self._branches
 
     def no_default_branch(self) -> dict[str, KStream[K, V]]:
         """All branches by name; records that no predicate wants go nowhere."""
         return self._branches
 
-    def _add(self, predicate: Callable[[K, V], bool] | Columnar | None, suffix: str) -> None:
+    def _add(
+        self, predicate: Callable[[K, V], bool] | Columnar | None, name: str | None, number: str
+    ) -> None:
         self.flow.draft.number("")  # Kafka Streams numbers a branch and does not show it.
-        step = check_name(f"{self.flow.step}{suffix}", "branch")
+        if name:
+            check_name(name, "branch", step=self.flow.step)
+        step = check_name(f"{self.flow.step}{name or number}", "branch", step=self.flow.step)
         bound = None if predicate is None else bound_predicate(self.flow, step, predicate)
         self._branches[step] = KStream(self.flow.then(BranchNode(name=step, predicate=bound)))
 
@@ -480,5 +487,5 @@ class Printer:
         sys.stdout.write(f"[{self.label}]: {key}, {value}\n")
 
 
-def _grouping(name: str | None) -> str | None:
-    return None if name is None else check_name(name, "grouping")
+def _grouping(name: str | None, behind: str) -> str | None:
+    return None if name is None else check_name(name, "grouping", **{"behind step": behind})

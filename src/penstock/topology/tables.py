@@ -135,7 +135,7 @@ class KTable(JoinableTable[K, V]):
     ) -> KTable[K, V2]:
         """Replace each value by what a transformer says, which may look into `stores`."""
         step = self.flow.draft.step_name(name, "KTABLE-TRANSFORMVALUES-")
-        connected = tuple(self.flow.draft.check_store(each) for each in stores)
+        connected = tuple(self.flow.draft.check_store(each, step=step) for each in stores)
         serde = chosen_serde(value, None, f"transform_values (step {step})", "value")
         node = TableTransformValuesNode(
             name=step,
@@ -166,7 +166,7 @@ class KTable(JoinableTable[K, V]):
         versioned = self.flow.history_ms is not None
         node = TableSelectNode(name=step, mapper=bound, versioned=versioned)
         flow = self.flow.then(node, key=keys, value=values, rekeyed=True, history_ms=None)
-        return KGroupedTable(flow, None if name is None else check_name(name, "grouping"))
+        return KGroupedTable(flow, name)
 
     def suppress(self, suppression: Suppression, *, name: str | None = None) -> KTable[K, V]:
         """Hold updates back: `until_window_closes()`, or `until_time_limit(...)`.
@@ -199,7 +199,8 @@ class KTable(JoinableTable[K, V]):
                 None, "KTABLE-SUPPRESS-STATE-STORE-", origin=flow.origin, kind="suppress"
             )
         else:
-            step, store = check_name(name, "step"), f"{name}-store"
+            step = check_name(name, "step", **{"behind step": flow.step})
+            store = f"{name}-store"
         where = f"The buffer {store!r}"
         key, value = needed(flow.key, "key", where), needed(flow.value, "value", where)
         draft.add_store(
@@ -259,7 +260,7 @@ class KTable(JoinableTable[K, V]):
         name = name_of(store)
         if name is None:
             return flow
-        where = f"The store {check_name(name, 'store')!r}"
+        where = f"The store {check_name(name, 'store', step=flow.step)!r}"
         key, value = needed(flow.key, "key", where), needed(flow.value, "value", where)
         plain = StoreSpec(
             name=name, key_serde=key, value_serde=value, persistent=flow.draft.keeps(None)

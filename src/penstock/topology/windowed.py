@@ -58,6 +58,7 @@ class WindowedKStream(Generic[K, V]):
         if isinstance(self._windows, TimeWindows) and not self._windows.has_end:
             raise TopologyError(
                 "An unlimited window never closes, so nothing could be emitted at its close",
+                where={"behind step": self._grouping.flow.step},
                 hint="Leave emit_on_window_close() out, or use windows that end",
             )
         return WindowedKStream(self._grouping, self._windows, "close")
@@ -137,7 +138,7 @@ class WindowedKStream(Generic[K, V]):
 
         Sessions also need `merger(key, left, right)`, for a record that makes two of them one.
         """
-        check_merger(self._windows, merger)
+        check_merger(self._windows, merger, behind=self._grouping.flow.step)
         return self._aggregate(
             Aggregation(
                 kind="aggregate",
@@ -201,7 +202,7 @@ class WindowedKStream(Generic[K, V]):
         step = draft.number(f"{spec.prefix}-")
         where = f"The store {store!r}"
         inner = needed(flow.key, "key", where)
-        held = window_store(draft, store, windows, spec, inner, emit=emit)
+        held = window_store(draft, store, windows, spec, inner, emit=emit, step=step)
         draft.add_store(held, behind=flow.step)
         source = grouping.source(store)
         node = WindowAggregateNode(
