@@ -13,10 +13,9 @@ from penstock.serdes.subscription import (
     ResponseSerde,
     SubscriptionSerde,
 )
-from penstock.topology.changelogs import Logging, changelog_config, is_logged
 from penstock.topology.draft import Draft, SerdeOrMissing, check_one_application, needed
 from penstock.topology.flow import Flow
-from penstock.topology.holding import Store, history_of, kept_in, name_of
+from penstock.topology.holding import Store, TableOptions, history_of, name_of, table_store
 from penstock.topology.naming import check_name
 from penstock.topology.nodes import (
     AggregateNode,
@@ -47,8 +46,7 @@ class ForeignKeyJoin:
     left: bool
     value: SerdeOrMissing
     store: Store | None
-    caching: bool
-    logging: Logging
+    kept: TableOptions
     name: str | None
     partitioner: Partitioner | None = None
     """Where keys of the left table are."""
@@ -218,16 +216,7 @@ def _result(
     step = names.step("result", "OUTPUT")
     store = name_of(join.store) or names.step("result-store", "OUTPUT-STATE-STORE")
     value = needed(join.value, "value", f"The store {store!r}")
-    plain = StoreSpec(
-        name=store,
-        key_serde=key,
-        value_serde=value,
-        caching=join.caching,
-        persistent=draft.keeps(None),
-        logging=is_logged(join.logging),
-        changelog_config=changelog_config(join.logging, store),
-    )
-    spec = kept_in(join.store, plain)
+    spec = table_store(draft, join.store, store, key=key, value=value, options=join.kept)
     draft.add_store(spec, behind=parent)
     node: Node = LatestNode(name=step, store=store)
     if join.store is not None:

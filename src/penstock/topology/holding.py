@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import dataclasses
 from datetime import timedelta
+from typing import Any, TypedDict
 
 from penstock.errors import TopologyError
-from penstock.topology.changelogs import changelog_config, is_logged
+from penstock.serdes import Serde
+from penstock.topology.changelogs import Logging, RecoverFrom, changelog_config, is_logged
+from penstock.topology.draft import Draft
 from penstock.topology.nodes import StoreSpec
 from penstock.topology.processor import StoreBuilder
 
@@ -14,6 +17,21 @@ Store = str | StoreBuilder
 """A store's name, or what `versioned_store` gives."""
 
 _MILLISECOND = timedelta(milliseconds=1)
+
+
+class KeptOptions(TypedDict, total=False):
+    """How a table's store of ours is kept; without a store they have no effect."""
+
+    caching: bool
+    logging: Logging
+    recover_from: RecoverFrom
+    persistent: bool | None
+
+
+class TableOptions(KeptOptions, total=False):
+    """How a table's store is kept, or what opens it."""
+
+    supplier: str | None
 
 
 def name_of(store: Store | None) -> str | None:
@@ -40,6 +58,31 @@ def plain_name(store: Store | None, what: str) -> str | None:
             hint="Say the store's name alone",
         )
     return store
+
+
+def table_store(
+    draft: Draft,
+    store: Store | None,
+    name: str,
+    *,
+    key: Serde[Any],
+    value: Serde[Any],
+    options: TableOptions,
+) -> StoreSpec:
+    """The store `name` of a table, kept as it was asked for."""
+    logging, supplier = options.get("logging", True), options.get("supplier")
+    plain = StoreSpec(
+        name=name,
+        key_serde=key,
+        value_serde=value,
+        caching=options.get("caching", True),
+        logging=is_logged(logging),
+        changelog_config=changelog_config(logging, name),
+        recover_from=options.get("recover_from", "changelog"),
+        persistent=draft.keeps(options.get("persistent"), supplier),
+        supplier=supplier or "",
+    )
+    return kept_in(store, plain)
 
 
 def kept_in(store: Store | None, spec: StoreSpec) -> StoreSpec:

@@ -9,10 +9,9 @@ from typing import Any
 
 from penstock.errors import TopologyError
 from penstock.serdes import BytesSerde, JoinSideSerde, Serde, TimedSideSerde
-from penstock.topology.changelogs import Logging, changelog_config, is_logged
 from penstock.topology.draft import Draft, SerdeOrMissing, check_one_application, needed
 from penstock.topology.flow import Flow, chosen_serde, returned_type
-from penstock.topology.holding import Store, history_of, kept_in, name_of
+from penstock.topology.holding import Store, TableOptions, history_of, name_of, table_store
 from penstock.topology.naming import check_name
 from penstock.topology.nodes import (
     GlobalJoinNode,
@@ -298,8 +297,7 @@ def join_tables(
     kind: JoinKind,
     value: SerdeOrMissing,
     store: Store | None,
-    caching: bool,
-    logging: Logging,
+    kept: TableOptions,
     name: str | None,
     with_key: bool = False,
 ) -> Flow:
@@ -335,16 +333,7 @@ def join_tables(
     if held is not None:
         where = f"The store {held!r}"
         key, serde = needed(left.key, "key", where), needed(value, "value", where)
-        plain = StoreSpec(
-            name=held,
-            key_serde=key,
-            value_serde=serde,
-            caching=caching,
-            persistent=draft.keeps(None),
-            logging=is_logged(logging),
-            changelog_config=changelog_config(logging, held),
-        )
-        spec = kept_in(store, plain)
+        spec = table_store(draft, store, held, key=key, value=serde, options=kept)
         draft.add_store(spec, behind=left.step)
         history = history_of(spec)
     draft.add(TableMergeNode(name=merge, store=held, left=steps[0], right=steps[1]), after=steps)

@@ -6,16 +6,15 @@ import dataclasses
 import sys
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any, Generic, Literal, TypeVar, overload
+from typing import Any, Generic, Literal, TypeVar, Unpack, overload
 
 from penstock.serdes import Serde
 from penstock.topology.binding import bound_mapper, bound_pairs, bound_predicate
-from penstock.topology.changelogs import Logging, RecoverFrom, changelog_config, is_logged
 from penstock.topology.draft import Draft, needed
 from penstock.topology.flow import Flow, chosen_serde, item_type, pair_types, returned_type
 from penstock.topology.functions import BatchFunction, Columnar, Expression
 from penstock.topology.grouped import KGroupedStream
-from penstock.topology.holding import Store, kept_in, name_of
+from penstock.topology.holding import Store, TableOptions, name_of, table_store
 from penstock.topology.joins import merge_streams
 from penstock.topology.naming import check_name
 from penstock.topology.nodes import (
@@ -250,14 +249,13 @@ class KStream(JoinableStream[K, V]):
         self,
         store: Store | None = None,
         *,
-        caching: bool = True,
-        logging: Logging = True,
-        recover_from: RecoverFrom = "changelog",
-        persistent: bool | None = None,
-        supplier: str | None = None,
         name: str | None = None,
+        **options: Unpack[TableOptions],
     ) -> KTable[K, V]:
         """The latest value of each key, in a store; a record without a value deletes its key.
+
+        `options` say how the store is kept, as in `KGroupedStream.count`: `caching`, `logging`,
+        `recover_from`, `persistent` and `supplier`.
 
         >>> from penstock.topology import StreamsBuilder
         >>> moves = StreamsBuilder().stream("moves", key=str, value=str)
@@ -275,18 +273,7 @@ class KStream(JoinableStream[K, V]):
             # Kafka Streams calls the topic after the step, whatever the store is called.
             topic = step if name is not None or draft.names == "kafka_streams" else held
             source = draft.add_repartition(flow.step, topic, key, value)
-        store_spec = StoreSpec(
-            name=held,
-            key_serde=key,
-            value_serde=value,
-            logging=is_logged(logging),
-            changelog_config=changelog_config(logging, held),
-            recover_from=recover_from,
-            caching=caching,
-            persistent=draft.keeps(persistent, supplier),
-            supplier=supplier or "",
-        )
-        store_spec = kept_in(store, store_spec)
+        store_spec = table_store(draft, store, held, key=key, value=value, options=options)
         return latest_values(draft, step, store_spec, after=source, named=store is not None)
 
     def to(

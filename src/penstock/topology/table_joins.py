@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar, Unpack, overload
 
 from penstock.errors import TopologyError
 from penstock.serdes import Serde
-from penstock.topology.changelogs import Logging
 from penstock.topology.flow import Flow, chosen_serde, returned_type
 from penstock.topology.foreign_keys import ForeignKeyJoin, join_foreign_key
-from penstock.topology.holding import Store
+from penstock.topology.holding import Store, TableOptions
 from penstock.topology.joins import INNER, LEFT, OUTER, JoinKind, join_tables
 from penstock.topology.sinks import Partitioner
 
@@ -47,11 +46,10 @@ class JoinableTable(Generic[K, V]):
         with_key: Literal[False] = False,
         foreign_key: Callable[[V], K2 | None] | None = None,
         value: type[V3] | Serde[V3] | None = None,
-        caching: bool = True,
-        logging: Logging = True,
         name: str | None = None,
         partitioner: Callable[[K, None, int], Chosen] | None = None,
         other_partitioner: Callable[[K2, None, int], Chosen] | None = None,
+        **options: Unpack[TableOptions],
     ) -> KTable[K, V3]: ...
 
     @overload
@@ -64,11 +62,10 @@ class JoinableTable(Generic[K, V]):
         with_key: Literal[True],
         foreign_key: Callable[[K, V], K2 | None] | None = None,
         value: type[V3] | Serde[V3] | None = None,
-        caching: bool = True,
-        logging: Logging = True,
         name: str | None = None,
         partitioner: Callable[[K, None, int], Chosen] | None = None,
         other_partitioner: Callable[[K2, None, int], Chosen] | None = None,
+        **options: Unpack[TableOptions],
     ) -> KTable[K, V3]: ...
 
     def join(
@@ -80,11 +77,10 @@ class JoinableTable(Generic[K, V]):
         with_key: bool = False,
         foreign_key: Callable[..., K2 | None] | None = None,
         value: type[V3] | Serde[V3] | None = None,
-        caching: bool = True,
-        logging: Logging = True,
         name: str | None = None,
         partitioner: Callable[[K, None, int], Chosen] | None = None,
         other_partitioner: Callable[[K2, None, int], Chosen] | None = None,
+        **options: Unpack[TableOptions],
     ) -> KTable[K, V3]:
         """The rows that have the same key in both tables, kept up to date.
 
@@ -92,13 +88,15 @@ class JoinableTable(Generic[K, V]):
         `with_key=True` the functions are given this table's key, too: `joiner(key, left, right)`
         and `foreign_key(key, value)`.
 
+        With `store` the rows are kept there; `options` say how, as in `KStream.to_table`.
+
         A table of a foreign-key join whose keys are not where Kafka's partitioner puts them has a
         partitioner, as in `repartition`: `partitioner` that of this table, `other_partitioner` that
         of the other. They are given None for the value, and say one partition.
         """
         where = (partitioner, other_partitioner)
-        options = _JoinOptions(foreign_key, value, store, caching, logging, name, with_key, *where)
-        return _joined(self.flow, other, joiner, INNER, options)
+        asked = _JoinOptions(foreign_key, value, store, options, name, with_key, *where)
+        return _joined(self.flow, other, joiner, INNER, asked)
 
     @overload
     def left_join(
@@ -110,11 +108,10 @@ class JoinableTable(Generic[K, V]):
         with_key: Literal[False] = False,
         foreign_key: Callable[[V], K2 | None] | None = None,
         value: type[V3] | Serde[V3] | None = None,
-        caching: bool = True,
-        logging: Logging = True,
         name: str | None = None,
         partitioner: Callable[[K, None, int], Chosen] | None = None,
         other_partitioner: Callable[[K2 | None, None, int], Chosen] | None = None,
+        **options: Unpack[TableOptions],
     ) -> KTable[K, V3]: ...
 
     @overload
@@ -127,11 +124,10 @@ class JoinableTable(Generic[K, V]):
         with_key: Literal[True],
         foreign_key: Callable[[K, V], K2 | None] | None = None,
         value: type[V3] | Serde[V3] | None = None,
-        caching: bool = True,
-        logging: Logging = True,
         name: str | None = None,
         partitioner: Callable[[K, None, int], Chosen] | None = None,
         other_partitioner: Callable[[K2 | None, None, int], Chosen] | None = None,
+        **options: Unpack[TableOptions],
     ) -> KTable[K, V3]: ...
 
     def left_join(
@@ -143,19 +139,18 @@ class JoinableTable(Generic[K, V]):
         with_key: bool = False,
         foreign_key: Callable[..., K2 | None] | None = None,
         value: type[V3] | Serde[V3] | None = None,
-        caching: bool = True,
-        logging: Logging = True,
         name: str | None = None,
         partitioner: Callable[[K, None, int], Chosen] | None = None,
         other_partitioner: Callable[[K2 | None, None, int], Chosen] | None = None,
+        **options: Unpack[TableOptions],
     ) -> KTable[K, V3]:
         """As `join`, and a row of this table that the other lacks is joined with None.
 
         A row that refers to nothing is shown to `other_partitioner` too, with None for the key.
         """
         where = (partitioner, other_partitioner)
-        options = _JoinOptions(foreign_key, value, store, caching, logging, name, with_key, *where)
-        return _joined(self.flow, other, joiner, LEFT, options)
+        asked = _JoinOptions(foreign_key, value, store, options, name, with_key, *where)
+        return _joined(self.flow, other, joiner, LEFT, asked)
 
     @overload
     def outer_join(
@@ -166,9 +161,8 @@ class JoinableTable(Generic[K, V]):
         *,
         with_key: Literal[False] = False,
         value: type[V3] | Serde[V3] | None = None,
-        caching: bool = True,
-        logging: Logging = True,
         name: str | None = None,
+        **options: Unpack[TableOptions],
     ) -> KTable[K, V3]: ...
 
     @overload
@@ -180,9 +174,8 @@ class JoinableTable(Generic[K, V]):
         *,
         with_key: Literal[True],
         value: type[V3] | Serde[V3] | None = None,
-        caching: bool = True,
-        logging: Logging = True,
         name: str | None = None,
+        **options: Unpack[TableOptions],
     ) -> KTable[K, V3]: ...
 
     def outer_join(
@@ -193,13 +186,12 @@ class JoinableTable(Generic[K, V]):
         *,
         with_key: bool = False,
         value: type[V3] | Serde[V3] | None = None,
-        caching: bool = True,
-        logging: Logging = True,
         name: str | None = None,
+        **options: Unpack[TableOptions],
     ) -> KTable[K, V3]:
         """As `join`, and a row of either table that the other lacks is joined with None."""
-        options = _JoinOptions(None, value, store, caching, logging, name, with_key)
-        return _joined(self.flow, other, joiner, OUTER, options)
+        asked = _JoinOptions(None, value, store, options, name, with_key)
+        return _joined(self.flow, other, joiner, OUTER, asked)
 
 
 @dataclass(frozen=True)
@@ -207,8 +199,7 @@ class _JoinOptions:
     foreign_key: Callable[..., Any] | None
     value: Any
     store: Store | None
-    caching: bool
-    logging: Logging
+    kept: TableOptions
     name: str | None
     with_key: bool
     partitioner: Partitioner | None = None
@@ -236,8 +227,7 @@ def _joined(
             left=kind.left,
             value=value,
             store=options.store,
-            caching=options.caching,
-            logging=options.logging,
+            kept=options.kept,
             name=options.name,
             partitioner=options.partitioner,
             other_partitioner=options.other_partitioner,
@@ -258,8 +248,7 @@ def _joined(
             kind=kind,
             value=value,
             store=options.store,
-            caching=options.caching,
-            logging=options.logging,
+            kept=options.kept,
             name=options.name,
         )
     )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, Literal, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Literal, TypeVar, Unpack, overload
 
 from penstock.errors import TopologyError
 from penstock.serdes import Serde, serde_of
@@ -13,7 +13,14 @@ from penstock.topology.draft import Draft, needed
 from penstock.topology.flow import Flow, chosen_serde
 from penstock.topology.functions import BatchFunction, Columnar, Expression
 from penstock.topology.grouped import KGroupedTable
-from penstock.topology.holding import Store, history_of, kept_in, name_of
+from penstock.topology.holding import (
+    KeptOptions,
+    Store,
+    TableOptions,
+    history_of,
+    name_of,
+    table_store,
+)
 from penstock.topology.naming import check_name
 from penstock.topology.nodes import (
     AggregateNode,
@@ -50,14 +57,17 @@ class KTable(JoinableTable[K, V]):
         store: Store | None = None,
         *,
         name: str | None = None,
+        **options: Unpack[TableOptions],
     ) -> KTable[K, V]:
         """The keys whose `predicate(key, value)` is true; one that no longer is gets deleted.
+
+        With `store` they are kept there; `options` say how, as in `KStream.to_table`.
 
         >>> from penstock.topology import StreamsBuilder
         >>> counts = StreamsBuilder().stream("in", key=str, value=str).group_by_key().count("c")
         >>> counts.filter(lambda key, count: count > 2).to_stream().to("often")
         """
-        return self._filter(predicate, store, name, negate=False)
+        return self._filter(predicate, store, name, options, negate=False)
 
     def filter_not(
         self,
@@ -65,9 +75,10 @@ class KTable(JoinableTable[K, V]):
         store: Store | None = None,
         *,
         name: str | None = None,
+        **options: Unpack[TableOptions],
     ) -> KTable[K, V]:
         """The keys whose `predicate(key, value)` is false; one that no longer is gets deleted."""
-        return self._filter(predicate, store, name, negate=True)
+        return self._filter(predicate, store, name, options, negate=True)
 
     @overload
     def map_values(
@@ -78,6 +89,7 @@ class KTable(JoinableTable[K, V]):
         with_key: Literal[False] = False,
         value: type[V2] | Serde[V2] | None = None,
         name: str | None = None,
+        **options: Unpack[TableOptions],
     ) -> KTable[K, V2]: ...
 
     @overload
@@ -89,6 +101,7 @@ class KTable(JoinableTable[K, V]):
         with_key: Literal[True],
         value: type[V2] | Serde[V2] | None = None,
         name: str | None = None,
+        **options: Unpack[TableOptions],
     ) -> KTable[K, V2]: ...
 
     def map_values(
@@ -99,6 +112,7 @@ class KTable(JoinableTable[K, V]):
         with_key: bool = False,
         value: type[V2] | Serde[V2] | None = None,
         name: str | None = None,
+        **options: Unpack[TableOptions],
     ) -> KTable[K, V2]:
         """Replace each value by `mapper(value)`; a deletion stays one, and is not shown to it.
 
@@ -122,7 +136,7 @@ class KTable(JoinableTable[K, V]):
             with_key=with_key,
             store=name_of(store),
         )
-        return KTable(self._materialized(self.flow.then(node, value=serde), store))
+        return KTable(self._materialized(self.flow.then(node, value=serde), store, options))
 
     def transform_values(
         self,
@@ -132,6 +146,7 @@ class KTable(JoinableTable[K, V]):
         stores: Sequence[str] = (),
         value: type[V2] | Serde[V2] | None = None,
         name: str | None = None,
+        **options: Unpack[KeptOptions],
     ) -> KTable[K, V2]:
         """Replace each value by what a transformer says, which may look into `stores`."""
         step = self.flow.draft.step_name(name, "KTABLE-TRANSFORMVALUES-")
@@ -145,7 +160,8 @@ class KTable(JoinableTable[K, V]):
             store=name_of(store),
         )
         reads = (*self.flow.reads, *connected)
-        return KTable(self._materialized(self.flow.then(node, value=serde, reads=reads), store))
+        flow = self.flow.then(node, value=serde, reads=reads)
+        return KTable(self._materialized(flow, store, TableOptions(supplier=None, **options)))
 
     def group_by(
         self,
@@ -241,6 +257,7 @@ class KTable(JoinableTable[K, V]):
         predicate: Callable[[K, V], bool] | Columnar,
         store: Store | None,
         name: str | None,
+        options: TableOptions,
         *,
         negate: bool,
     ) -> KTable[K, V]:
@@ -254,18 +271,15 @@ class KTable(JoinableTable[K, V]):
             store=name_of(store),
             versioned=self.flow.history_ms is not None,
         )
-        return KTable(self._materialized(self.flow.then(node), store))
+        return KTable(self._materialized(self.flow.then(node), store, options))
 
-    def _materialized(self, flow: Flow, store: Store | None) -> Flow:
+    def _materialized(self, flow: Flow, store: Store | None, options: TableOptions) -> Flow:
         name = name_of(store)
         if name is None:
             return flow
         where = f"The store {check_name(name, 'store', step=flow.step)!r}"
         key, value = needed(flow.key, "key", where), needed(flow.value, "value", where)
-        plain = StoreSpec(
-            name=name, key_serde=key, value_serde=value, persistent=flow.draft.keeps(None)
-        )
-        spec = kept_in(store, plain)
+        spec = table_store(flow.draft, store, name, key=key, value=value, options=options)
         flow.draft.add_store(spec, behind=flow.step)
         history = history_of(spec)
         return dataclasses.replace(flow, origin=name, reads=(name,), history_ms=history)
