@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from datetime import timedelta
 from typing import Any
@@ -334,3 +335,48 @@ def test_a_kept_name_is_not_given_twice() -> None:
     kept = manifest_of(keep_names(built(second), manifest(first)), "app")
     assert [sub.name for sub in kept.sub_topologies] == ["x", "z"]
     assert [sub.name for sub in keep_names(built(third), kept).sub_topologies] == ["x", "z", "x-2"]
+
+
+def suppressed(b: StreamsBuilder, value: Any = str) -> None:
+    table = b.table("in", "rows", key=str, value=str)
+    calm = ps.until_time_limit(timedelta(minutes=1), ps.unbounded())
+    table.map_values(len, value=value).suppress(calm, name="calm").to_stream().to("out")
+
+
+def waiting(b: StreamsBuilder, key: Any = str, value: Any = str) -> None:
+    held = ps.versioned_store("rows", history_retention=timedelta(hours=1))
+    table = b.table("rows", held, key=key, value=str)
+    stream = b.stream("in", key=key, value=value)
+    joined = stream.join(table, lambda one, two: two, value=str, grace=_MINUTE, name="j")
+    joined.to("out")
+
+
+_MINUTE = timedelta(minutes=1)
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "store", "was", "now"),
+    [
+        (suppressed, lambda b: suppressed(b, int), "calm-store", "string", "long"),
+        (waiting, lambda b: waiting(b, value=int), "j-Buffer", "string, string", "string, long"),
+    ],
+)
+def test_what_is_held_back_is_not_read_as_another_type(
+    old: Program, new: Program, store: str, was: str, now: str
+) -> None:
+    [found] = differences(old, new)
+    assert kinds([found]) == [("misreads", "store_serde_changed", store)]
+    assert f"were written as buffer<{was}> and would be read as buffer<{now}>" in found.change
+    assert differences(old, old) == []
+    with pytest.raises(TopologyChangedError, match=store):
+        refuse_change(manifest(old), manifest(new), Config())
+
+
+@pytest.mark.parametrize("program", [suppressed, waiting])
+def test_a_buffer_of_an_earlier_version_told_nothing_of_its_types(program: Program) -> None:
+    now = manifest(program)
+    text = re.sub(rb'"value":"buffer<[^"]*>"', b'"value":"bytes"', now.encode())
+    assert text != now.encode()
+    assert diff(TopologyManifest.decode(text), now) == []
+    # What was bytes to the user and is a buffer now, or the other way round, is told.
+    assert kinds(diff(now, TopologyManifest.decode(text)))[0][1] == "store_serde_changed"

@@ -8,7 +8,9 @@ from typing import Literal
 
 import msgspec
 
+from penstock.serdes import BytesSerde
 from penstock.topology.manifest import (
+    BUFFER,
     RepartitionFacts,
     StoreFacts,
     SubTopologyFacts,
@@ -135,7 +137,7 @@ def _kept_store(
         )
         return
     for part, was, now in (("keys", old.key, new.key), ("values", old.value, new.value)):
-        if was != now:
+        if was != now and not _is_told_later(was, now):
             yield Difference(
                 kind="store_serde_changed",
                 severity="misreads",
@@ -148,6 +150,11 @@ def _kept_store(
     yield from _windows(old, new)
     if (old.changelog is None) != (new.changelog is None):
         yield _logging(old, new)
+
+
+def _is_told_later(was: str, now: str) -> bool:
+    """Whether it is the same buffer: of what is in one, nothing was written down at first."""
+    return was == BytesSerde.name and now.startswith(f"{BUFFER}<")
 
 
 def _moved_store(old: SubTopologyFacts, new: SubTopologyFacts, name: str) -> Iterator[Difference]:

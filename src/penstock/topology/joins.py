@@ -278,15 +278,12 @@ def _with_buffer(
 ) -> StreamTableJoinNode:
     """The join with a store in which records wait."""
     where = f"The buffer {buffer!r}"
-    raw = BytesSerde()
-    stream.draft.add_store(StoreSpec(name=buffer, key_serde=raw, value_serde=raw, caching=False))
-    return replace(
-        node,
-        buffer=buffer,
-        grace_ms=grace_ms,
-        key_serde=needed(stream.key, "key", where),
-        value_serde=needed(stream.value, "value", where),
+    key, value = needed(stream.key, "key", where), needed(stream.value, "value", where)
+    raw, holds = BytesSerde(), (key, value)
+    stream.draft.add_store(
+        StoreSpec(name=buffer, key_serde=raw, value_serde=raw, holds=holds, caching=False)
     )
+    return replace(node, buffer=buffer, grace_ms=grace_ms, key_serde=key, value_serde=value)
 
 
 def join_tables(

@@ -18,6 +18,8 @@ from penstock.topology.naming import changelog_topic
 from penstock.topology.nodes import StoreSpec
 
 VERSION = 1
+BUFFER = "buffer"
+"""What is written of values that a step puts together; what they hold follows in brackets."""
 
 
 class StoreFacts(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -169,9 +171,17 @@ def _store(store: StoreSpec, application_id: str) -> StoreFacts:
         name=store.name,
         kind=store.kind,
         key=serde_name(store.key_serde),
-        value=store.shape.format if store.shape else serde_name(store.value_serde),
+        value=_value_name(store),
         # The entries of a join of streams lie at their own times, whatever its window is.
         window_ms=None if store.duplicates else store.window_ms,
         retention_ms=store.retention_ms,
         changelog=changelog_topic(application_id, store.name) if store.logging else None,
     )
+
+
+def _value_name(store: StoreSpec) -> str:
+    if store.shape:
+        return store.shape.format
+    if store.holds:
+        return f"{BUFFER}<{', '.join(serde_name(each) for each in store.holds)}>"
+    return serde_name(store.value_serde)

@@ -498,6 +498,8 @@ class StoreSpec:
     """The database that keeps it, instead of an instance's disk and a changelog."""
     timestamped: bool = False
     """Whether processors see each value with its time."""
+    holds: tuple[Serde[Any], ...] = ()
+    """Of a buffer, whose bytes its step puts together: the serdes of what is in them."""
 
     @property
     def recency(self) -> StoreSpec | None:

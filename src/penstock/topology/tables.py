@@ -224,6 +224,7 @@ class KTable(JoinableTable[K, V]):
                 name=store,
                 key_serde=key,
                 value_serde=serde_of(bytes),
+                holds=(value,),
                 caching=False,
                 time_index="value_tail",
             )
