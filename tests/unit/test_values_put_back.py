@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import timedelta
@@ -46,6 +47,8 @@ def driver(work: Work, *, value: Any = dict[str, int], kind: str = "key_value") 
 
     app = ps.Application("mutating")
     store = ps.key_value_store("held", key=str, value=value)
+    if kind == "versioned":
+        store = ps.versioned_store("held", key=str, value=value, history_retention=10 * MINUTE)
     if kind == "window":
         store = ps.window_store("held", key=str, value=value, retention=10 * MINUTE, window=MINUTE)
     app.add_state_store(store)
@@ -201,3 +204,97 @@ def test_a_transformer_is_watched_too() -> None:
     send(made, "first")
     with pytest.raises(ValueNotPutError):
         send(made, "second")
+
+
+@pytest.mark.parametrize("time", [None, 5])
+def test_versions_are_watched_too(time: int | None) -> None:
+    def work(store: Any, said: str) -> None:
+        held = store.get("key", time)
+        if held is None:
+            store.put("key", {"n": 1}, 1)
+        elif said != "read":
+            held.value["n"] += 1
+            if said != "forget":
+                store.put("key", held.value, 1 if said == "put back" else 3)
+
+    made = driver(work, kind="versioned")
+    send(made, "first", "read", "put back", "put later", "read", "put back")
+    with pytest.raises(ValueNotPutError, match="store 'held'"):
+        send(made, "forget")
+
+
+class Keeping(ps.Processor[str, str, str, str]):
+    """Changes what it was given when this says so: as it is made, in a later call, or at the end.
+
+    `moment` is that, `puts` whether the value goes back into the store.
+    """
+
+    def __init__(self, moment: str, *, puts: bool) -> None:
+        self.moment = moment
+        self.puts = puts
+        self.kept: Any = None
+
+    def init(self, context: ps.ProcessorContext) -> None:
+        super().init(context)
+        self._at("init")
+        context.schedule(MINUTE, "stream_time", lambda now: self._at("punctuator"))
+
+    def process(self, record: ps.Record[str, str]) -> None:
+        store = self.context.store("held")
+        self.kept = store.get("key")
+        if self.kept is None:
+            store.put("key", {"n": 1})
+        self._at("process")
+
+    def close(self) -> None:
+        self._at("close")
+
+    def _at(self, moment: str) -> None:
+        if moment != self.moment:
+            return
+        store = self.context.store("held")
+        # One that an earlier call was given, or one of this call.
+        value = store.get("key") if self.kept is None else self.kept
+        if value is not None:
+            value["n"] += 1
+            if self.puts:
+                store.put("key", value)
+
+
+@pytest.mark.parametrize("moment", ["init", "process", "punctuator", "close"])
+def test_a_value_may_be_changed_at_any_moment_and_is_missed(moment: str) -> None:
+    for puts in (True, False):
+        app = ps.Application("keeping")
+        app.add_state_store(ps.key_value_store("held", key=str, value=dict[str, int]))
+        stream = app.stream("in", key=str, value=str)
+        made = functools.partial(Keeping, moment, puts=puts)
+        stream.process(made, stores=["held"], key=str, value=str, name="keeping").to("out")
+        started = TopologyTestDriver(app)
+        topic = started.input_topic("in", key=str, value=str)
+        if puts:
+            _pipe_two(topic)
+            assert dict(started.store("held"))["key"]["n"] > 1
+        else:
+            with pytest.raises(ValueNotPutError, match="processor keeping"):
+                _pipe_two(topic)
+
+
+def _pipe_two(topic: Any) -> None:
+    topic.pipe("k", "first", timestamp=0)
+    topic.pipe("k", "second", timestamp=10 * 60_000)
+
+
+def test_what_a_failed_call_changed_is_not_missed_at_the_end() -> None:
+    class Failing(ps.Processor[str, str, str, str]):
+        def process(self, record: ps.Record[str, str]) -> None:
+            value = self.context.store("held").put_if_absent("key", {"n": 0})
+            if value is not None:
+                value["n"] += 1
+                raise ValueError
+
+    app = ps.Application("failing", processing_exception_handler="continue")
+    app.add_state_store(ps.key_value_store("held", key=str, value=dict[str, int]))
+    app.stream("in", key=str, value=str).process(Failing, stores=["held"], key=str, value=str)
+    made = TopologyTestDriver(app)
+    send(made, "a", "b")
+    assert made.dropped == {"failed": 1}

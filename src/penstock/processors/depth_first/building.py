@@ -365,7 +365,7 @@ class Builder:
         if spec.kind == "key_value":
             return UserKeyValueStore(self._shared, spec, self._key_value(name), handed)
         if spec.kind == "versioned":
-            return UserVersionedStore(self._shared, spec, self._versioned(name))
+            return UserVersionedStore(self._shared, spec, self._versioned(name), handed)
         kind = UserSessionStore if spec.kind == "session" else UserWindowStore
         store = kind(self._shared, spec, self._timed(name), handed)
         self.finishers.append(store.finish)

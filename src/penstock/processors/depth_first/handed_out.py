@@ -26,11 +26,12 @@ class _Given(NamedTuple):
 
 
 class HandedOut:
-    """What one processor was given during one call."""
+    """What one processor was given: during one call, and in the slice so far."""
 
     def __init__(self, step: str) -> None:
         self._step = step
         self._given: list[_Given] = []
+        self._before: list[_Given] = []
 
     def give(
         self,
@@ -54,6 +55,17 @@ class HandedOut:
     def check(self) -> None:
         """Raise `ValueNotPutError` for a value that was changed, and whose key was not written."""
         given, self._given = self._given, []
+        self._look_at(given)
+        # A later call may still change what this one kept.
+        self._before += given
+
+    def check_all(self) -> None:
+        """As `check`, of all that was given since the processor was made: nothing comes later."""
+        self.check()
+        given, self._before = self._before, []
+        self._look_at(given)
+
+    def _look_at(self, given: list[_Given]) -> None:
         for each in given:
             if each.current() == each.stored and _bytes(each) != each.encoded:
                 raise ValueNotPutError(

@@ -128,6 +128,8 @@ class Process(Step):
         self.is_starting = True
         self.call(self.processor.init, UserContext(self))
         self.is_starting = False
+        if self._handed is not None:
+            self._handed.check()
 
     def process(self, record: Record) -> None:
         before, self._current = self._current, record
@@ -177,7 +179,11 @@ class Process(Step):
 
     def finish(self) -> None:
         """Close the processor."""
+        if self._handed is not None:
+            self._handed.forget()
         self.call(self.processor.close)
+        if self._handed is not None:
+            self._handed.check_all()
         self.metrics.finish()
         for punctuator in self.punctuators:
             punctuator.finish()

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
+from collections import Counter
 from collections.abc import Iterable
 from typing import Any, NamedTuple
 
+from penstock.processors.depth_first.handed_out import HandedOut
 from penstock.processors.depth_first.record import Record, Shared
 from penstock.processors.depth_first.state import FAR, TIME_BYTES, Row, Stored
 from penstock.processors.depth_first.steps import Step, Value
@@ -204,15 +206,25 @@ class VersionedTable:
 class UserVersionedStore:
     """A versioned store in a processor's hands."""
 
-    def __init__(self, shared: Shared, spec: StoreSpec, state: VersionedState) -> None:
+    def __init__(
+        self,
+        shared: Shared,
+        spec: StoreSpec,
+        state: VersionedState,
+        handed: HandedOut | None = None,
+    ) -> None:
         self._shared = shared
         self._spec = spec
         self._state = state
+        self._handed = handed
+        self._writes: Counter[bytes] = Counter()
 
     def put(self, key: Any, value: Any, timestamp: int) -> int | None:
         """Set what a key was from a time on; returns until when."""
         data = self._shared.encode(self._spec.name, self._spec.value_serde, value, "value")
-        valid_to = self._state.put(self.key_bytes(key), data, timestamp)
+        name = self.key_bytes(key)
+        self._writes[name] += 1
+        valid_to = self._state.put(name, data, timestamp)
         if valid_to is None:
             self._shared.drop("expired")
         return valid_to
@@ -221,18 +233,19 @@ class UserVersionedStore:
         """The latest value of a key, or the one of a time."""
         name = self.key_bytes(key)
         if as_of_timestamp is not None:
-            return self._record(self._state.get_as_of(name, as_of_timestamp))
+            return self._record(key, name, self._state.get_as_of(name, as_of_timestamp))
         latest = self._state.get(name)
-        return None if latest is None else self._record(Version(latest, None))
+        return None if latest is None else self._record(key, name, Version(latest, None))
 
     def delete(self, key: Any, timestamp: int) -> VersionedRecord | None:
         """Set that a key was nothing from a time on; returns what it was."""
         name = self.key_bytes(key)
         before = self._state.get_as_of(name, timestamp)
+        self._writes[name] += 1
         if self._state.put(name, None, timestamp) is None:
             self._shared.drop("expired")
             return None
-        return self._record(before)
+        return self._record(key, name, before)
 
     def key_bytes(self, key: Any) -> bytes:
         """A key's bytes."""
@@ -241,8 +254,20 @@ class UserVersionedStore:
             raise TypeError(f"the store {self._spec.name!r} has no entry without a key")
         return data
 
-    def _record(self, version: Version | None) -> VersionedRecord | None:
+    def _record(self, key: Any, name: bytes, version: Version | None) -> VersionedRecord | None:
         if version is None:
             return None
-        value = self._spec.value_serde.deserialize(version.stored.value)
-        return VersionedRecord(value, version.stored.timestamp, version.valid_to)
+        stored, serde = version.stored, self._spec.value_serde
+        if self._handed is None:
+            value = serde.deserialize(stored.value)
+        else:
+            # A write of any time puts a value back: which one becomes the latest is not asked.
+            writes = self._writes[name]
+            value = self._handed.give(
+                self._spec.name,
+                key,
+                stored,
+                serde,
+                lambda: stored if self._writes[name] == writes else None,
+            )
+        return VersionedRecord(value, stored.timestamp, version.valid_to)
