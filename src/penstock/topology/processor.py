@@ -204,7 +204,15 @@ class Processor(Generic[K, V, K2, V2]):
         """The keys of each store that `process` will read, so that they are read in bulk.
 
         By default the record's own key, of every key-value store. A key that was not named here is
-        read when it is asked for, which takes a call each.
+        read when it is asked for, which takes a call each. Of a window store name
+        `(key, first_ms, last_ms)`, for windows that start in between; of a session store
+        `(key, earliest_end_ms)`.
+
+        It is asked ahead, for a whole slice: where only `filter`, `filter_not`, `peek` and `merge`
+        lie between the source and this processor; or `map`, `map_values`, `select_key`, and as the
+        last of these `flat_map` or `flat_map_values`, where no stream branches off or is merged in,
+        and no `peek` comes before them. Behind stores what comes is known only in its turn: there
+        it is not asked. It must have no effect of its own.
         """
         del key, value
         return {}

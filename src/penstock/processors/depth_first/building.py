@@ -182,7 +182,7 @@ class Builder:
         self.edges = EdgeCounter(shared.meter)
         self.timers = Timers()
         self._sub = sub_topology
-        self._shared = shared
+        self._shared = self.shared = shared
         self._reader = reader
         self._rows = rows
         self._limits = limits

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterable, Sequence
+from typing import Any
 
 import numpy as np
 
 from penstock.processors.batch import Batch
 from penstock.processors.depth_first.building import Builder
 from penstock.processors.depth_first.foreign_keys import subscription_range
+from penstock.processors.depth_first.foreseen import Input, foreseen
 from penstock.processors.depth_first.process import Process
 from penstock.processors.depth_first.shaped import ShapedState
 from penstock.processors.depth_first.state import FAR, KeyValueState, TimedState
@@ -41,16 +43,18 @@ from penstock.topology import (
 
 
 def prefetch(
-    builder: Builder, sub_topology: SubTopology, inputs: Sequence[tuple[SourceNode, Batch]]
+    builder: Builder,
+    sub_topology: SubTopology,
+    inputs: Sequence[tuple[Input, SourceNode, Batch]],
 ) -> None:
     """Read what the steps behind each source will ask for, as far as the records tell."""
-    latest = max((int(batch.timestamps.max()) for _, batch in inputs if len(batch)), default=-1)
+    latest = max((int(batch.timestamps.max()) for _, _, batch in inputs if len(batch)), default=-1)
     for step in builder.steps.values():
         if isinstance(step, WindowStep):
             step.latest = latest
     for waiting in builder.waiting:
         waiting.latest = latest
-    for source, batch in inputs:
+    for name, source, batch in inputs:
         if not len(batch):
             continue
         binary = batch.keys.binary(source.key_serde)
@@ -60,8 +64,13 @@ def prefetch(
         times: list[int] = batch.timestamps[rows].tolist()
         for node in _same_key(source, sub_topology):
             _read_for(builder, node, keys, times)
+        earliest = int(batch.timestamps.min())
         for node in _same_record(source, sub_topology):
-            _read_by_record(builder, node, batch)
+            pairs = zip(batch.keys.objects(), batch.values.objects(), strict=True)
+            _read_by_record(builder, node, pairs, earliest)
+        found = foreseen(builder, sub_topology, source, name, batch)
+        if found is not None:
+            _read_by_record(builder, *found, earliest)
 
 
 def _same_key(source: SourceNode, sub_topology: SubTopology) -> Iterable[Node]:
@@ -90,12 +99,13 @@ def _same_record(source: SourceNode, sub_topology: SubTopology) -> Iterable[Node
                 waiting.append(child)
 
 
-def _read_by_record(builder: Builder, node: Node, batch: Batch) -> None:
+def _read_by_record(
+    builder: Builder, node: Node, pairs: Iterable[tuple[Any, Any]], earliest: int
+) -> None:
     """Read the keys that a function names for each record. It must have no effect of its own: it is
     asked again when the record's turn comes, and only then does its exception count.
     """
-    pairs = zip(batch.keys.objects(), batch.values.objects(), strict=True)
-    wanted: dict[str, list[bytes]] = {}
+    wanted: dict[str, list[Any]] = {}
     with contextlib.suppress(Exception):
         if isinstance(node, GlobalJoinNode):
             selected = (node.selector(key, value) for key, value in pairs)
@@ -108,7 +118,10 @@ def _read_by_record(builder: Builder, node: Node, batch: Batch) -> None:
         if isinstance(state, KeyValueState):
             state.prefetch(keys)
         elif isinstance(state, VersionedState):
-            state.prefetch((key, FAR) for key in keys)
+            # To write a version, those from its time on must be known.
+            state.prefetch((key, earliest) for key in keys)
+        elif isinstance(state, TimedState):
+            state.prefetch_ranges(keys)
 
 
 def _changes_key(node: Node) -> bool:

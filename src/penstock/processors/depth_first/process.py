@@ -11,7 +11,11 @@ from penstock.processors.depth_first.handed_out import HandedOut
 from penstock.processors.depth_first.record import Context, Record, Shared
 from penstock.processors.depth_first.steps import Step
 from penstock.processors.depth_first.user_metrics import UserMetrics
-from penstock.processors.depth_first.user_stores import UserKeyValueStore
+from penstock.processors.depth_first.user_stores import (
+    UserKeyValueStore,
+    UserSessionStore,
+    UserWindowStore,
+)
 from penstock.processors.depth_first.versioned import UserVersionedStore
 from penstock.topology import ProcessNode
 from penstock.topology.callables import check_awaits_nothing, check_processor
@@ -165,14 +169,23 @@ class Process(Step):
 
         return call
 
-    def keys_to_read(self, pairs: Iterable[tuple[Any, Any]]) -> dict[str, list[bytes]]:
-        """The bytes of the keys that the processor says it will read for these records."""
-        wanted: dict[str, list[bytes]] = {}
+    @property
+    def names_keys(self) -> bool:
+        """Whether the processor says which keys it will read."""
+        own = getattr(self.processor, "keys_to_read", None)
+        return own is not None and getattr(own, "__func__", own) is not Processor.keys_to_read
+
+    def keys_to_read(self, pairs: Iterable[tuple[Any, Any]]) -> dict[str, list[Any]]:
+        """What the processor says it will read for these records: the bytes of keys; with times, of
+        windows and sessions."""
+        wanted: dict[str, list[Any]] = {}
         for key, value in pairs:
             for store, keys in self.processor.keys_to_read(key, value).items():
                 held = self._stores.get(store)
                 if isinstance(held, UserKeyValueStore | UserVersionedStore):
                     wanted.setdefault(store, []).extend(map(held.key_bytes, keys))
+                elif isinstance(held, UserWindowStore | UserSessionStore):
+                    wanted.setdefault(store, []).extend(held.question(*each) for each in keys)
                 elif held is not None and hasattr(held, "bytes_to_read"):
                     wanted.setdefault(store, []).extend(held.bytes_to_read(keys))
         return wanted

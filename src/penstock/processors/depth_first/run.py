@@ -243,7 +243,8 @@ class RecordRun:
         }
         for name, batch in batches.items():
             self._shared.ahead[name] = answers_ahead(self._sub, self._sources[name[0]], batch)
-        prefetch(self._builder, self._sub, [(self._sources[n[0]], b) for n, b in batches.items()])
+        inputs = [(name, self._sources[name[0]], batch) for name, batch in batches.items()]
+        prefetch(self._builder, self._sub, inputs)
         self._run(batches)
         self._keep_partition_times(batches)
         for flush in self._builder.flushers:

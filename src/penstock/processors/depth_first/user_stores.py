@@ -286,6 +286,10 @@ class UserWindowStore(UserTimedStore):
     def _scan(self, lower: Any, upper: Any, first: int, last: int) -> list[TimedEntry]:
         return self._state.scan(first, last, self._bound(lower), self._bound(upper))
 
+    def question(self, key: Any, first_ms: int, last_ms: int) -> tuple[bytes, int, int]:
+        """What is to be read for a key's windows that start in first..last."""
+        return self.key_bytes(key), first_ms, last_ms
+
     def _starts(
         self, name: bytes, found: list[tuple[tuple[int, int], Stored]]
     ) -> Iterator[tuple[int, Any]]:
@@ -358,6 +362,10 @@ class UserSessionStore(UserTimedStore):
         name = self.key_bytes(key)
         stored = self._state.get(name, end_ms, start_ms)
         return None if stored is None else self._value(name, end_ms, start_ms, stored)
+
+    def question(self, key: Any, earliest_end_ms: int = 0) -> tuple[bytes, int, int]:
+        """What is to be read for a key's sessions that end not before."""
+        return self.key_bytes(key), earliest_end_ms, FAR
 
     def _found(
         self, name: bytes, earliest_end: int, latest_start: int
