@@ -17,7 +17,7 @@ from penstock.errors import UserFunctionError
 from penstock.processors import Limits, RecordRun, SliceRun, runs_in_columns
 from penstock.processors.running import running_float_sum, running_max, sort_by_slot
 from penstock.processors.two_inputs import TableJoinRun
-from penstock.serdes import serde_of
+from penstock.serdes import ListSerde, serde_of
 from penstock.testing.stores import DriverState
 from penstock.topology import SubTopology
 from tests.unit.slices import Row, changes, outputs, records
@@ -229,6 +229,47 @@ def test_lists_equal_records_to_the_byte(
     slices = _encoded(kind, rows, size)
     columns = _answers(SliceRun, sub, slices, cache)
     assert columns == _answers(RecordRun, sub, slices, cache)
+
+
+FOLDED: dict[str, Any] = {
+    "plain": None,
+    "hopping": ps.hopping(_ms(20), advance=_ms(10), grace=_ms(20)),
+    "sliding": ps.sliding(_ms(10), grace=_ms(20)),
+    "session": ps.session(_ms(5), grace=_ms(20)),
+}
+
+
+@pytest.mark.parametrize("at_close", [False, True])
+@pytest.mark.parametrize("windows", FOLDED)
+@given(rows=ROWS, size=st.integers(1, 20), cache=st.sampled_from([0, 250, 10_000]))
+@settings(max_examples=30, deadline=None)
+def test_lists_are_what_a_function_makes_of_them(
+    windows: str, at_close: bool, rows: Any, size: int, cache: int
+) -> None:
+    """Of records in their order, too, lists are not taken apart."""
+    answers = []
+    for collects in (True, False):
+        builder = ps.StreamsBuilder()
+        grouped: Any = builder.stream("in", key=str, value=str).group_by_key()
+        if FOLDED[windows] is not None:
+            grouped = grouped.windowed_by(FOLDED[windows])
+            grouped = grouped.emit_on_window_close() if at_close else grouped
+        merger = {"merger": lambda key, one, two: one + two} if windows == "session" else {}
+        lists: Any = {"value": ListSerde(serde_of(str)), **merger}
+        table = (
+            grouped.collect("lists")
+            if collects
+            else grouped.aggregate(list, _longer, "lists", **lists)
+        )
+        table.to_stream().to("out")
+        table.filter(lambda key, held: len(held) % 3 != 1).to_stream().to("filtered")
+        [sub] = builder.build().sub_topologies
+        answers.append(_answers(RecordRun, sub, _Slices(rows, size), cache))
+    assert answers[0] == answers[1]
+
+
+def _longer(_key: str, value: str | None, held: list[str]) -> list[str]:
+    return held if value is None else [*held, value]
 
 
 LISTED: dict[Any, list[Any]] = {

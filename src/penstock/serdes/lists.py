@@ -96,6 +96,15 @@ class ListSerde(Serde[Sequence[T | None]]):
             raise ValueError(f"a list of {len(data)} bytes cannot have {count} items")
         return OpenList(data[:at], count, data[at + 4 :])
 
+    def added(self, data: bytes, item: T | None) -> bytes:
+        """The bytes of a list with one more item; None adds nothing."""
+        if item is None:
+            return data
+        held = self.opened(data)
+        encoded = self.inner.serialize(item)
+        length = _NUMBER.pack(len(encoded)) if self.tells_lengths else b""
+        return b"".join((held.head, _NUMBER.pack(held.count + 1), held.body, length, encoded))
+
     def _items(self, data: bytes) -> list[bytes | None]:
         flag = data[:1]
         if flag == _VARIABLE:

@@ -7,7 +7,7 @@ from typing import Any
 
 from penstock.errors import TopologyError
 from penstock.processors.depth_first.edges import EdgeCounter
-from penstock.processors.depth_first.folding import aggregate, fold_of, table_aggregate
+from penstock.processors.depth_first.folding import aggregate, fold_of, table_aggregate, worked_as
 from penstock.processors.depth_first.foreign_keys import (
     AnswerRow,
     AnswerSubscription,
@@ -268,7 +268,7 @@ class Builder:
             case TableAggregateNode():
                 return self._stored(node, table_aggregate(self._shared, node))
             case AggregateNode():
-                return self._stored(node, aggregate(self._shared, node))
+                return self._stored(node, aggregate(self._shared, node, self._sub))
             case TableFilterNode():
                 predicate, negate = node.predicate, node.negate
                 return self._transform(
@@ -468,7 +468,7 @@ class Builder:
         step: WindowStep[Any] = kind(
             node.name,
             self._shared,
-            fold_of(node),
+            fold_of(node, self._sub),
             node.windows,
             at_close=node.emit == "close",
             memory=window_memory(node.store, users.index(node.name)),
@@ -486,6 +486,7 @@ class Builder:
             self._timed(node.store),
             cache_bytes=self._cache_bytes,
             sends_old=self._sends_old(node),
+            worked_as=worked_as(node, self._sub.store(node.store)),
             forwards=node.emit == "update",
         )
         self.flushers.append(store.flush)
@@ -507,6 +508,7 @@ class Builder:
             self._key_value(spec.name),
             cache_bytes=self._cache_bytes,
             sends_old=sends_old,
+            worked_as=worked_as(node, spec),
         )
         self.flushers.append(table.flush)
         return table

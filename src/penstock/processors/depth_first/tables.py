@@ -29,13 +29,17 @@ class TableStore:
         *,
         cache_bytes: int,
         sends_old: bool,
+        worked_as: Serde[Any] | None = None,
     ) -> None:
+        """`worked_as` is what its own step is given and gives, where that is not the values."""
         self._step = step
         self._shared = step.shared
         self.key_serde: Serde[Any] = spec.key_serde
         self.value_serde: Serde[Any] = spec.value_serde
         self._key_bytes = spec.key_serde.serialize
         self._read_value = spec.value_serde.deserialize
+        self._work: Serde[Any] = spec.value_serde if worked_as is None else worked_as
+        self._is_shown = self._work is spec.value_serde
         self.state = state
         self._sends_old = sends_old
         caches = spec.caching and cache_bytes > 0
@@ -50,18 +54,30 @@ class TableStore:
 
     def get(self, key: Any) -> Value | None:
         """The present row of a key."""
+        return self._value(self._read(key))
+
+    def work(self, key: Any) -> Value | None:
+        """The present row of a key, for its own step."""
+        stored = self._read(key)
+        if stored is None:
+            return None
+        return Value(self._work.deserialize(stored.value), stored.timestamp)
+
+    def _read(self, key: Any) -> Stored | None:
         data = self.key(key)
         stored = self.state.get(data)
         if self._cache is not None:
             self._cache.read(data, stored)
-        return self._value(stored)
+        return stored
 
     def put(self, record: Record, new: Any, timestamp: int, *, old: Any) -> None:
         """Write a row, and tell of it: `old` is what to say that there was before."""
         shared = self._shared
         key = self.key(record.key)
-        value = shared.encode(self._step.name, self.value_serde, new, "value")
+        value = shared.encode(self._step.name, self._work, new, "value")
         if self._cache is None:
+            if not self._is_shown:
+                new, old = self._shown(new), self._shown(old) if self._sends_old else None
             self.state.put(key, value, timestamp)
             self.state.log(key, value, record.timestamp if value is None else timestamp)
             change = Change(new, old if self._sends_old else None)
@@ -91,6 +107,10 @@ class TableStore:
         change = Change(new, None if below is None else below.value)
         self._step.forward(Record(key, change, held.timestamp, held.context.headers))
         self._shared.context = before
+
+    def _shown(self, worked: Any) -> Any:
+        """A value that its step works on, as others know it."""
+        return None if worked is None else self._read_value(self._work.serialize(worked))
 
     def _value(self, stored: Stored | None) -> Value | None:
         if stored is None:
@@ -171,7 +191,7 @@ class Aggregate(StoredStep):
         if record.key is None or record.value is None:
             self.shared.drop("null_key" if record.key is None else "null_value")
             return
-        before = self.table.get(record.key)
+        before = self.table.work(record.key)
         if before is None:
             old, timestamp = self.call(self._initializer), record.timestamp
         else:

@@ -176,6 +176,10 @@ class VersionedTable:
         """The latest row of a key."""
         return self._value(self._versions.get(self._key(key)))
 
+    def work(self, key: Any) -> Value | None:
+        """The latest row of a key, for its own step."""
+        return self.get(key)
+
     def get_as_of(self, key: Any, time: int) -> Value | None:
         """The row that a key had at a time."""
         found = self._versions.get_as_of(self._key(key), time)

@@ -37,12 +37,16 @@ class WindowStore:
         cache_bytes: int,
         sends_old: bool,
         forwards: bool,
+        worked_as: Serde[Any] | None = None,
     ) -> None:
+        """`worked_as` is what its own steps are given and give, where that is not the values."""
         self._step = step
         self._shared = step.shared
         self._spec = spec
         self._key_serde: Serde[Any] = spec.key_serde
         self._value_serde: Serde[Any] = spec.value_serde
+        self._work: Serde[Any] = spec.value_serde if worked_as is None else worked_as
+        self._is_shown = self._work is spec.value_serde
         self._session = spec.kind == "session"
         self.state = state
         state.stream_time = self._shared.recall(f"{spec.name}:time", -1)
@@ -68,14 +72,17 @@ class WindowStore:
 
     def get(self, key: bytes, window: Window) -> Value | None:
         """A window's present value."""
-        stored = self.state.get(key, *self._numbers(window))
-        if self._cache is not None:
-            self._cache.touch(self.state.store_key(key, *self._numbers(window)))
-        return self._value(stored)
+        return self._worked(self._read(key, window))
 
     def row(self, key: Windowed[Any]) -> Value | None:
         """The row of a windowed key, as the table's view shows it."""
-        return self.get(self.key(key.key), Window(key.start, key.end))
+        return self._value(self._read(self.key(key.key), Window(key.start, key.end)))
+
+    def _read(self, key: bytes, window: Window) -> Stored | None:
+        stored = self.state.get(key, *self._numbers(window))
+        if self._cache is not None:
+            self._cache.touch(self.state.store_key(key, *self._numbers(window)))
+        return stored
 
     def windows(self, key: bytes, first: int, last: int) -> list[tuple[Window, Value]]:
         """A key's windows that start in first..last, or sessions that end there, in order."""
@@ -83,7 +90,7 @@ class WindowStore:
         for numbers, stored in self.state.entries(key, first, last):
             if self._cache is not None:
                 self._cache.touch(self.state.store_key(key, *numbers))
-            value = self._value(stored)
+            value = self._worked(stored)
             assert value is not None
             found.append((self._window(*numbers), value))
         return found
@@ -103,7 +110,7 @@ class WindowStore:
         """Write a window's value and tell of it."""
         shared, state = self._shared, self.state
         numbers = self._numbers(window)
-        value = shared.encode(self._step.name, self._value_serde, new, "value")
+        value = shared.encode(self._step.name, self._work, new, "value")
         before = state.get(key, *numbers) if self._cache is not None else None
         kept = state.put(key, *numbers, value, timestamp)
         if not kept:
@@ -122,6 +129,8 @@ class WindowStore:
             state.log(name, value, logged)
         if self._forwards:
             windowed = Windowed(record.key, *window)
+            if not self._is_shown:
+                new, old = self._shown(new), self._shown(old) if self._sends_old else None
             change = Change(new, old if self._sends_old else None)
             # As in Kafka Streams: a session comes from several records, and has no one's headers.
             headers = () if self._session else record.headers
@@ -159,6 +168,17 @@ class WindowStore:
             return Window(two, one)
         assert self._spec.window_ms is not None
         return Window(one, window_end(one, self._spec.window_ms))
+
+    def _shown(self, worked: Any) -> Any:
+        """A value that steps work on, as others know it."""
+        return (
+            None if worked is None else self._value_serde.deserialize(self._work.serialize(worked))
+        )
+
+    def _worked(self, stored: Stored | None) -> Value | None:
+        if stored is None:
+            return None
+        return Value(self._work.deserialize(stored.value), stored.timestamp)
 
     def _value(self, stored: Stored | None) -> Value | None:
         if stored is None:
