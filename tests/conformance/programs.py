@@ -227,15 +227,13 @@ class _Program:
         operator, predicate = getattr(flow.node, step["op"]), words.PREDICATES[step["f"]]
         if "store" not in step:
             return replace(flow, node=operator(predicate))
-        self._kept(step)
-        return replace(flow, node=operator(predicate, _store(step)))
+        return replace(flow, node=operator(predicate, _store(step), **self._kept(step)))
 
     def _map_values(self, step: Step) -> _Flow:
         flow = self._from(step)
         options: dict[str, Any] = {}
         if "store" in step:
-            self._kept(step)
-            options["store"] = _store(step)
+            options = {"store": _store(step), **self._kept(step)}
         mapper: Any = words.VALUES[step["f"]]
         if "with_key" in step:
             mapper = words.keyed_value(step["f"])

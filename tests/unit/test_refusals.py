@@ -488,3 +488,10 @@ def test_a_handler_that_nobody_awaits(option: str) -> None:
     _stream(app).to("out")
     with pytest.raises(TopologyError, match=f"The {option} is an async function"):
         app.build()
+
+
+def test_a_store_that_is_added_under_a_path() -> None:
+    store = ps.key_value_store(_PATH, key=str, value=str)
+    with pytest.raises(TopologyError, match="step add_state_store") as caught:
+        ps.StreamsBuilder().add_state_store(store)
+    assert "'odd-name'" in caught.value.hint

@@ -201,7 +201,7 @@ class StreamsBuilder:
                 hint="Say key=str, value=int (or others) where it is made",
             )
         spec = StoreSpec(
-            name=check_name(store.name, "store"),
+            name=check_name(store.name, "store", step="add_state_store"),
             key_serde=said_serde(store.key, "key", f"the store {store.name!r}"),
             value_serde=said_serde(store.value, "value", f"the store {store.name!r}"),
             kind=store.kind,
