@@ -203,9 +203,9 @@ def test_numbers_equal_records_to_the_bit(
 
 
 @pytest.mark.parametrize("windowed", [False, True])
-@pytest.mark.parametrize("kind", [int, str, bytes, bool, dict[str, int]])
+@pytest.mark.parametrize("kind", [int, str, dict[str, int]])
 @given(data=st.data(), size=st.integers(1, 40), cache=st.sampled_from([0, 150, 400, 10_000]))
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=30, deadline=None)
 def test_lists_equal_records_to_the_byte(
     kind: Any, windowed: bool, data: Any, size: int, cache: int
 ) -> None:
@@ -242,7 +242,7 @@ FOLDED: dict[str, Any] = {
 @pytest.mark.parametrize("at_close", [False, True])
 @pytest.mark.parametrize("windows", FOLDED)
 @given(rows=ROWS, size=st.integers(1, 20), cache=st.sampled_from([0, 250, 10_000]))
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=15, deadline=None)
 def test_lists_are_what_a_function_makes_of_them(
     windows: str, at_close: bool, rows: Any, size: int, cache: int
 ) -> None:
@@ -275,8 +275,6 @@ def _longer(_key: str, value: str | None, held: list[str]) -> list[str]:
 LISTED: dict[Any, list[Any]] = {
     int: [1, -(2**63), 7],
     str: ["", "é", "long" * 9],
-    bytes: [b"", b"\x00\xff"],
-    bool: [True, False],
     dict[str, int]: [{}, {"a": 1}],
 }
 
