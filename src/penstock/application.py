@@ -348,7 +348,8 @@ class Application(Queryable, Heard):
             order = _http_order(self, self._watching)
             with http_service(order) as url:
                 self._drive(topology, http_url=url, http_token=order.token)
-        except BaseException:
+        except BaseException as error:
+            self.monitor.failed(error)
             self._begin_to_end(failed=True)
             raise
         finally:

@@ -2,6 +2,7 @@
 
     PenstockError
       ConfigError                      an option is unknown or has a value that cannot work
+        UsageError                     a command was given words that it cannot take
       TopologyError                    the program describes something that cannot be run
         SerdeMissingError              a type is needed to turn bytes into values
       TopologyChangedError             the program does not fit the state that an earlier one left
@@ -61,12 +62,14 @@
         BrokerStartError               the embedded Kafka did not start
 
 A message says what happened, where, and what to do next. The same facts are attributes: `code` for
-programs, `where` (topic, partition, offset, store, task ...) and `hint`.
+programs, `where` (topic, partition, offset, store, task ...) and `hint`. A message is a line; what
+takes more of them, such as the traceback of a user's function, is in `details`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Self
 
 
 class PenstockError(Exception):
@@ -79,6 +82,8 @@ class PenstockError(Exception):
         self.message = message
         self.where = dict(where or {})
         self.hint = hint
+        self.details = ""
+        """How it came to that, in lines; in no message."""
 
     @property
     def code(self) -> str:
@@ -97,17 +102,28 @@ class PenstockError(Exception):
 
     def __reduce__(self) -> tuple[object, ...]:
         # Spark carries exceptions between processes; keyword-only arguments would be lost.
-        return (_rebuild, (type(self), self.message, self.where, self.hint))
+        return (_rebuild, (type(self), self.message, self.where, self.hint, self.details))
+
+    def arrived(self, details: str) -> Self:
+        """The same, come from another process: Python shows the details below its traceback."""
+        self.details = details
+        if details:
+            self.add_note(details)
+        return self
 
 
 def _rebuild(
-    kind: type[PenstockError], message: str, where: Mapping[str, object], hint: str
+    kind: type[PenstockError], message: str, where: Mapping[str, object], hint: str, details: str
 ) -> PenstockError:
-    return kind(message, where=where, hint=hint)
+    return kind(message, where=where, hint=hint).arrived(details)
 
 
 class ConfigError(PenstockError):
     """An option is unknown, or its value cannot work. Yours to mend; retrying does not help."""
+
+
+class UsageError(ConfigError):
+    """A command was given words that it cannot take. Its exit status is 2, and nothing was done."""
 
 
 class TopologyError(PenstockError):
@@ -131,7 +147,7 @@ class BootstrapUnfinishedError(BootstrapError):
 
 
 class UserFunctionError(PenstockError):
-    """A function that you passed to an operator raised; its traceback is part of the message."""
+    """A function that you passed to an operator raised; `details` has its traceback."""
 
 
 class PartitionChoiceError(UserFunctionError):

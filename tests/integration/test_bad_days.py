@@ -292,8 +292,9 @@ def test_bad_records_and_functions_that_raise(scene: Scene) -> None:
     assert raised.value.where["topic"] == scene.source
     assert int(str(raised.value.where["partition"])) == unlucky.partition
     assert int(str(raised.value.where["offset"])) == unlucky.offset
-    assert "in half" in str(raised.value)
-    assert "RuntimeError: unlucky" in str(raised.value)
+    assert raised.value.where["file"] == Path(__file__).name
+    assert "raised RuntimeError: unlucky" in raised.value.message
+    assert "in half" in raised.value.details
     assert "mend the function and start again" in str(raised.value)
 
     scene.produce([(b"key-1", b"no long")])

@@ -170,41 +170,6 @@ def test_shells_complete_commands(line: str, wanted: set[str]) -> None:
     assert set(found.stdout.split()) == wanted
 
 
-@pytest.mark.parametrize(
-    ("words", "message"),
-    [
-        (["--to-latest", "--shift-by", "3"], "several places: latest, shift"),
-        (["--by-duration", "soon"], "no duration"),
-        (["--to-datetime", "soon"], "no time"),
-    ],
-)
-def test_a_reset_refuses_what_it_cannot_mean(
-    words: list[str], message: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    with pytest.raises(SystemExit) as ended:
-        main(["reset", "app.py", *words])
-    assert ended.value.code == 1
-    assert message in capsys.readouterr().err
-
-
-@pytest.mark.parametrize(
-    ("words", "message"),
-    [
-        ([], "Which application?"),
-        (["app.py", "--application", "clinic"], "Which application?"),
-        (["app.py", "--input-topics", "beats"], "app.py says itself"),
-        (["app.py", "--internal-topics", "beats"], "app.py says itself"),
-    ],
-)
-def test_a_reset_is_of_a_program_or_of_an_id(
-    words: list[str], message: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    with pytest.raises(SystemExit) as ended:
-        main(["reset", *words])
-    assert ended.value.code == 1
-    assert message in capsys.readouterr().err
-
-
 def test_the_state_of_an_application_goes_without_its_program(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -77,9 +77,9 @@ def test_what_is_missing_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[
     path = tmp_path / "program_records.py"
     path.write_text(PROGRAM.format(address=address))
     send = ("records", "send", str(path), "in")
-    assert run(*send) == 1
+    assert run(*send) == 2
     assert "nothing to send" in capsys.readouterr().err
-    assert run(*send, "a=1", "--file", "-") == 1
+    assert run(*send, "a=1", "--file", "-") == 2
     assert "here and in a file" in capsys.readouterr().err
     assert run("records", "read", str(path), "other") == 1
     assert "Its topics are: in, out" in capsys.readouterr().err

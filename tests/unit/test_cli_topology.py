@@ -69,13 +69,15 @@ def test_a_file_that_is_none_is_named(
     before = tmp_path / "before.json"
     if content is not None:
         before.write_bytes(content)
-    assert run("diff", program(tmp_path, "counts"), "--against", str(before)) == 1
+    assert run("diff", program(tmp_path, "counts"), "--against", str(before)) == (
+        2 if content is None else 1
+    )
     assert "before.json" in capsys.readouterr().err
 
 
 def test_a_file_is_for_diff_alone(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     app = program(tmp_path, "counts")
-    assert run("svg", app, "--against", str(tmp_path / "x")) == 1
+    assert run("svg", app, "--against", str(tmp_path / "x")) == 2
     assert "--against is for diff" in capsys.readouterr().err
 
 

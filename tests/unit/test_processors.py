@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import pickle
+import traceback
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -15,6 +18,7 @@ from penstock.errors import (
     TopologyError,
     UserFunctionError,
 )
+from penstock.instance.protocol import error_of, fault_of
 from penstock.processors import (
     ColumnNeeds,
     Limits,
@@ -154,10 +158,37 @@ def test_an_exception_of_a_function_names_record_and_line(write: Any) -> None:
     with pytest.raises(UserFunctionError) as caught:
         run(_sub(write, value=str), [records(rows)])
     error = caught.value
-    assert error.where == {"topic": "in", "partition": 0, "offset": 41, "step": "step"}
-    assert 'raise KeyError("no such ward")' in str(error)
-    assert "call_each" not in str(error)
-    assert str(pickle.loads(pickle.dumps(error))) == str(error)
+    line = next(
+        number
+        for number, text in enumerate(Path(__file__).read_text().splitlines(), 1)
+        if 'raise KeyError("no such ward")' in text
+    )
+    record = {"topic": "in", "partition": 0, "offset": 41, "step": "step"}
+    assert error.where == record | {"file": "test_processors.py", "line": line}
+    assert error.message == "The function of step step raised KeyError: 'no such ward'"
+    assert len(str(error).splitlines()) == 1
+    assert 'raise KeyError("no such ward")' in error.details
+    assert "call_each" not in error.details
+    came = pickle.loads(pickle.dumps(error))
+    assert (str(came), came.details) == (str(error), error.details)
+    assert error.details in "".join(traceback.format_exception(came))
+    told = error_of(fault_of(error))
+    assert (type(told), told.details, told.__notes__) == (
+        UserFunctionError,
+        error.details,
+        [error.details],
+    )
+
+
+def test_what_a_package_raised_is_told_with_the_line_that_called_it() -> None:
+    def parse(value: str) -> object:
+        return json.loads(value)
+
+    sub = _sub(lambda s: s.map_values(parse, value=str, name="step").to("out"), value=str)
+    with pytest.raises(UserFunctionError, match="raised JSONDecodeError: Expecting") as caught:
+        run(sub, [records([Row(3, 1, b"a", b"{\n")])])
+    assert caught.value.where["file"] == "test_processors.py"
+    assert caught.value.where["line"] == parse.__code__.co_firstlineno + 1
 
 
 @pytest.mark.parametrize("cache", [0, 10_000])

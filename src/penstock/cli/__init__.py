@@ -18,7 +18,8 @@ from typing import Annotated
 import typer
 
 import penstock
-from penstock.cli.answers import print_error
+from penstock.cli.answers import EXIT_USAGE, print_error
+from penstock.cli.usage import is_help, usage_error
 from penstock.errors import PenstockError
 
 # name -> its line in the list of commands; the file is penstock/cli/<name>.py, with _ for -
@@ -44,14 +45,14 @@ COMMANDS = {
 
 _EXAMPLES = {
     "bootstrap": "penstock bootstrap app.py --store counts --from parquet:/history --value n",
-    "console": "penstock console --application pulse-monitor --open",
+    "console": "penstock console app.py --open",
     "demo": "penstock demo --seconds 20",
     "dev": "penstock dev start --brokers 1",
     "example": "penstock example run word-count --seconds 10",
     "instance": "penstock instance --coordinator driver-host:7077 --name rack-1",
     "prepare": "penstock prepare",
     "produce-test-data": "penstock produce-test-data word-count --rate 100 --records 1000",
-    "query": "penstock query pulse-counts ann --application pulse-monitor",
+    "query": "penstock query app.py pulse-counts ann",
     "records": "penstock records read app.py pulse-totals",
     "reset": "penstock reset app.py --by-duration 2h --execute",
     "run": "penstock run app.py --dev",
@@ -69,15 +70,18 @@ def main(arguments: Sequence[str] | None = None) -> None:
     # Anywhere: whoever sees an error presses arrow-up and adds it to the end.
     words = [word for word in given if word != "--debug"]
     try:
-        _program(words[:1] or completed_command(os.environ))(words, prog_name="penstock")
-    except PenstockError as error:
-        if words != given:
+        program = _program(words[:1] or completed_command(os.environ))
+        # What it returns is the status that a command left with, if it said one.
+        sys.exit(program(words, prog_name="penstock", standalone_mode=False) or 0)
+    except Exception as error:
+        if is_help(error):
+            sys.exit(EXIT_USAGE)
+        wrong_words = usage_error(error, words[0] if words else "")
+        if words != given and wrong_words is None:
             raise
-        sys.exit(print_error(error, as_json="--json" in words))
-    except Exception as error:  # A bug, here or in the program that a command imports.
-        if words != given:
-            raise
-        sys.exit(print_error(_unexpected(error), as_json="--json" in words))
+        known = error if isinstance(error, PenstockError) else None
+        told = wrong_words or known or _unexpected(error)
+        sys.exit(print_error(told, as_json="--json" in words))
 
 
 def completed_command(environment: Mapping[str, str]) -> list[str]:
@@ -93,7 +97,7 @@ def completed_command(environment: Mapping[str, str]) -> list[str]:
 
 
 def _unexpected(error: Exception) -> PenstockError:
-    """An error that nobody foresaw, in one line."""
+    """An error that nobody foresaw, here or in the program that a command imports, in one line."""
     # The package's root only hands names on: who asked it for one that it has not is told.
     frames, root = traceback.extract_tb(error.__traceback__), penstock.__file__
     place = next((each for each in reversed(frames) if each.filename != root), frames[-1])

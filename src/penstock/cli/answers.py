@@ -15,9 +15,12 @@ from penstock.errors import (
     ServiceBusyError,
     ServiceUnreachableError,
     StoreUnavailableError,
+    UsageError,
+    UserFunctionError,
 )
 
 EXIT_REFUSED = 1
+EXIT_USAGE = 2
 EXIT_UNREACHABLE = 3
 _UNREACHABLE = (
     ApplicationUnreachableError,
@@ -35,18 +38,36 @@ def print_answer(text: str, data: Mapping[str, object], *, as_json: bool) -> Non
 
 
 def print_error(error: PenstockError, *, as_json: bool) -> int:
-    """Print the error and return the exit status that goes with it."""
+    """Print the error in a line, and return the exit status that goes with it."""
     if as_json:
         fields = {
             "code": error.code,
             "message": error.message,
             "where": {key: str(value) for key, value in error.where.items()},
-            "hint": error.hint,
+            "hint": _hint(error),
         }
         print(_json({"ok": False, "error": fields}), flush=True)
     else:
-        print(f"penstock: {error}", file=sys.stderr)
+        hint = _hint(error)
+        text = f"{error.summary}. {hint}" if hint else error.summary
+        print(f"penstock: {one_line(text)}", file=sys.stderr)
+    return exit_status(error)
+
+
+def exit_status(error: PenstockError) -> int:
+    """The status of a command that ends with this error."""
+    if isinstance(error, UsageError):
+        return EXIT_USAGE
     return EXIT_UNREACHABLE if isinstance(error, _UNREACHABLE) else EXIT_REFUSED
+
+
+def _hint(error: PenstockError) -> str:
+    """What to do next; who wants to know more than a line has is told how."""
+    if not error.details:
+        return error.hint
+    what = "the traceback" if isinstance(error, UserFunctionError) else "more of it"
+    more = f"the same command with --debug shows {what}"
+    return f"{error.hint}; {more}" if error.hint else more.capitalize()
 
 
 def print_progress(text: str) -> None:
@@ -67,6 +88,15 @@ def printable(text: str) -> str:
     if text.isprintable():
         return text
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
+
+
+def one_line(text: str) -> str:
+    """The text of an error in one line: its own breaks become blanks, and nothing is hidden.
+
+    >>> one_line("no such" + chr(10) + "  ward")
+    'no such ward'
+    """
+    return printable(" ".join(line.strip() for line in text.splitlines()))
 
 
 def counted(count: int, what: str) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import datetime
 from typing import Annotated
 
 import msgspec
@@ -9,6 +10,10 @@ import typer
 
 from penstock.cli.answers import print_answer
 from penstock.cli.loading import load_application
+from penstock.coordination.history import parse_offsets
+from penstock.errors import BootstrapError, UsageError
+
+_KINDS = ("parquet", "table", "topic")
 
 
 def bootstrap(
@@ -38,6 +43,7 @@ def bootstrap(
     ] = False,
     json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
 ) -> None:
+    _check(history, offsets)
     app = load_application(application)
     result = app.bootstrap(
         store,
@@ -59,3 +65,27 @@ def bootstrap(
     if result.empty_stores:
         lines.append(f"  of the same tasks, still empty: {', '.join(result.empty_stores)}")
     print_answer("\n".join(lines), msgspec.to_builtins(result), as_json=json)
+
+
+def _check(history: str, offsets: str | None) -> None:
+    """Refuse at once what is written wrongly: Spark takes a while to start."""
+    kind, _, name = history.partition(":")
+    if kind not in _KINDS or not name:
+        raise UsageError(
+            f"--from is {history!r}", hint="Write parquet:/path, table:database.name or topic:NAME"
+        )
+    if offsets is not None and offsets not in ("earliest", "latest") and not _is_time(offsets):
+        try:
+            parse_offsets(offsets)
+        except BootstrapError as error:
+            raise UsageError(f"--offsets: {error.message}", hint=error.hint) from error
+
+
+def _is_time(text: str) -> bool:
+    if text.isdigit():
+        return True  # in milliseconds
+    try:
+        datetime.fromisoformat(text)
+    except ValueError:
+        return False
+    return True

@@ -2,33 +2,28 @@
 
 from __future__ import annotations
 
-import os
 import urllib.parse
 import webbrowser
-from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from penstock.cli.answers import print_answer
 from penstock.cli.liveness import check_driver
-from penstock.config import Config
+from penstock.cli.running import AppFile, ApplicationId, Json, Meant, StateDir
 from penstock.queries.driver_file import DriverFile, read_driver_file
 
 
 def console(
-    application: Annotated[
-        str, typer.Option("--application", help="The id of an application on this machine.")
-    ],
-    state_dir: Annotated[
-        Path | None, typer.Option(help="Its state directory, if not where usual.")
-    ] = None,
+    app: AppFile = "",
+    application: ApplicationId = "",
+    state_dir: StateDir = None,
     open_browser: Annotated[bool, typer.Option("--open", help="Open it in a browser.")] = False,
-    json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
+    json: Json = False,
 ) -> None:
-    place = state_dir or Config.build({}, os.environ).state_dir
-    driver = read_driver_file(place, application)
-    check_driver(application, place)
+    meant = Meant.of(app, application, state_dir)
+    driver = read_driver_file(meant.state_dir, meant.application_id)
+    check_driver(meant.application_id, meant.state_dir)
     address = console_address(driver)
     if open_browser:
         webbrowser.open(address)

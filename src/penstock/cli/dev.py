@@ -127,20 +127,24 @@ def logs(
     brokers: Brokers = 1,
     directory: Directory = None,
     follow: Annotated[bool, typer.Option("--follow", "-f", help="Go on until Ctrl-C.")] = False,
-    json: Json = False,
+    json: Annotated[
+        bool, typer.Option("--json", help="Print one JSON object, and with -f one for each line.")
+    ] = False,
 ) -> None:
     place = _place(directory, brokers)
     files = [place / _LOG_FILE, *sorted(place.glob("*/kafka.log"))]
     found = [line for file in files for line in _lines(file)][-_LINES:]
-    if json:
-        print_answer("", {"lines": found}, as_json=True)
-        return
-    for line in found:
-        print(line, flush=True)
+    _print_lines(found, as_json=json)
     if follow:
         with contextlib.suppress(KeyboardInterrupt):
             for line in _new_lines(files):
-                print(line, flush=True)
+                _print_lines([line], as_json=json)
+
+
+def _print_lines(lines: list[str], *, as_json: bool) -> None:
+    """Print them; for programs an object each time, whether they follow or not."""
+    if lines or as_json:
+        print_answer("\n".join(lines), {"lines": lines}, as_json=as_json)
 
 
 def _place(directory: Path | None, brokers: int) -> Path:

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import os
 import socket
-import sys
 from typing import Annotated, Any
 
 import typer
 
 from penstock.cli.loading import load_application
-from penstock.errors import ConfigError
+from penstock.cli.usage import as_usage
+from penstock.errors import ApplicationUnreachableError, MemberRefusedError, UsageError
 from penstock.instance.client import tcp_location
 from penstock.instance.global_processing import programs_of
 from penstock.instance.http_options import HttpOptions
-from penstock.instance.process import TOKEN_VARIABLE, InstanceOptions, run_instance
+from penstock.instance.process import TOKEN_VARIABLE, Ending, InstanceOptions, run_instance
 from penstock.instance.tls import TlsFiles
 from penstock.option_values import check_group_instance_id, check_tls_files, parse_address
 from penstock.pipeline.instances import serve_http
@@ -91,42 +91,64 @@ def instance(
     ] = "",
     json: Annotated[bool, typer.Option("--json", help="Print errors as a JSON object.")] = False,
 ) -> None:
+    with as_usage():
+        files = (tls_certificate_file, tls_key_file, tls_ca_file)
+        tls = _tls(files, server_name=tls_server_name, verify_clients=tls_verify_clients)
+        options = InstanceOptions(
+            name=_name(name, group_instance_id),
+            coordinator=tcp_location(*parse_address(coordinator), tls=tls is not None),
+            token=_token(),
+            slot=slot,
+            is_static=bool(group_instance_id),
+            is_patient=True,
+            tags={"host": socket.gethostname(), **_tags(client_tag or [])},
+            tls=tls,
+            http=_http(
+                http,
+                token_file=http_token_file,
+                tls_certificate_file=http_tls_certificate_file,
+                tls_key_file=http_tls_key_file,
+                tls_client_ca_file=http_tls_client_ca_file,
+                hosts=tuple(http_host or ()),
+            ),
+        )
+    tables = load_application(application).build().global_tables if application else ()
+    _tell(run_instance(options, programs_of(tables), serve=serve_http))
+
+
+def _tell(ending: Ending) -> None:
+    """Raise what tells why it ended, if nobody asked it to."""
+    if ending is Ending.DRIVER_LOST:
+        raise ApplicationUnreachableError(
+            "The driver has not answered for as long as session_timeout",
+            hint="Start this instance again: it waits for the driver",
+        )
+    if ending is Ending.GIVEN_UP:
+        raise MemberRefusedError(
+            "It was silent for longer than session_timeout, and its tasks went to others",
+            hint="Start this instance again: it joins anew, with what is on its disk",
+        )
+
+
+def _token() -> str:
     token = os.environ.pop(TOKEN_VARIABLE, "")
     if not token:
-        raise ConfigError(
+        raise UsageError(
             f"{TOKEN_VARIABLE} is not set",
             hint="Set it to what the application has in it, which has coordinator_listen too",
         )
+    return token
+
+
+def _name(name: str, group_instance_id: str) -> str:
     if group_instance_id and name:
-        raise ConfigError(
+        raise UsageError(
             "A static instance goes by its group_instance_id",
             hint="Leave --name or --group-instance-id out",
         )
     if group_instance_id:
-        name = check_group_instance_id(group_instance_id)
-    files = (tls_certificate_file, tls_key_file, tls_ca_file)
-    tls = _tls(files, server_name=tls_server_name, verify_clients=tls_verify_clients)
-    location = tcp_location(*parse_address(coordinator), tls=tls is not None)
-    options = InstanceOptions(
-        name=name or f"{socket.gethostname()}-{os.getpid()}",
-        coordinator=location,
-        token=token,
-        slot=slot,
-        is_static=bool(group_instance_id),
-        is_patient=True,
-        tags={"host": socket.gethostname(), **_tags(client_tag or [])},
-        tls=tls,
-        http=_http(
-            http,
-            token_file=http_token_file,
-            tls_certificate_file=http_tls_certificate_file,
-            tls_key_file=http_tls_key_file,
-            tls_client_ca_file=http_tls_client_ca_file,
-            hosts=tuple(http_host or ()),
-        ),
-    )
-    tables = load_application(application).build().global_tables if application else ()
-    sys.exit(run_instance(options, programs_of(tables), serve=serve_http))
+        return check_group_instance_id(group_instance_id)
+    return name or f"{socket.gethostname()}-{os.getpid()}"
 
 
 def _tls(files: tuple[str, str, str], *, server_name: str, verify_clients: bool) -> TlsFiles | None:
@@ -160,5 +182,5 @@ def _tags(given: list[str]) -> dict[str, str]:
     """
     wrong = [each for each in given if "=" not in each]
     if wrong:
-        raise ConfigError(f"--client-tag is {wrong[0]!r}", hint="Use NAME=VALUE")
+        raise UsageError(f"--client-tag is {wrong[0]!r}", hint="Use NAME=VALUE")
     return dict(each.split("=", 1) for each in given)

@@ -7,18 +7,18 @@ import sys
 from pathlib import Path
 
 from penstock.application import Application
-from penstock.errors import ConfigError
+from penstock.errors import UsageError
 
 
 def load_application(place: str) -> Application:
     """The application in a Python file; importing the file must not run it.
 
-    Raises `ConfigError` when the file or the application is not there, or when there are several.
+    Raises `UsageError` when the file or the application is not there, or when there are several.
     """
     path_text, _, name = place.partition(":")
     path = Path(path_text)
     if not path.is_file():
-        raise ConfigError(f"There is no file {path_text}", hint="Give a file as `app.py[:name]`")
+        raise UsageError(f"There is no file {path_text}", hint="Give a file as `app.py[:name]`")
     spec = importlib.util.spec_from_file_location(path.stem, path)
     assert spec is not None
     assert spec.loader is not None
@@ -32,7 +32,7 @@ def load_application(place: str) -> Application:
     if name:
         found = getattr(module, name, None)
         if not isinstance(found, Application):
-            raise ConfigError(f"{path_text} has no application {name!r}")
+            raise UsageError(f"{path_text} has no application {name!r}")
         return found
     return _only_application(module.__dict__, path_text)
 
@@ -41,7 +41,7 @@ def _only_application(names: dict[str, object], path: str) -> Application:
     found = {id(v): (k, v) for k, v in names.items() if isinstance(v, Application)}
     if len(found) != 1:
         known = ", ".join(sorted(name for name, _ in found.values())) or "none"
-        raise ConfigError(
+        raise UsageError(
             f"{path} must have one application at the top of the file; it has {known}",
             hint=f"Name it: {path}:app",
         )

@@ -14,8 +14,8 @@ import urllib3.exceptions
 from penstock.cli.answers import counted, print_answer
 from penstock.cli.entries import shown, shown_time
 from penstock.cli.liveness import check_driver
-from penstock.config import Config
-from penstock.errors import ConfigError, ServiceUnreachableError, StoreUnavailableError
+from penstock.cli.running import ApplicationId, Meant, StateDir, is_app_file
+from penstock.errors import ServiceUnreachableError, StoreUnavailableError, UsageError
 from penstock.queries.client import Client
 from penstock.queries.contract import LIMIT_MAX, Answer, Bound, Question, QuestionKind, Row, Source
 
@@ -23,14 +23,15 @@ _MILLISECOND = timedelta(milliseconds=1)
 
 
 def query(
-    store: Annotated[str, typer.Argument(help="The store's name; without it, list all.")] = "",
-    key: Annotated[list[str] | None, typer.Argument(help="Keys; bytes as 0x6162.")] = None,
-    application: Annotated[
-        str, typer.Option("--application", help="The id of an application on this machine.")
-    ] = "",
-    state_dir: Annotated[
-        Path | None, typer.Option(help="Its state directory, if not where usual.")
+    words: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="[APP] [STORE] [KEY]...",
+            help="app.py[:app]; a store's name, else all are listed; keys, bytes as 0x6162.",
+        ),
     ] = None,
+    application: ApplicationId = "",
+    state_dir: StateDir = None,
     url: Annotated[str, typer.Option(help="Where it answers, if elsewhere.")] = "",
     token_file: Annotated[
         Path | None, typer.Option(help="With --url: a file with the token.")
@@ -59,12 +60,12 @@ def query(
     timeout = timeout_ms * _MILLISECOND
     options: dict[str, Any] = {"certificate_file": certificate_file, "key_file": key_file}
     options["timeout"] = timeout
-    place = (application, state_dir, url, token_file, ca_file)
+    file, store, keys = _split(words or [])
+    place = (file, application, state_dir, url, token_file, ca_file)
     with _failures_worded(), _client(*place, options) as client:
         if not store:
             _print_stores(client, as_json=json)
             return
-        keys = tuple(key or ())
         windowed = _kind(client, store) in ("window", "session")
         question = Question(
             kind=_question_kind(
@@ -124,7 +125,18 @@ def _no_answer(error: BaseException) -> str:
     return "No answer in time" if in_time else "No answer: the connection broke off"
 
 
+def _split(words: list[str]) -> tuple[str, str, tuple[str, ...]]:
+    """The program, the store and the keys, of which the first may be left out.
+
+    >>> _split(["app.py", "counts", "ann"]), _split(["counts", "app.py"])
+    (('app.py', 'counts', ('ann',)), ('', 'counts', ('app.py',)))
+    """
+    file, rest = (words[0], words[1:]) if words and is_app_file(words[0]) else ("", words)
+    return file, rest[0] if rest else "", tuple(rest[1:])
+
+
 def _client(
+    file: str,
     application: str,
     state_dir: Path | None,
     url: str,
@@ -132,21 +144,22 @@ def _client(
     ca_file: Path | None,
     options: dict[str, Any],
 ) -> Client:
-    if bool(application) is bool(url):
-        raise typer.BadParameter("Say either --application ID or --url URL")
-    if application:
-        from os import environ
-
-        place = state_dir or Config.build({}, environ).state_dir
-        client = Client.of_application(application, state_dir=place, **options)
-        check_driver(application, place)
+    if bool(application or file) and url:
+        raise UsageError(
+            "It is said twice where to ask", hint="Leave out --url, or app.py and --application"
+        )
+    if not url:
+        meant = Meant.of(file, application, state_dir)
+        place = meant.state_dir
+        client = Client.of_application(meant.application_id, state_dir=place, **options)
+        check_driver(meant.application_id, place)
         return client
     if token_file is None:
-        raise typer.BadParameter("--url takes --token-file: arguments can be seen by all")
+        raise UsageError("--url takes --token-file: arguments can be seen by all")
     try:
         token = token_file.read_text(encoding="utf-8").strip()
     except (OSError, UnicodeDecodeError):
-        raise ConfigError(f"The file {token_file} cannot be read") from None
+        raise UsageError(f"The file {token_file} cannot be read") from None
     return Client(url, token=token, ca_file=ca_file, **options)
 
 
@@ -166,7 +179,7 @@ def _question_kind(
     everything: bool,
 ) -> QuestionKind:
     if sum([bool(keys), prefix, ranged, everything]) > 1:
-        raise typer.BadParameter("Say one of: keys, --prefix, --from and --to, --all")
+        raise UsageError("Say one of: keys, --prefix, --from and --to, --all")
     if windowed:
         if keys:
             return "fetch"
@@ -178,7 +191,7 @@ def _question_kind(
     kinds = {"prefix": prefix, "range": ranged, "all": everything}
     found = [kind for kind, is_meant in kinds.items() if is_meant]
     if not found:
-        raise typer.BadParameter("Say what is wanted: keys, --prefix, --from and --to, or --all")
+        raise UsageError("Say what is wanted: keys, --prefix, --from and --to, or --all")
     return cast("QuestionKind", found[0])
 
 

@@ -19,7 +19,7 @@ from penstock.cli.loading import load_application
 from penstock.cli.results import DELETED, shown, shown_key
 from penstock.config import Config
 from penstock.driver.setup import check_broker
-from penstock.errors import ConfigError, TopicMissingError
+from penstock.errors import ConfigError, TopicMissingError, UsageError
 from penstock.examples.catalogue import ExampleTopic, inputs_of, outputs_of
 from penstock.examples.watching import Result, Watcher
 from penstock.serdes import Serde, Windowed
@@ -63,7 +63,7 @@ def send(
     json: Json = False,
 ) -> None:
     if bool(pairs) == bool(file):
-        raise ConfigError(
+        raise UsageError(
             "There are records to send here and in a file" if file else "There is nothing to send",
             hint="Give KEY=VALUE, or --file PATH",
         )
@@ -95,7 +95,7 @@ def encode_pair(topic: ExampleTopic, pair: str) -> Encoded:
     """The bytes of a `key=value` as the topic's types have it. Raises `ConfigError`."""
     key, equals, value = pair.partition("=")
     if not equals:
-        raise ConfigError(f"{pair!r} is no record", hint="Write key=value")
+        raise UsageError(f"{pair!r} is no record", hint="Write key=value")
     return _encode(topic.key, key, topic.name), _encode(topic.value, value, topic.name)
 
 
@@ -131,7 +131,7 @@ def _lines(file: str) -> list[str]:
         return Path(file).read_text().splitlines()
     except (OSError, UnicodeDecodeError) as error:
         reason = getattr(error, "strerror", None) or "it is not text"
-        raise ConfigError(f"It cannot be read: {reason}", where={"file": file}) from error
+        raise UsageError(f"It cannot be read: {reason}", where={"file": file}) from error
 
 
 def written(serde: Serde[Any], value: Any) -> str:

@@ -13,11 +13,12 @@ import typer
 
 from penstock.cli.answers import print_answer, print_progress
 from penstock.cli.loading import load_application
+from penstock.cli.usage import as_usage
 from penstock.config import Config
 from penstock.coordination.resets import Kind, Target, parse_duration
 from penstock.driver.reset import Reset, ResetPlan, remove_state, state_directories
 from penstock.driver.reset_extent import reset_by_name, reset_of_program
-from penstock.errors import ConfigError
+from penstock.errors import UsageError
 
 
 def reset(
@@ -97,9 +98,9 @@ class _Wanted:
         self, file: str, application_id: str, inputs: list[str], internal: list[str]
     ) -> None:
         if bool(file) == bool(application_id):
-            raise ConfigError("Which application?", hint="Give app.py, or --application ID")
+            raise UsageError("Which application?", hint="Give app.py, or --application ID")
         if file and (inputs or internal):
-            raise ConfigError(
+            raise UsageError(
                 f"{file} says itself which topics it has",
                 hint="--input-topics and --internal-topics go with --application",
             )
@@ -151,7 +152,7 @@ def _target(**given: int | None) -> Target:
     chosen = {name: value for name, value in given.items() if value is not None}
     if len(chosen) > 1:
         options = ", ".join(sorted(chosen))
-        raise ConfigError(f"Positions cannot go to several places: {options}", hint="Choose one")
+        raise UsageError(f"Positions cannot go to several places: {options}", hint="Choose one")
     if not chosen:
         return Target()
     [(name, value)] = chosen.items()
@@ -175,12 +176,14 @@ def _milliseconds(text: str) -> int:
     try:
         at = datetime.fromisoformat(text)
     except ValueError as error:
-        raise ConfigError(f"{text!r} is no time", hint="Use 2026-01-31T00:00:00Z") from error
+        raise UsageError(f"{text!r} is no time", hint="Use 2026-01-31T00:00:00Z") from error
     return int((at if at.tzinfo else at.replace(tzinfo=UTC)).timestamp() * 1000)
 
 
 def _back(text: str, now: float) -> int:
-    return int((now - parse_duration(text).total_seconds()) * 1000)
+    with as_usage():
+        back = parse_duration(text).total_seconds()
+    return int((now - back) * 1000)
 
 
 def _text(plan: ResetPlan, again: str, *, executed: bool) -> str:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+import re
 import sys
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
 
@@ -17,9 +19,9 @@ from penstock.driver.coordinator import STARTING
 from penstock.driver.overview import Overview, OverviewRequest
 from penstock.errors import (
     ApplicationUnreachableError,
-    ConfigError,
     InstanceError,
     InstanceUnreachableError,
+    UsageError,
 )
 from penstock.instance.client import Client
 
@@ -38,20 +40,43 @@ def console() -> Console:
     return Console(highlight=False, width=width)
 
 
-class Running:
-    """A running application, to be asked again and again."""
+@dataclass(frozen=True)
+class Meant:
+    """The application that a command is about, and where its state is."""
 
-    def __init__(self, file: str, application_id: str, state_dir: Path | None) -> None:
+    application_id: str
+    state_dir: Path
+
+    @classmethod
+    def of(cls, file: str, application_id: str, state_dir: Path | None) -> Meant:
+        """By its program, its id, or because no other runs here. Raises `UsageError`."""
         if file:
             app = load_application(file)
             if application_id not in ("", app.application_id):
-                raise ConfigError(f"{file} is the application {app.application_id!r}")
+                raise UsageError(f"{file} is the application {app.application_id!r}")
             application_id, usual = app.application_id, app.config.state_dir
         else:
             usual = Config.build({}, os.environ).state_dir
         directory = state_dir or usual
-        self.application_id = application_id or _only_one(directory)
-        found = find_driver(self.application_id, directory)
+        return cls(application_id or _only_one(directory), directory)
+
+
+def is_app_file(word: str) -> bool:
+    """Whether a word is `file.py[:name]`, where it might as well be something else.
+
+    >>> is_app_file("ward/app.py:app"), is_app_file("pulse-counts")
+    (True, False)
+    """
+    return re.fullmatch(r".+\.py(:\w+)?", word) is not None
+
+
+class Running:
+    """A running application, to be asked again and again."""
+
+    def __init__(self, file: str, application_id: str, state_dir: Path | None) -> None:
+        meant = Meant.of(file, application_id, state_dir)
+        self.application_id = meant.application_id
+        found = find_driver(meant.application_id, meant.state_dir)
         self._client = Client(
             found.coordinator,
             token=found.token,
@@ -85,4 +110,4 @@ def _only_one(directory: Path) -> str:
     if len(found) == 1:
         return found[0]
     known = f"There is: {', '.join(found)}" if found else f"None runs with its state in {directory}"
-    raise ConfigError("Which application?", hint=f"Give app.py, or --application ID. {known}")
+    raise UsageError("Which application?", hint=f"Give app.py, or --application ID. {known}")

@@ -24,7 +24,7 @@ from penstock.cli.parquet import write_parquet
 from penstock.config import Config
 from penstock.coordination.ids import TaskId
 from penstock.driver.setup import check_broker
-from penstock.errors import ConfigError, StateLockedError, StoreDamagedError
+from penstock.errors import ConfigError, StateLockedError, StoreDamagedError, UsageError
 from penstock.instance.inspection import (
     OpenStore,
     StoreOnDisk,
@@ -69,7 +69,7 @@ class _Subject:
         if file:
             app = load_application(file)
             if application_id not in ("", app.application_id):
-                raise ConfigError(f"{file} is the application {app.application_id!r}")
+                raise UsageError(f"{file} is the application {app.application_id!r}")
             application_id = app.application_id
             # The program's security settings hold for another address too.
             config = replace(app.config, **options)
@@ -184,7 +184,7 @@ def snapshots(
     subject = _Subject.of(app, application, None)
     where = location or subject.config.snapshot_location
     if not subject.application_id or not where:
-        raise ConfigError(
+        raise UsageError(
             "It is not said whose snapshots, or where they are",
             hint="Say app.py, or --application ID and --location file:///directory",
         )

@@ -19,7 +19,7 @@ from penstock.cli.loading import load_application
 from penstock.coordination.layout import lay_out
 from penstock.driver.last_run import read_last_run
 from penstock.driver.setup import check_broker
-from penstock.errors import ConfigError
+from penstock.errors import UsageError
 from penstock.serdes.decoders import decoder
 from penstock.topology import Topology
 from penstock.topology.diff import diff
@@ -54,7 +54,7 @@ def topology(
 ) -> None:
     app = load_application(application)
     if against is not None and action != Action.DIFF:
-        raise ConfigError("--against is for diff", hint="penstock topology diff app.py --against F")
+        raise UsageError("--against is for diff", hint="penstock topology diff app.py --against F")
     if action == Action.DIFF:
         _diff(app, against, as_json=json)
     elif action == Action.DESCRIBE:
@@ -91,7 +91,7 @@ def _from_file(path: Path) -> TopologyManifest:
     try:
         data = path.read_bytes()
     except OSError as error:
-        raise ConfigError(f"{path} cannot be read: {error.strerror}") from error
+        raise UsageError(f"{path} cannot be read: {error.strerror}") from error
     with contextlib.suppress(msgspec.DecodeError):
         # An answer of `describe --json`, or what is in it.
         data = bytes(decoder(_Answer).decode(data).data)

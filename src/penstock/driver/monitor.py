@@ -65,6 +65,11 @@ class Monitor:
             fields = {"application": self._client[0]}
             log_as_json(fields, secrets=secrets_of(self._config, *secrets))
 
+    def failed(self, error: BaseException) -> None:
+        """Tell the log, if somebody keeps one, with all that is known; others hear it raised."""
+        if isinstance(error, Exception) and _log.hasHandlers():
+            _log.error("The application ends: %s", error, exc_info=error)
+
     def hear(self, event: Event) -> None:
         """Take note of an event of the application."""
         match event:

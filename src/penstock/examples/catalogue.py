@@ -10,7 +10,7 @@ from types import ModuleType
 from typing import Any
 
 from penstock.application import Application
-from penstock.errors import ConfigError
+from penstock.errors import UsageError
 from penstock.examples import (
     asking,
     data,
@@ -94,13 +94,13 @@ EXAMPLES = {
 
 
 def find_example(name: str) -> Example:
-    """The example of that name. Raises `ConfigError` if there is none."""
+    """The example of that name. Raises `UsageError` if there is none."""
     found = EXAMPLES.get(name)
     if found is None:
         near = difflib.get_close_matches(name, EXAMPLES, n=1)
         known = ", ".join(EXAMPLES)
         hint = f"Did you mean {near[0]!r}? There are: {known}" if near else f"There are: {known}"
-        raise ConfigError(f"There is no example {name!r}", hint=hint)
+        raise UsageError(f"There is no example {name!r}", hint=hint)
     return found
 
 

@@ -22,6 +22,7 @@ from collections.abc import Iterator
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
+from enum import IntEnum
 from importlib.abc import MetaPathFinder
 from pathlib import Path
 from typing import Literal
@@ -79,6 +80,17 @@ FLUSH_INTERVAL_SECONDS = 120.0
 """How much of a store's newest data a crash can send back to its changelog."""
 
 
+class Ending(IntEnum):
+    """Why an instance ended; the status of its process, if the driver started it."""
+
+    ASKED = 0
+    FAILED = 1
+    """The driver was told why."""
+    DRIVER_LOST = 3
+    GIVEN_UP = 4
+    """Its tasks were given to others, for it was silent for too long."""
+
+
 class Lease:
     """Holds while the coordinator has answered within the session timeout."""
 
@@ -121,10 +133,11 @@ class InstanceOptions:
 
 def run_instance(
     options: InstanceOptions, programs: Programs | None = None, *, serve: ServeHttp | None = None
-) -> int:
-    """Serve until told to stop or until the lease ends; the exit code says which.
+) -> Ending:
+    """Serve until told to stop or until the lease ends.
 
-    `serve` answers over HTTP, where the options want that.
+    Raises what made it fail, unless it is the driver's own, which is told. `serve` answers over
+    HTTP, where the options want that.
     """
     # Restores make messages by the million, none in a cycle: looking through them is in vain.
     gc.freeze()
@@ -143,12 +156,12 @@ def run_instance(
     )
     settings = _settings(coordinator, options, stop)
     if settings is None:
-        return 0
+        return Ending.ASKED
     try:
         # Asked before the directory is opened: an instance that is refused must not wait for the
         # lock of the one that is there.
         if not _let_in(coordinator, "claim", _registration(options, []), settings, stop):
-            return 0
+            return Ending.ASKED
         with _held_id(options, settings, stop):
             return _serve(options, settings, coordinator, stop, programs, serve)
     except MemberRefusedError as error:
@@ -159,7 +172,9 @@ def run_instance(
         raise
     except PenstockError as error:
         _tell_failed(coordinator, options, error)
-        return 1
+        if not options.watch_stdin:
+            raise
+        return Ending.FAILED
 
 
 class _NoPandas(MetaPathFinder):
@@ -229,7 +244,7 @@ def _serve(
     stop: threading.Event,
     programs: Programs | None,
     serve: ServeHttp | None,
-) -> int:
+) -> Ending:
     config = settings.config()
     if config.log_format == "json":
         fields = {"application": settings.application_id, "instance": options.name}
@@ -272,7 +287,7 @@ def _serve(
                 with _http(options, coordinator, lease, holder, serve) as url:
                     registration = _registration(options, servers, http_url=url)
                     if not _let_in(coordinator, "register", registration, settings, stop):
-                        return 0
+                        return Ending.ASKED
                     return _beat(
                         options, coordinator, lease, stop, holder, config.heartbeat_interval
                     )
@@ -433,7 +448,7 @@ def _beat(
     stop: threading.Event,
     holder: Holder,
     interval: timedelta,
-) -> int:
+) -> Ending:
     """Beat until stopped, unknown to the coordinator, or without a lease."""
     flushed = time.monotonic()
     busy: list[OpenTask] = []
@@ -443,11 +458,11 @@ def _beat(
             reply = coordinator.call("beat", beat, BeatReply)
         except InstanceUnreachableError:
             if not lease.holds():
-                return 3
+                return Ending.DRIVER_LOST
             continue
         if not reply.known:
             # The coordinator has given our tasks to others; a fresh process starts clean.
-            return 4
+            return Ending.GIVEN_UP
         lease.renew()
         if time.monotonic() - flushed > FLUSH_INTERVAL_SECONDS:
             busy, flushed = holder.flush(), time.monotonic()
@@ -456,7 +471,7 @@ def _beat(
     # Before anything is closed: from now on nobody is to ask for our tasks here.
     with contextlib.suppress(InstanceError):
         coordinator.call("leave", beat, BeatReply)
-    return 0
+    return Ending.ASKED
 
 
 def _watch_stdin(stop: threading.Event) -> None:

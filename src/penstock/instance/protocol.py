@@ -72,6 +72,7 @@ class Fault(Message, frozen=True):
     message: str
     where: dict[str, str] = {}
     hint: str = ""
+    details: str = ""
 
 
 class DatabaseOrder(Message, frozen=True):
@@ -512,7 +513,13 @@ def fault_of(error: BaseException) -> Fault:
     """The error as a message."""
     if isinstance(error, PenstockError):
         where = {name: str(value) for name, value in error.where.items()}
-        return Fault(kind=type(error).__name__, message=error.message, where=where, hint=error.hint)
+        return Fault(
+            kind=type(error).__name__,
+            message=error.message,
+            where=where,
+            hint=error.hint,
+            details=error.details,
+        )
     return Fault(kind="InstanceError", message=f"{type(error).__name__}: {error}")
 
 
@@ -521,4 +528,4 @@ def error_of(fault: Fault) -> PenstockError:
     kind = getattr(errors, fault.kind, InstanceError)
     if not (isinstance(kind, type) and issubclass(kind, PenstockError)):
         kind = InstanceError
-    return kind(fault.message, where=fault.where, hint=fault.hint)
+    return kind(fault.message, where=fault.where, hint=fault.hint).arrived(fault.details)

@@ -310,12 +310,13 @@ class EmbeddedKafka:
     def _failure(self, node: Node, what: str) -> BrokerStartError:
         home = self._home(node)
         logs = (home / "kafka.log", home / "output.log")
-        story = "\n".join(kraft.last_lines(logs, count=_LOG_LINES_SHOWN))
-        return BrokerStartError(
-            f"the embedded Kafka's node {node.id} {what}\n{story}\n",
+        story = kraft.last_lines(logs, count=_LOG_LINES_SHOWN)
+        error = BrokerStartError(
+            f"the embedded Kafka's node {node.id} {what}: {kraft.telling_line(story)}",
             where={"log": home / "kafka.log"},
-            hint="The lines above are the last of its log",
+            hint="See the last lines of its log",
         )
+        return error.arrived("\n".join(story))
 
     def _locked(self) -> TextIOWrapper:
         path = self._directory / ".lock"

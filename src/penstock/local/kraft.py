@@ -6,7 +6,7 @@ import base64
 import random
 import socket
 import uuid
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import MappingProxyType
@@ -206,6 +206,16 @@ def log4j2_text(log: Path) -> str:
 
 def _escaped(value: str) -> str:
     return value.replace("\\", "\\\\").replace("\n", "\\n")
+
+
+def telling_line(lines: Sequence[str]) -> str:
+    """The line that says best why a broker died: the last with an exception, else the last.
+
+    >>> telling_line(["INFO up", "java.net.BindException: Address already in use", "INFO down"])
+    'java.net.BindException: Address already in use'
+    """
+    named = [line for line in lines if "Exception" in line or "Error" in line]
+    return next(reversed(named or lines), "it said nothing").strip()
 
 
 def last_lines(paths: Iterable[Path], *, count: int) -> list[str]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import traceback
 from collections.abc import Callable, Iterable
 from typing import Any
 
@@ -10,6 +9,7 @@ import pyarrow as pa
 
 from penstock.errors import UserFunctionError
 from penstock.processors.batch import Batch, Column
+from penstock.processors.user_faults import function_error
 from penstock.serdes import Serde
 
 
@@ -27,14 +27,8 @@ def call_each(
 
 
 def user_error(step: str, batch: Batch, row: int, error: Exception) -> UserFunctionError:
-    """The error of a user's function, with its traceback and the record's coordinates."""
-    frames = error.__traceback__.tb_next if error.__traceback__ else None
-    text = "".join(traceback.format_exception(type(error), error, frames)).rstrip()
-    return UserFunctionError(
-        f"The function of step {step} raised {type(error).__name__}\n{text}\n",
-        where=coordinates(step, batch, row),
-        hint="The slice was not committed; mend the function and start again",
-    )
+    """The error of a user's function, with the record's coordinates."""
+    return function_error(step, error, coordinates(step, batch, row))
 
 
 def coordinates(step: str, batch: Batch, row: int) -> dict[str, object]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import traceback
 from collections import Counter
 from collections.abc import Mapping
 from typing import Any, NamedTuple, Protocol
@@ -11,6 +10,7 @@ import pyarrow as pa
 
 from penstock.errors import UserFunctionError
 from penstock.processors.meter import SliceMeter
+from penstock.processors.user_faults import function_error
 from penstock.serdes import Serde
 
 Headers = tuple[tuple[str, bytes | None], ...]
@@ -141,14 +141,8 @@ class Shared:
         self.metadata[name] = str(number)
 
     def failed(self, step: str, error: Exception) -> UserFunctionError:
-        """The error of a user's function, with its traceback and the record's coordinates."""
-        frames = error.__traceback__.tb_next if error.__traceback__ else None
-        text = "".join(traceback.format_exception(type(error), error, frames)).rstrip()
-        return UserFunctionError(
-            f"The function of step {step} raised {type(error).__name__}\n{text}\n",
-            where=self.context.where(step),
-            hint="The slice was not committed; mend the function and start again",
-        )
+        """The error of a user's function, with the record's coordinates."""
+        return function_error(step, error, self.context.where(step))
 
     def encode(self, step: str, serde: Serde[Any], value: Any, what: str) -> bytes | None:
         """A value's bytes; `UserFunctionError` if the serde refuses it."""

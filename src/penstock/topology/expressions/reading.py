@@ -53,13 +53,19 @@ class Scope:
     columns: Mapping[str, pa.DataType]
 
 
+def _told(error: SqlglotError) -> str:
+    """What the parser says, in a line and without the colours of a terminal."""
+    found = [each.get("description", "") for each in getattr(error, "errors", ())]
+    return " ".join((found[0] if found else str(error)).split())
+
+
 def read(text: str, scope: Scope, step: str) -> Tree:
     """The tree of an expression; raises `TopologyError` for what cannot be had everywhere."""
     try:
         parsed = sqlglot.parse(text, read=DIALECT)
     except SqlglotError as error:
         raise TopologyError(
-            f"The expression of step {step} is no Spark SQL: {text!r}\n{error}",
+            f"The expression of step {step} is no Spark SQL: {text!r}: {_told(error)}",
             hint="It is one expression over key, value and timestamp, without SELECT",
         ) from error
     try:

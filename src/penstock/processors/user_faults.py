@@ -1,0 +1,55 @@
+"""The error of a user's function: in a line, with the place in their own file."""
+
+from __future__ import annotations
+
+import sysconfig
+import traceback
+from collections.abc import Mapping
+from pathlib import Path
+
+import penstock.errors
+from penstock.errors import UserFunctionError
+
+_OURS = Path(penstock.errors.__file__).parent
+_EXAMPLES = _OURS / "examples"
+_PACKAGES = tuple(sysconfig.get_paths()[name] for name in ("stdlib", "purelib", "platlib"))
+
+
+def function_error(step: str, error: Exception, where: Mapping[str, object]) -> UserFunctionError:
+    """What is raised from the error of a step's function; `details` has the traceback."""
+    frames = error.__traceback__.tb_next if error.__traceback__ else None
+    text = "".join(traceback.format_exception(type(error), error, frames)).rstrip()
+    failure = UserFunctionError(
+        f"The function of step {step} raised {said(error)}",
+        where={**where, **_place(traceback.extract_tb(frames))},
+        hint="The slice was not committed; mend the function and start again",
+    )
+    failure.details = text
+    return failure
+
+
+def said(error: BaseException) -> str:
+    """An exception's kind and its words, in a line.
+
+    >>> said(ValueError("bad:" + chr(10) + "  very")), said(KeyError())
+    ('ValueError: bad: very', 'KeyError')
+    """
+    words = " ".join(str(error).split())
+    return f"{type(error).__name__}: {words}" if words else type(error).__name__
+
+
+def _place(frames: traceback.StackSummary) -> dict[str, object]:
+    """The line of the user's own that was reached last; it may have called into a package."""
+    others = [each for each in frames if not _is_ours(each.filename)]
+    own = [each for each in others if not each.filename.startswith(_PACKAGES)]
+    found = (own or others)[-1:]
+    return {key: value for each in found for key, value in _named(each).items()}
+
+
+def _named(frame: traceback.FrameSummary) -> dict[str, object]:
+    return {"file": Path(frame.filename).name, "line": frame.lineno}
+
+
+def _is_ours(file: str) -> bool:
+    path = Path(file)
+    return path.is_relative_to(_OURS) and not path.is_relative_to(_EXAMPLES)
