@@ -9,6 +9,7 @@ import pytest
 from playwright.sync_api import Browser, Page, expect
 
 from penstock.console.history import History
+from penstock.observability.tallies import Tally
 from tests.browser.browsers import chromium
 from tests.browser.watched import HOSTILE, TOKEN, FakeApplication, console_app, overview, served
 
@@ -33,7 +34,8 @@ def history() -> History:
     steps["commit"] = 0.06
     history.sampled(lag=31, memory_bytes=2**28)
     history.sampled(lag=24, memory_bytes=2**28)
-    history.batch_ended("counts", records=100, outputs=10, seconds=0.2, steps=steps)
+    took = Tally.many(100, 2_500.0)
+    history.batch_ended("counts", records=100, outputs=10, seconds=0.2, steps=steps, latencies=took)
     return history
 
 
@@ -68,6 +70,8 @@ def test_the_overview_shows_figures_and_what_happened(page: Page) -> None:
     assert "token" not in page.url
     expect(page.locator("#application")).to_have_text(f"pulse {HOSTILE}")
     expect(page.get_by_text("1,234")).to_be_visible()
+    latency = page.locator(".chart", has_text="Latency from a record's time to its commit")
+    expect(latency.locator(".figure")).to_have_text("25 ms")
     expect(page.get_by_role("cell", name=HOSTILE)).to_be_visible()
     expect(page.locator(".log li").first).to_contain_text("instance <img")
 
@@ -171,6 +175,66 @@ def test_a_key_is_asked_for_from_the_keyboard(page: Page) -> None:
     expect(answer.locator("td.data")).to_have_text([HOSTILE, HOSTILE])
 
 
+# By store and question: what is typed into which field, and what is asked by that.
+QUESTIONS: dict[tuple[str, str], tuple[dict[str, str], dict[str, object]]] = {
+    ("counts", "get"): ({"key": "ann"}, {"keys": ["ann"]}),
+    ("counts", "range"): ({"lower": "a", "upper": "c"}, {"lower": "a", "upper": "c"}),
+    ("counts", "prefix"): ({"prefix": "ward-"}, {"prefix": "ward-"}),
+    ("counts", "all"): ({}, {}),
+    ("minutes", "fetch"): (
+        {"key": "ann", "start": "60000", "end": "120000"},
+        {"keys": ["ann"], "start": 60_000, "end": 120_000},
+    ),
+    ("minutes", "fetch_all"): ({"start": "60000", "end": ""}, {"start": 60_000}),
+    ("minutes", "all"): ({}, {}),
+    ("visits", "fetch"): ({"key": "bob", "start": "", "end": ""}, {"keys": ["bob"]}),
+    ("visits", "all"): ({}, {}),
+    ("prices", "get"): ({"key": "ann"}, {"keys": ["ann"]}),
+    ("prices", "as_of"): ({"key": "ann", "as-of": "7"}, {"keys": ["ann"], "as_of": 7}),
+    ("prices", "all"): ({}, {}),
+}
+
+
+def test_each_kind_of_store_is_asked_what_it_answers(
+    page: Page, application: FakeApplication
+) -> None:
+    _open(page, "Stores")
+    answer = page.locator("#answer")
+    offered = set()
+    for (store, kind), (typed, wanted) in QUESTIONS.items():
+        page.locator("#store").select_option(store)
+        kinds = page.locator("#kind option").all_text_contents()
+        offered |= {(store, each) for each in kinds}
+        page.locator("#kind").select_option(kind)
+        for field, text in typed.items():
+            page.locator(f"#{field}").fill(text)
+        asked = len(application.asked)
+        with page.expect_response("**/query"):
+            page.get_by_role("button", name="Ask", exact=True).click()
+        body = {"kind": kind, "as_text": True, "stale": False, "limit": 50, **wanted}
+        assert application.asked[asked:] == [(store, body)]
+        windows = ["1970-01-01T00:01:00.000Z to 1970-01-01T00:02:00.000Z"]
+        expect(answer.get_by_role("columnheader").first).to_have_text("key")
+        expect(answer.get_by_role("cell", name=" to 1970")).to_have_text(
+            windows if store in ("minutes", "visits") else []
+        )
+    assert offered == set(QUESTIONS)
+    answer.get_by_role("button", name="More").click()
+    expect(answer.get_by_role("button", name="More")).to_have_count(0)
+    assert application.asked[-1] == ("prices", body | {"page": "more"})
+
+
+def test_a_standby_answers_if_it_may(page: Page, application: FakeApplication) -> None:
+    _open(page, "Stores")
+    page.get_by_label("Key", exact=True).fill("ann")
+    page.get_by_label("a standby may answer").check()
+    page.keyboard.press("Tab")
+    page.keyboard.press("Enter")
+    expect(page.locator("#answer")).to_contain_text("from instance-1 (standby, position 8")
+    [(_, body)] = application.asked
+    assert body["stale"] is True
+
+
 def test_the_way_past_the_menu_leads_to_what_is_shown(page: Page) -> None:
     _open(page, "Stores")
     page.get_by_role("link", name="To the content").focus()
@@ -182,6 +246,17 @@ def test_the_way_past_the_menu_leads_to_what_is_shown(page: Page) -> None:
 def test_topics_configuration_and_log(page: Page) -> None:
     _open(page, "Topics")
     page.get_by_role("button", name="latest records of beats").click()
+    # All of its partitions can be looked at, some at a time.
+    expect(page.get_by_text("Latest records of beats, partitions 0 to 7 of 10")).to_be_visible()
+    expect(page.get_by_role("cell", name=HOSTILE)).to_have_count(16)
+    page.get_by_role("button", name="Partitions after").click()
+    expect(page.get_by_text("Latest records of beats, partitions 8 to 9 of 10")).to_be_visible()
+    expect(page.get_by_role("cell", name=HOSTILE)).to_have_count(4)
+    expect(page.get_by_role("button", name="Partitions after")).to_have_count(0)
+    page.get_by_role("button", name="Partitions before").click()
+    expect(page.get_by_role("cell", name=HOSTILE)).to_have_count(16)
+    page.get_by_role("button", name="latest records of out").click()
+    expect(page.get_by_text("Latest records of out", exact=True)).to_be_visible()
     expect(page.get_by_role("cell", name=HOSTILE)).to_have_count(2)
     expect(page.get_by_text("cleanup.policy=compact").first).to_be_visible()
     expect(page.get_by_role("cell", name="1.5 KiB")).to_be_visible()
@@ -209,6 +284,28 @@ def test_a_phone_and_a_dark_page(page: Page) -> None:
     before = page.evaluate(paper)
     page.get_by_role("button", name="Light or dark").click()
     assert page.evaluate(paper) != before
+
+
+def test_what_was_scrolled_sideways_stays_when_news_come(
+    page: Page, application: FakeApplication, history: History
+) -> None:
+    page.set_viewport_size({"width": 360, "height": 700})
+    _open(page, "Tasks")
+    tasks = page.locator(".scroll").first
+    tasks.evaluate("box => { box.scrollLeft = 120; }")
+    application.now["tasks"][0]["commits"] = 4321
+    expect(tasks.get_by_role("cell", name="4,321")).to_have_count(1)
+    assert tasks.evaluate("box => box.scrollLeft") == 120
+    # A table that ends, and others that stay.
+    application.now["tasks"][1]["restores"] = []
+    expect(page.get_by_text("Restores under way: none")).to_be_visible()
+    assert tasks.evaluate("box => box.scrollLeft") == 120
+    _open(page, "Timeline")
+    steps = page.locator(".scroll", has=page.get_by_text("Batches by step"))
+    steps.evaluate("box => { box.scrollLeft = 90; }")
+    history.batch_ended("fresh", records=1, outputs=1, seconds=0.1, steps={"job": 0.1})
+    expect(steps.get_by_role("cell", name="fresh")).to_have_count(1)
+    assert steps.evaluate("box => box.scrollLeft") == 90
 
 
 def test_without_the_token_nothing_is_shown(browser: Browser, address: str) -> None:

@@ -20,6 +20,9 @@ TOKEN = "browser-token"
 HOSTILE = "<img src=x onerror=\"document.title='owned'\">"
 
 
+STORES = {"counts": "key_value", "minutes": "window", "visits": "session", "prices": "versioned"}
+
+
 def overview(*, state: str = "running", owner: str = "instance-0") -> dict[str, Any]:
     copies = [{"instance": "instance-1", "role": "standby", "lag": 7}]
     restores = [
@@ -64,6 +67,7 @@ class FakeApplication:
 
     def __init__(self) -> None:
         self.now = overview()
+        self.asked: list[tuple[str, dict[str, Any]]] = []
         builder = ps.StreamsBuilder()
         beats = builder.stream("beats", key=str, value=str)
         beats.group_by_key().count("counts").to_stream().to("out")
@@ -90,8 +94,8 @@ class FakeApplication:
 
     def topics(self) -> list[Mapping[str, Any]]:
         configs = {"cleanup.policy": "compact"}
-        topic = {"name": "beats", "role": "input", "partitions": 1, "records": 12, "bytes": 1536}
-        silent = {**topic, "name": "out", "role": "output", "bytes": None}
+        topic = {"name": "beats", "role": "input", "partitions": 10, "records": 12, "bytes": 1536}
+        silent = {**topic, "name": "out", "role": "output", "partitions": 1, "bytes": None}
         return [{**each, "configs": configs} for each in (topic, silent)]
 
     def records(self, topic: str, partition: int, limit: int) -> list[Mapping[str, Any]]:
@@ -120,21 +124,20 @@ def console_app(watched: FakeApplication, history: History) -> FastAPI:
 
     @app.get("/v1/stores", **options)
     def stores() -> Any:
-        store = {"name": "counts", "kind": "key_value", "partitions": 2, "is_global": False}
-        return {
-            "ok": True,
-            "data": {"stores": [{**store, "logged": True, "key": "str", "value": "int"}]},
-        }
+        store = {"partitions": 2, "is_global": False, "logged": True, "key": "str", "value": "int"}
+        found = [{"name": name, "kind": kind, **store} for name, kind in STORES.items()]
+        return {"ok": True, "data": {"stores": found}}
 
     @app.post("/v1/stores/{store}/query", **options)
     def query(store: str, body: dict[str, Any]) -> Any:
-        key = (body.get("keys") or [HOSTILE])[0]
+        watched.asked.append((store, body))
+        windowed = STORES[store] in ("window", "session")
         row = {
-            "key": key,
+            "key": (body.get("keys") or [HOSTILE])[0],
             "value": HOSTILE,
             "timestamp": 1_700_000_000_000,
-            "start": None,
-            "end": None,
+            "start": 60_000 if windowed else None,
+            "end": 120_000 if windowed else None,
         }
         source = {
             "partition": 1,
@@ -143,7 +146,8 @@ def console_app(watched: FakeApplication, history: History) -> FastAPI:
             "position": 8,
             "age_ms": 30,
         }
-        return {"ok": True, "data": {"rows": [row], "sources": [source], "next_page": None}}
+        page = "more" if body["kind"] == "all" and "page" not in body else None
+        return {"ok": True, "data": {"rows": [row], "sources": [source], "next_page": page}}
 
     return app
 

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 
-from penstock.driver.batch_steps import steps_of
+from penstock.console.history import History
+from penstock.driver.batch_steps import latencies_of, steps_of
 from penstock.driver.watching import StepRates
 from penstock.observability import groups
 from penstock.observability.readings import Reading
 from penstock.observability.tallies import Entry, Tally
 from penstock.pipeline.orders import Outcome
+from penstock.processors.meter import E2E_LATENCY
 
 
 def outcome(worked: tuple[float, float], **steps: float) -> Outcome:
@@ -47,6 +50,26 @@ def test_without_metrics_the_job_is_one_piece() -> None:
     done = [Outcome(task="0_0", status="committed", worked=(1.0, 2.0))]
     assert steps_of(done, planning=0.2, seconds=1.5) == {"plan": 0.2, "job": 1.5}
     assert steps_of([], planning=0.2, seconds=1.5) == {"plan": 0.2, "job": 1.5}
+
+
+def test_latencies_are_those_of_records_from_sources() -> None:
+    def entry(step: str, *latencies: float) -> Entry:
+        return Entry(groups.NODE, E2E_LATENCY, (step,), Tally.over(np.array(latencies)))
+
+    done = [
+        Outcome(
+            task="0_0", status="committed", metrics=[entry("in", 10.0, 30.0), entry("out", 9.0)]
+        ),
+        Outcome(task="0_1", status="committed", metrics=[entry("in", 5.0)]),
+        outcome((1.0, 2.0), read=0.1),
+    ]
+    assert latencies_of(done, {"in"}) == Tally(3.0, 45.0, 5.0, 30.0)
+    assert latencies_of(done[2:], {"in"}) is None
+    history = History(now_ms=lambda: 5_000)
+    for latencies in (latencies_of(done, {"in"}), None):
+        history.batch_ended("s", records=3, outputs=0, seconds=0.1, latencies=latencies)
+    [second] = history.since(0).seconds
+    assert (second.timed, second.latency_ms) == (3.0, 45.0)
 
 
 def totals(consumed: float, went: float) -> list[Reading]:

@@ -9,6 +9,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+from penstock.observability.tallies import Tally
+
 HappeningKind = Literal["state", "rebalance", "notice", "restore"]
 HAPPENINGS_MAX = 500
 SECONDS_MAX = 900
@@ -51,7 +53,10 @@ class Second:
     outputs: int = 0
     batches: int = 0
     busy: float = 0.0
-    slowest: float = 0.0
+    timed: float = 0.0
+    """Of so many records it is known how long they took."""
+    latency_ms: float = 0.0
+    """What they took together, from their timestamps until they were committed."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -123,6 +128,7 @@ class History:
         outputs: int,
         seconds: float,
         steps: Mapping[str, float] | None = None,
+        latencies: Tally | None = None,
     ) -> None:
         """Count a job that ended just now."""
         with self._lock:
@@ -145,7 +151,9 @@ class History:
             current.outputs += outputs
             current.batches += 1
             current.busy += seconds
-            current.slowest = max(current.slowest, seconds)
+            if latencies is not None:
+                current.timed += latencies.count
+                current.latency_ms += latencies.total
 
     def sampled(self, *, lag: int | None, memory_bytes: int) -> None:
         """Keep how things stand now."""

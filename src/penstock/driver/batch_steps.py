@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 
 from penstock.observability import groups
+from penstock.observability.tallies import Tally
 from penstock.pipeline.orders import Outcome
+from penstock.processors.meter import E2E_LATENCY
 
 Span = tuple[float, float]
 
@@ -29,6 +31,20 @@ def steps_of(outcomes: Sequence[Outcome], *, planning: float, seconds: float) ->
     share = min(1.0, at_work / total)
     steps = {step: time * share for step, time in spent.items()}
     return {"plan": planning, "spark": max(0.0, seconds - sum(steps.values())), **steps}
+
+
+def latencies_of(outcomes: Iterable[Outcome], sources: Collection[str]) -> Tally | None:
+    """How long records took from their timestamps until they were committed, in ms.
+
+    Those that came from these sources: all of a batch. Without metrics it is not known.
+    """
+    found = [
+        entry.tally
+        for outcome in outcomes
+        for entry in outcome.metrics
+        if (entry.group, entry.name) == (groups.NODE, E2E_LATENCY) and entry.tags[0] in sources
+    ]
+    return sum(found[1:], start=found[0]) if found else None
 
 
 def covered(spans: Iterable[Span]) -> float:

@@ -17,7 +17,7 @@ from penstock.coordination.ids import TaskId, moved
 from penstock.coordination.planning import Batch, PlanLimits, Slice, joining, plan
 from penstock.coordination.tasks import TaskBook
 from penstock.coordination.waits import waited_for
-from penstock.driver.batch_steps import steps_of
+from penstock.driver.batch_steps import latencies_of, steps_of
 from penstock.driver.copies import CopyWatch
 from penstock.driver.events import BatchEnded, Listener, Totals, Waiting, give_notice
 from penstock.driver.owners import TaskOwners
@@ -429,14 +429,16 @@ class Driver:
     def _report(self, ended: _JobEnded) -> None:
         self._totals.batches += 1
         seconds = time.monotonic() - ended.started
+        sub = self._subs[ended.batch.sub_topology]
         event = BatchEnded(
-            sub_topology=self._subs[ended.batch.sub_topology].name,
+            sub_topology=sub.name,
             records=sum(each.records for each in ended.outcomes),
             changes=sum(each.changes for each in ended.outcomes),
             outputs=sum(each.outputs for each in ended.outcomes),
             seconds=seconds,
             skipped=sum(each.status == "skipped" for each in ended.outcomes),
             steps=steps_of(ended.outcomes, planning=ended.planning, seconds=seconds),
+            latencies=latencies_of(ended.outcomes, {each.name for each in sub.sources}),
         )
         self._parts.monitor.job_ended(event.sub_topology, event.seconds, skipped=event.skipped)
         self._listener(event)

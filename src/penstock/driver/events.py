@@ -10,6 +10,7 @@ from typing import NamedTuple
 from penstock.coordination.ids import TaskId
 from penstock.coordination.rebalances import Rebalance
 from penstock.coordination.states import ApplicationState
+from penstock.observability.tallies import Tally
 
 _log = logging.getLogger("penstock.driver")
 
@@ -65,6 +66,8 @@ class BatchEnded:
     skipped: int
     steps: Mapping[str, float] = field(default_factory=dict)
     """Where the time went: `seconds`, and what planning it took."""
+    latencies: Tally | None = None
+    """Of its records, the milliseconds from their timestamps until they were committed."""
 
 
 class TopicPartition(NamedTuple):

@@ -86,6 +86,7 @@ class Watching:
                     outputs=event.outputs,
                     seconds=event.seconds,
                     steps=event.steps,
+                    latencies=event.latencies,
                 )
 
     def overview(self) -> Mapping[str, Any]:

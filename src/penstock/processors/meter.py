@@ -16,7 +16,7 @@ from penstock.topology import SubTopology
 from penstock.topology.graph import full_topic
 from penstock.topology.nodes import SinkNode, StoreSpec
 
-_E2E = "record-e2e-latency"
+E2E_LATENCY = "record-e2e-latency"
 
 
 class SliceMeter:
@@ -53,7 +53,7 @@ class SliceMeter:
     def passed(self, node: str, timestamps: Int64s) -> None:
         """Records of these times have come to a source, or to the end of their way."""
         if self._info and len(timestamps):
-            self._times.add(groups.NODE, _E2E, (node,), Tally.over(timestamps))
+            self._times.add(groups.NODE, E2E_LATENCY, (node,), Tally.over(timestamps))
 
     def went(self, parent: str, child: str, count: int) -> None:
         """So many records went from one step to another."""
@@ -133,7 +133,7 @@ class SliceMeter:
         for number, store in enumerate(stores.dictionary.to_pylist()):
             own = times[indices == number]
             if len(own):
-                self._times.add(groups.STORE, _E2E, (scopes[store], store), Tally.over(own))
+                self._times.add(groups.STORE, E2E_LATENCY, (scopes[store], store), Tally.over(own))
 
     def entries(self, now_ms: float) -> list[Entry]:
         """All of it; what was noted as a time becomes how long ago that is."""

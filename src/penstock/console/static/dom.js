@@ -37,6 +37,18 @@ export function table(caption, heads, rows, { folds = false } = {}) {
       }))))));
 }
 
+// Fills an element anew. A table takes the place of the one before it inside of the same box: what somebody has
+// scrolled sideways stays where it was.
+export function redraw(element, ...fresh) {
+  fresh.forEach((each, i) => {
+    const before = element.children[i];
+    if (!before) element.append(each);
+    else if (before.className === "scroll" && each.className === "scroll") before.replaceChildren(...each.childNodes);
+    else before.replaceWith(each);
+  });
+  while (element.children.length > fresh.length) element.lastElementChild.remove();
+}
+
 export function number(value) {
   return value === null || value === undefined || value < 0 ? "?" : Math.round(value).toLocaleString("en");
 }

@@ -2,7 +2,7 @@
 
 import { askText } from "./api.js";
 import { STEPS, lasted, legend, lineChart, numbers, stacks, timeline } from "./charts.js";
-import { bar, h, number, s, seconds, table, time } from "./dom.js";
+import { bar, h, number, redraw, s, seconds, table, time } from "./dom.js";
 
 const LINES = 12;
 const READABLE = 0.6;
@@ -11,19 +11,20 @@ export function overviewView() {
   const above = h("div");
   const below = h("div");
   const throughput = lineChart({ title: "Throughput", unit: "records/s" });
-  const slowest = lineChart({ title: "Slowest batch", unit: "ms" });
+  const latency = lineChart({ title: "Latency from a record's time to its commit, on average", unit: "ms" });
   const lag = lineChart({ title: "Lag", unit: "records" });
   const memory = lineChart({ title: "Memory", unit: "MiB" });
-  const charts = [throughput, slowest, lag, memory].map((chart) => chart.element);
+  const charts = [throughput, latency, lag, memory].map((chart) => chart.element);
   return {
     element: h("div", {}, above, h("div", { class: "charts" }, charts), below),
     update(known) {
       above.replaceChildren(tiles(known));
-      throughput.update(filled(known, "records", 1));
-      slowest.update(filled(known, "slowest", 1000));
+      throughput.update(filled(known, "records"));
+      latency.update(known.seconds.filter((each) => each.timed > 0)
+        .map((each) => ({ at: each.at * 1000, value: Math.max(0, each.latency_ms / each.timed) })));
       lag.update(points(known.samples, (each) => each.lag));
       memory.update(points(known.samples, (each) => (each.memory_bytes ? each.memory_bytes / 2 ** 20 : null)));
-      below.replaceChildren(...who(known));
+      redraw(below, ...who(known));
     },
   };
 }
@@ -63,10 +64,10 @@ function points(samples, value) {
 }
 
 // Seconds in which no batch ended are not told of: they are zeros, up to the last whole second.
-function filled({ seconds: done, samples, now }, name, scale) {
+function filled({ seconds: done, samples, now }, name) {
   const first = Math.min(done[0]?.at ?? Infinity, Math.floor((samples[0]?.at_ms ?? Infinity) / 1000));
   if (first === Infinity) return [];
-  const values = new Map(done.map((second) => [second.at, second[name] * scale]));
+  const values = new Map(done.map((second) => [second.at, second[name]]));
   const points = [];
   for (let at = first; at < Math.floor(now / 1000); at += 1) points.push({ at: at * 1000, value: values.get(at) ?? 0 });
   return points;
@@ -82,7 +83,7 @@ export function lines(happenings) {
 export function tasksView() {
   const element = h("div");
   const most = new Map();
-  return { element, update: ({ overview: found }) => element.replaceChildren(...tasks(found, most)) };
+  return { element, update: ({ overview: found }) => redraw(element, ...tasks(found, most)) };
 }
 
 // How far a copy has come since it was seen to lack most: where it began is not told.
@@ -136,7 +137,7 @@ export function timelineView() {
       key.replaceChildren(legend(met));
       picture.replaceChildren(timeline({ batches: known.batches, rebalances, now: known.now }));
       bars.replaceChildren(latest.length ? stacks(latest) : h("p", { class: "quiet" }, "No batch has ended yet."));
-      steps.replaceChildren(stepTable(latest, Object.keys(STEPS).filter((step) => met.has(step))));
+      redraw(steps, stepTable(latest, Object.keys(STEPS).filter((step) => met.has(step))));
       moves.replaceChildren(lines(rebalances));
     },
   };

@@ -110,7 +110,7 @@ export function topicsView() {
   fill(element, async () => {
     const [topics, groups] = await Promise.all([ask("/v1/console/topics"), ask("/v1/console/groups")]);
     const look = (topic) => h("button", {
-      type: "button", onclick: () => fill(records, () => latest(topic)), "aria-label": `latest records of ${topic.name}`,
+      type: "button", onclick: () => fill(records, () => latest(topic, 0, records)), "aria-label": `latest records of ${topic.name}`,
     }, "look");
     return [
       table("Topics", ["topic", "role", "partitions", "offsets", "size", "settings", "records"], topics.map((topic) => [
@@ -127,13 +127,24 @@ export function topicsView() {
   return { element };
 }
 
-async function latest(topic) {
-  const found = await Promise.all(Array.from({ length: Math.min(topic.partitions, 8) }, (_, partition) => ask(
-    `/v1/console/topics/${encodeURIComponent(topic.name)}/records?partition=${partition}&limit=5`)));
+// Of so many partitions at once: each is a question to Kafka of its own.
+const AT_ONCE = 8;
+
+async function latest(topic, first, place) {
+  const count = Math.min(topic.partitions - first, AT_ONCE);
+  const found = await Promise.all(Array.from({ length: count }, (_, i) => ask(
+    `/v1/console/topics/${encodeURIComponent(topic.name)}/records?partition=${first + i}&limit=5`)));
   const rows = found.flat().sort((one, other) => other.timestamp - one.timestamp);
-  return table(`Latest records of ${topic.name}`, ["partition", "offset", "time", "key", "value"], rows.map((row) => [
-    row.partition, row.offset, time(row.timestamp), h("td", { class: "data" }, shown(row.key)),
-    h("td", { class: "data" }, row.value === null ? h("i", {}, "nothing") : shown(row.value, 500))]));
+  const which = topic.partitions > AT_ONCE ? `, partitions ${first} to ${first + count - 1} of ${topic.partitions}` : "";
+  const step = (words, to) => (to < 0 || to >= topic.partitions ? null : h("button", {
+    type: "button", onclick: () => fill(place, () => latest(topic, to, place)),
+  }, words));
+  return [
+    table(`Latest records of ${topic.name}${which}`, ["partition", "offset", "time", "key", "value"], rows.map((row) => [
+      row.partition, row.offset, time(row.timestamp), h("td", { class: "data" }, shown(row.key)),
+      h("td", { class: "data" }, row.value === null ? h("i", {}, "nothing") : shown(row.value, 500))])),
+    step("Partitions before", first - AT_ONCE), step("Partitions after", first + AT_ONCE),
+  ].filter(Boolean);
 }
 
 export function configurationView() {
