@@ -109,6 +109,8 @@ _IGNORED = {
     "default.list.value.serde.type": _TYPES,
     "window.size.ms": _TYPES,
     "windowed.inner.class.serde": _TYPES,
+    "windowed.inner.serializer.class": _TYPES,
+    "windowed.inner.deserializer.class": _TYPES,
     "key.serializer": _TYPES,
     "value.serializer": _TYPES,
     "key.deserializer": _TYPES,

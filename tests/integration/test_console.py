@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import socket
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -51,8 +52,27 @@ def _open(page: Page, view: str) -> None:
     expect(page.get_by_role("heading", name=view, exact=True)).to_be_visible()
 
 
-def _picture(page: Page, name: str) -> None:
+# What a picture for the docs does not show: where it was taken.
+_ANYWHERE = """names => {
+    const texts = document.createTreeWalker(document.body, NodeFilter.SHOW_TEXT);
+    while (texts.nextNode()) {
+        for (const [here, there] of names) {
+            texts.currentNode.data = texts.currentNode.data.replaceAll(here, there);
+        }
+    }
+}"""
+
+
+def _picture(page: Page, name: str, run: Run) -> None:
     if PICTURES:
+        config = run.app.config
+        names = [
+            (str(config.state_dir), "/var/lib/penstock"),
+            (socket.gethostname(), "ward-7"),
+            (config.bootstrap_servers, "kafka:9092"),
+            (run.app.application_id, "pulse-monitor"),
+        ]
+        page.evaluate(_ANYWHERE, names)
         page.screenshot(path=Path(PICTURES) / f"console-{name}.png")
 
 
@@ -71,18 +91,18 @@ def test_an_instance_is_lost_while_somebody_looks(browser: Browser, run: Run) ->
     more = run.scene.produce((key, "more") for key in KEYS)
     if PICTURES:  # A rate is there for a second, which a test may miss.
         expect(page.locator(".edge.flows").first).to_be_attached()
-    _picture(page, "topology")
+    _picture(page, "topology", run)
     run.wait_committed(10 * len(KEYS) + more)
     _open(page, "Tasks")
     expect(page.locator("td.role.active")).to_have_count(4)
-    _picture(page, "tasks")
+    _picture(page, "tasks", run)
     instances_here()[0].kill()
     _open(page, "Timeline")
     lost = page.locator(".log li", has_text="was lost")
     expect(lost.first).to_be_visible()
     for step in ("plan", "spark", "read", "process", "state", "commit"):
         expect(page.locator(f".stacks .step-{step}").first).to_be_attached()
-    _picture(page, "timeline")
+    _picture(page, "timeline", run)
     _open(page, "Tasks")
     expect(page.locator("#state")).to_have_text("running")
     expect(page.locator("td.role.active")).to_have_count(4)
@@ -90,12 +110,21 @@ def test_an_instance_is_lost_while_somebody_looks(browser: Browser, run: Run) ->
     page.get_by_label("Key", exact=True).fill(KEYS[3])
     page.get_by_role("button", name="Ask").click()
     expect(page.locator("#answer td.data")).to_have_text([KEYS[3], "11"])
-    _picture(page, "stores")
+    _picture(page, "stores", run)
     _open(page, "Topics")
     expect(page.get_by_role("rowheader", name=run.scene.source, exact=True)).to_be_visible()
     sizes = page.locator("table", has_text="settings").locator("tbody td:nth-child(5)")
     assert all(re.fullmatch(r"[\d.]+ (B|KiB|MiB)", each) for each in sizes.all_text_contents())
+    page.get_by_role("button", name=f"latest records of {run.scene.source}", exact=True).click()
+    expect(page.get_by_role("cell", name="patient-").first).to_be_visible()
+    _picture(page, "topics", run)
+    _open(page, "Configuration")
+    expect(page.get_by_role("rowheader", name="num_standby_replicas")).to_be_visible()
+    _picture(page, "configuration", run)
+    _open(page, "Log")
+    expect(page.locator(".log li", has_text="was lost").first).to_be_visible()
+    _picture(page, "log", run)
     _open(page, "Overview")
     expect(page.get_by_text("220", exact=True).first).to_be_visible()
-    _picture(page, "overview")
+    _picture(page, "overview", run)
     page.close()

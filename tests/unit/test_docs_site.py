@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import importlib
+import inspect
 import re
 from pathlib import Path
 
@@ -31,3 +33,18 @@ def test_the_site_does_not_say_it(page: Path) -> None:
     assert "build/site" not in built
     assert "file only" not in built
     assert "<!-- made" not in built
+
+
+PUBLIC = ("penstock", "penstock.testing", "penstock.queries", "penstock.stores")
+"""The modules that users import from."""
+
+
+@pytest.mark.parametrize("name", PUBLIC)
+def test_the_reference_has_every_public_name(name: str) -> None:
+    told = re.findall(r"^::: (\S+)$", (DOCS / "reference" / "python.md").read_text(), re.MULTILINE)
+    assert len(told) == len(set(told))
+    own = {each.rpartition(".")[2] for each in told if each.rpartition(".")[0] == name}
+    module = importlib.import_module(name)
+    assert own == set(module.__all__)
+    # What nobody described has nothing to show there.
+    assert [each for each in own if not (inspect.getdoc(getattr(module, each)) or "").strip()] == []
