@@ -581,3 +581,8 @@ def _check_members(config: Config) -> None:
         files, server_name=config.tls_server_name, verify_clients=config.tls_verify_clients
     )
     check_listening(config.coordinator_listen, tls=any(files), allowed=config.allow_unencrypted)
+
+
+def usual_state_dir() -> Path:
+    """Where applications of this user keep their state, unless they say otherwise themselves."""
+    return Config.build({}, os.environ).state_dir

@@ -71,6 +71,8 @@ def _picture(page: Page, name: str, run: Run) -> None:
             (socket.gethostname(), "ward-7"),
             (config.bootstrap_servers, "kafka:9092"),
             (run.app.application_id, "pulse-monitor"),
+            (run.scene.source, "pulse-events"),
+            (run.scene.results, "pulse-totals"),
         ]
         page.evaluate(_ANYWHERE, names)
         page.screenshot(path=Path(PICTURES) / f"console-{name}.png")

@@ -17,9 +17,11 @@ from tests.harness import Scene
 from tests.in_process import Run
 from tests.snapshot_stores import write_snapshot
 from tests.unit.queries_in_memory import InMemoryQueries
+from tests.unit.test_docs_snippets import ROOT, snippets
 from tests.unit.test_queries_server import served
 
 APPLICATION = "clinic"
+PAGE = ROOT / "docs" / "spark-sql.md"
 
 
 @pytest.fixture
@@ -82,6 +84,42 @@ def test_a_store_of_a_running_application_is_a_table(
         assert {question.kind for _, question, *_ in queries.asked} == {"get"}
     finally:
         session.conf.unset("spark.sql.python.filterPushdown.enabled")
+
+
+def test_the_tables_on_the_page_can_be_read(
+    session: SparkSession,
+    server: HttpServer,
+    listening: Listening,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    facts = DriverFile(application_id=APPLICATION, process=1, url=server.url, token=listening.token)
+    write_driver_file(tmp_path, facts)
+    minute = ("ann", 72, 61_000, 60_000, 120_000)
+    write_snapshot(tmp_path, "patient-monitoring", "pulse-counts", 0, [minute], kind="window")
+    patients = session.createDataFrame([("e", "Eve"), ("f", "Fay"), ("a", "Ann")], ["key", "name"])
+    names = {"spark": session, "patients": patients}
+    live, snapshot = [each.code for each in snippets(PAGE)]
+    # What the page's names stand for here.
+    for shown, here in {
+        "patient-monitoring": APPLICATION,
+        '.option("store", "pulse-counts")': f'.option("store", "counts")'
+        f'.option("state_dir", {str(tmp_path)!r})',
+        "value > 100": "value >= 4",
+    }.items():
+        assert shown in live
+        live = live.replace(shown, here)
+    exec(compile(live, str(PAGE), "exec"), names)
+    printed = capsys.readouterr().out
+    assert all(name in printed for name in ("Eve", "Fay"))
+    assert "Ann" not in printed
+    for shown, here in {
+        "s3://ward/snapshots": tmp_path.as_uri(),
+        "monitoring:app": "penstock.examples.patient_monitoring:app",
+    }.items():
+        assert shown in snapshot
+        snapshot = snapshot.replace(f'"{shown}"', f'"{here}"')
+    assert pairs(eval(compile(snapshot.strip(), str(PAGE), "eval"), names)) == {("ann", 72)}
 
 
 def test_windows_have_a_start_and_an_end(

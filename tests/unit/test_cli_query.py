@@ -33,9 +33,10 @@ def nothing_open() -> LiveQueries:
     return LiveQueries(state=lambda: ps.ApplicationState.RUNNING)
 
 
-def wake(state_dir: Path) -> None:
+def wake(state_dir: Path, application_id: str = "app") -> None:
     """Have loaded what answers, however long it takes here: no test waits for that."""
-    with Client.of_application("app", state_dir=state_dir, timeout=timedelta(minutes=3)) as client:
+    patience = timedelta(minutes=3)
+    with Client.of_application(application_id, state_dir=state_dir, timeout=patience) as client:
         client.stores()
 
 

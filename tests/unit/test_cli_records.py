@@ -7,9 +7,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from penstock.cli import main
-from penstock.cli.records import encode_lines, encode_pair, written
+from penstock.cli.record_lines import encode_lines, record_line
+from penstock.cli.records import encode_pair
 from penstock.errors import ConfigError
 from penstock.examples.catalogue import ExampleTopic
 from penstock.serdes import BytesSerde, JsonSerde, LongSerde, StringSerde
@@ -45,7 +48,7 @@ def test_keys_and_values_are_of_the_topics_types() -> None:
 def test_a_files_lines_are_what_read_prints() -> None:
     beats = ExampleTopic("in", StringSerde(), JsonSerde(Beat))
     records = [("ann", Beat(71)), ("bob with a blank", Beat(64)), ("eve", None)]
-    lines = [f"{written(beats.key, key)}  {written(beats.value, beat)}" for key, beat in records]
+    lines = [record_line(beats, key, beat) for key, beat in records]
     assert lines[0] == 'ann  {"bpm":71}'
     assert encode_lines(beats, [*lines, ""], name="beats.txt") == [
         (b"ann", b'{"bpm":71}'),
@@ -54,6 +57,48 @@ def test_a_files_lines_are_what_read_prints() -> None:
     ]
     numbers = ExampleTopic("in", StringSerde(), LongSerde())
     assert encode_lines(numbers, ["ann\t71"], name="-") == [(b"ann", (71).to_bytes(8, "big"))]
+
+
+# Line breaks of all kinds, blanks, what a terminal obeys, and what reads like something else.
+ODD = ["\n", "\r\n", "\u2028", "\x85", "\t", "  ", " ", '"', "\\", "\\n", "\x1b[2J", "\U000e0001"]
+ODD += ["(deleted)", "0x61", "0x", '"a', '""', "{", "=", "\x00", "a", "ü"]
+TEXTS = st.one_of(st.text(), st.lists(st.sampled_from(ODD)).map("".join))
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers(-(2**53), 2**53) | TEXTS,
+    lambda inner: st.lists(inner) | st.dictionaries(TEXTS, inner),
+    max_leaves=5,
+)
+
+
+@given(key=st.none() | TEXTS, value=st.none() | st.binary() | TEXTS.map(str.encode))
+def test_what_read_prints_send_takes_back(key: str | None, value: bytes | None) -> None:
+    topic = ExampleTopic("in", StringSerde(), BytesSerde())
+    line = record_line(topic, key, value)
+    assert line.isprintable()
+    sent = (None if key is None else key.encode(), value)
+    assert encode_lines(topic, [line], name="-") == [sent]
+
+
+@given(key=JSON.filter(lambda found: found is not None), value=st.none() | st.integers(-9, 9))
+def test_what_is_json_is_taken_back_too(key: object, value: int | None) -> None:
+    topic = ExampleTopic("in", JsonSerde(object), LongSerde())
+    line = record_line(topic, key, value)
+    assert line.isprintable()
+    [(read, number)] = encode_lines(topic, [line], name="-")
+    assert read is not None
+    assert topic.key.deserialize(read) == key
+    assert number == (None if value is None else LongSerde().serialize(value))
+
+
+def test_plain_texts_stand_as_they_are() -> None:
+    topic = ExampleTopic("in", StringSerde(), BytesSerde())
+    assert record_line(topic, "ann lee", b'C:\\new "x"') == 'ann lee  C:\\new "x"'
+    assert record_line(topic, "two\nlines", b"\xff\x00") == '"two\\nlines"  0xff00'
+    # Who writes a file by hand need not know of quotation marks.
+    assert encode_lines(topic, ['"so  said', 'a  "b" and c'], name="-") == [
+        (b'"so', b"said"),
+        (b"a", b'"b" and c'),
+    ]
 
 
 def test_a_line_that_is_no_record_is_named() -> None:

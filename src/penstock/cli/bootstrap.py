@@ -10,6 +10,7 @@ import typer
 
 from penstock.cli.answers import print_answer
 from penstock.cli.loading import load_application
+from penstock.cli.progress import Bar
 from penstock.coordination.history import parse_offsets
 from penstock.errors import BootstrapError, UsageError
 
@@ -45,17 +46,19 @@ def bootstrap(
 ) -> None:
     _check(history, offsets)
     app = load_application(application)
-    result = app.bootstrap(
-        store,
-        history,
-        key=key,
-        value=value,
-        timestamp=timestamp,
-        window_start=window_start,
-        window_end=window_end,
-        offsets=offsets,
-        replace=replace,
-    )
+    with Bar(f"Filling {store}") as bar:
+        bar.show(0)
+        result = app.bootstrap(
+            store,
+            history,
+            key=key,
+            value=value,
+            timestamp=timestamp,
+            window_start=window_start,
+            window_end=window_end,
+            offsets=offsets,
+            replace=replace,
+        )
     lines = [f"{result.store}: {result.entries:,} entries in {result.seconds:.1f} s"]
     lines += [
         f"  goes on at {topic} partition {partition} offset {offset}"

@@ -16,9 +16,10 @@ from typing import Annotated
 import typer
 
 from penstock.cli.answers import counted, print_answer, print_progress
+from penstock.cli.progress import Bar
 from penstock.local.broker import broker_archive
 from penstock.local.class_archive import MAKING_VARIABLE, archive_directory
-from penstock.local.jars import BROKER, SPARK_KAFKA, STREAMS, ensure
+from penstock.local.jars import BROKER, SPARK_KAFKA, STREAMS, JarSet, ensure
 from penstock.local.java import find_java
 from penstock.pipeline.session import driver_archive
 
@@ -57,10 +58,10 @@ class Prepared:
 
 def prepared(*, kafka_streams: bool) -> Prepared:
     """Fetch and archive what is missing."""
-    jars = ensure(SPARK_KAFKA, report=print_progress)
-    broker_jars = ensure(BROKER, report=print_progress)
+    jars = _fetched(SPARK_KAFKA)
+    broker_jars = _fetched(BROKER)
     if kafka_streams:
-        ensure(STREAMS, report=print_progress)
+        _fetched(STREAMS)
     java = find_java().program
     wanted = {driver_archive(java, jars).file_name, broker_archive(java, broker_jars).file_name}
     directory = archive_directory()
@@ -75,7 +76,11 @@ def prepared(*, kafka_streams: bool) -> Prepared:
         if wanted <= found:
             return Prepared()
         print_progress("Preparing Java's classes, for quick starts (once, about a minute)")
-        with tempfile.TemporaryDirectory(dir=directory, ignore_cleanup_errors=True) as making:
+        with (
+            tempfile.TemporaryDirectory(dir=directory, ignore_cleanup_errors=True) as making,
+            Bar("Preparing") as bar,
+        ):
+            bar.show(0)
             if _run_once(Path(making)):
                 _keep(Path(making), directory)
         missing = frozenset(wanted - archives_in(directory))
@@ -83,6 +88,11 @@ def prepared(*, kafka_streams: bool) -> Prepared:
             for outdated in found - wanted:
                 (directory / outdated).unlink(missing_ok=True)
     return Prepared(made=not missing, missing=missing)
+
+
+def _fetched(jar_set: JarSet) -> tuple[Path, ...]:
+    with Bar("Fetching") as bar:
+        return ensure(jar_set, report=print_progress, progress=bar.show)
 
 
 def archives_in(directory: Path) -> set[str]:

@@ -13,6 +13,7 @@ import typer
 
 from penstock.cli.answers import print_answer, print_progress
 from penstock.cli.example import pace_line
+from penstock.cli.progress import Bar
 from penstock.config import Config
 from penstock.examples.catalogue import find_example
 from penstock.examples.sending import Sender, create_missing_topics
@@ -42,8 +43,13 @@ def produce_test_data(
         print_progress(pace_line(example))
     sender = Sender(example, config)
     print_progress(f"Sending to {', '.join(example.inputs)}; Ctrl-C ends")
-    with _signals_set(threading.Event()) as stop:
-        sender.run(stop.is_set, rate=rate, records_max=records)
+    with _signals_set(threading.Event()) as stop, Bar("Sending") as bar:
+
+        def should_stop() -> bool:
+            bar.show(sender.sent, records)
+            return stop.is_set()
+
+        sender.run(should_stop, rate=rate, records_max=records)
     print_answer(
         f"{sender.sent} records sent.",
         {"example": example.name, "sent": sender.sent, "created": created},

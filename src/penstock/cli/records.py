@@ -3,27 +3,24 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import confluent_kafka
-import msgspec
 import typer
 from confluent_kafka import Producer
 
 from penstock.changelog.kafka_failures import kafka_error, refusals_named, unreachable
 from penstock.changelog.topic_admin import TopicAdmin
-from penstock.cli.answers import print_answer, printable
+from penstock.cli.answers import print_answer
 from penstock.cli.loading import load_application
-from penstock.cli.results import DELETED, shown, shown_key
+from penstock.cli.progress import Bar
+from penstock.cli.record_lines import Encoded, encode_lines, encode_text, record_line, written
 from penstock.config import Config
 from penstock.driver.setup import check_broker
 from penstock.errors import ConfigError, TopicMissingError, UsageError
 from penstock.examples.catalogue import ExampleTopic, inputs_of, outputs_of
 from penstock.examples.watching import Result, Watcher
-from penstock.serdes import Serde, Windowed
-from penstock.serdes.decoders import decoder
 
 records = typer.Typer(no_args_is_help=True)
 
@@ -33,12 +30,7 @@ Json = Annotated[bool, typer.Option("--json", help="Print one JSON object.")]
 
 _FLUSH_SECONDS = 30.0
 _ROOM_SECONDS = 0.5
-_WRITTEN_AS_TEXT = ("string", "bytes", "json")
-_BETWEEN = "  "
-"""What stands between a key and its value where a record is a line."""
 _STANDARD_INPUT = "-"
-
-Encoded = tuple[bytes, bytes | None]
 
 
 @records.command(
@@ -57,7 +49,8 @@ def send(
         typer.Option(
             metavar="PATH",
             help="Send those of a file, or of standard input with -: one a line, as `records "
-            "read` prints them, which is KEY, two blanks, VALUE; (deleted) is no value.",
+            "read` prints them, which is KEY, two blanks, VALUE; (deleted) is no value. A text "
+            "with a line break or two blanks is a JSON string.",
         ),
     ] = "",
     json: Json = False,
@@ -87,7 +80,7 @@ def read(application: AppFile, topic: Topic, json: Json = False) -> None:
     # Told to stop at once, it reads to where the topic ends now.
     Watcher({topic: found}, config, f"{topic}-viewer").run(lambda: True, results.append)
     pairs = [(written(found.key, each.key), written(found.value, each.value)) for each in results]
-    text = "\n".join(printable(f"{key}{_BETWEEN}{value}") for key, value in pairs)
+    text = "\n".join(record_line(found, each.key, each.value) for each in results)
     print_answer(text, {"records": [list(pair) for pair in pairs]}, as_json=json)
 
 
@@ -96,73 +89,17 @@ def encode_pair(topic: ExampleTopic, pair: str) -> Encoded:
     key, equals, value = pair.partition("=")
     if not equals:
         raise UsageError(f"{pair!r} is no record", hint="Write key=value")
-    return _encode(topic.key, key, topic.name), _encode(topic.value, value, topic.name)
-
-
-def encode_lines(topic: ExampleTopic, lines: Iterable[str], *, name: str) -> list[Encoded]:
-    """The records of a file's lines; empty lines are none. Raises `ConfigError` with the line."""
-    encoded = []
-    for number, line in enumerate(lines, start=1):
-        if not line.strip():
-            continue
-        try:
-            encoded.append(_encode_line(topic, line))
-        except ConfigError as error:
-            raise ConfigError(
-                error.message, where={"file": name, "line": number, **error.where}, hint=error.hint
-            ) from error
-    return encoded
-
-
-def _encode_line(topic: ExampleTopic, line: str) -> Encoded:
-    key, between, value = line.partition("\t" if "\t" in line else _BETWEEN)
-    if not between:
-        raise ConfigError(
-            f"{line!r} is no record", hint="Write KEY, two blanks or a tab, and VALUE"
-        )
-    told = None if value == DELETED else _encode(topic.value, value, topic.name)
-    return _encode(topic.key, key, topic.name), told
+    return encode_text(topic.key, key, topic.name), encode_text(topic.value, value, topic.name)
 
 
 def _lines(file: str) -> list[str]:
     try:
-        if file == _STANDARD_INPUT:
-            return sys.stdin.read().splitlines()
-        return Path(file).read_text().splitlines()
+        text = sys.stdin.read() if file == _STANDARD_INPUT else Path(file).read_text()
     except (OSError, UnicodeDecodeError) as error:
         reason = getattr(error, "strerror", None) or "it is not text"
         raise UsageError(f"It cannot be read: {reason}", where={"file": file}) from error
-
-
-def written(serde: Serde[Any], value: Any) -> str:
-    """A key or a value as `send` takes it, where that has words for it.
-
-    >>> from penstock.serdes import LongSerde, StringSerde
-    >>> written(StringSerde(), "ann"), written(LongSerde(), 71), written(LongSerde(), None)
-    ('ann', '71', '(deleted)')
-    """
-    if value is None or isinstance(value, Windowed):
-        return shown_key(value)
-    try:
-        if serde.name in _WRITTEN_AS_TEXT:
-            return serde.serialize(value).decode()
-        return msgspec.json.encode(value).decode()
-    except (TypeError, ValueError):
-        return shown(value)
-
-
-def _encode(serde: Serde[Any], text: str, topic: str) -> bytes:
-    try:
-        if serde.name in _WRITTEN_AS_TEXT:
-            serde.deserialize(text.encode())
-            return text.encode()
-        return serde.serialize(decoder(object).decode(text.encode()))
-    except Exception as error:
-        raise ConfigError(
-            f"{text!r} does not fit the topic: {error}",
-            where={"topic": topic, "serde": serde.name},
-            hint="Write texts as they are, and everything else as JSON",
-        ) from error
+    # Not by `splitlines`, which also ends lines where texts may go on.
+    return [line.removesuffix("\r") for line in text.split("\n")]
 
 
 def _topic(application: str, topic: str) -> tuple[Config, ExampleTopic]:
@@ -192,15 +129,16 @@ def _send(config: Config, topic: str, encoded: list[Encoded]) -> None:
 
     with refusals_named():
         producer = Producer(config.client_properties(partitioner="murmur2_random"))
-    for key, value in encoded:
-        while True:
-            try:
-                producer.produce(topic, value, key, on_delivery=delivered)
-                break
-            except BufferError:
-                # A long file: it waits until some of it is with the broker.
-                producer.poll(_ROOM_SECONDS)
-    left = producer.flush(_FLUSH_SECONDS)
+    with Bar("Sending") as bar:
+        for key, value in bar.over(encoded, len(encoded)):
+            while True:
+                try:
+                    producer.produce(topic, value, key, on_delivery=delivered)
+                    break
+                except BufferError:
+                    # A long file: it waits until some of it is with the broker.
+                    producer.poll(_ROOM_SECONDS)
+        left = producer.flush(_FLUSH_SECONDS)
     if failed:
         raise kafka_error(
             failed[0], doing="take a record", bootstrap_servers=config.bootstrap_servers

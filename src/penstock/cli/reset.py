@@ -13,10 +13,11 @@ import typer
 
 from penstock.cli.answers import print_answer, print_progress
 from penstock.cli.loading import load_application
+from penstock.cli.progress import Bar
 from penstock.cli.usage import as_usage
 from penstock.config import Config
 from penstock.coordination.resets import Kind, Target, parse_duration
-from penstock.driver.reset import Reset, ResetPlan, remove_state, state_directories
+from penstock.driver.reset import LAST_STEP, Reset, ResetPlan, remove_state, state_directories
 from penstock.driver.reset_extent import reset_by_name, reset_of_program
 from penstock.errors import UsageError
 
@@ -86,7 +87,8 @@ def reset(
         plan = tool.plan(target)
         if execute:
             print_progress(f"Resetting {what.application_id}")
-            tool.carry_out(plan)
+            with Bar("Resetting") as bar:
+                tool.carry_out(plan, lambda step, told: bar.show(step - 1, LAST_STEP, told))
     again = f"penstock reset {what} --state-only --execute"
     print_answer(_text(plan, again, executed=execute), _data(plan, executed=execute), as_json=json)
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 import sys
 from dataclasses import dataclass
@@ -13,7 +12,7 @@ import typer
 from rich.console import Console
 
 from penstock.cli.loading import load_application
-from penstock.config import Config
+from penstock.config import usual_state_dir
 from penstock.driver.announcement import find_driver
 from penstock.driver.coordinator import STARTING
 from penstock.driver.overview import Overview, OverviewRequest
@@ -56,7 +55,7 @@ class Meant:
                 raise UsageError(f"{file} is the application {app.application_id!r}")
             application_id, usual = app.application_id, app.config.state_dir
         else:
-            usual = Config.build({}, os.environ).state_dir
+            usual = usual_state_dir()
         directory = state_dir or usual
         return cls(application_id or _only_one(directory), directory)
 

@@ -5,9 +5,10 @@ from __future__ import annotations
 import os
 import tempfile
 from collections import Counter
-from collections.abc import Generator, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator
 from contextlib import closing
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import islice
 from pathlib import Path
 from typing import Annotated, Any
@@ -15,12 +16,14 @@ from typing import Annotated, Any
 import typer
 
 from penstock.changelog.clients import LogClients
-from penstock.changelog.snapshots import SnapshotLocation
+from penstock.changelog.restore import RestoreProgress
+from penstock.changelog.snapshots import Manifest, SnapshotLocation
 from penstock.cli.answers import EXIT_REFUSED, print_answer
 from penstock.cli.changelog_ends import ChangelogEnds
 from penstock.cli.entries import Row, key_bytes, row_of, shown, shown_time
 from penstock.cli.loading import load_application
 from penstock.cli.parquet import write_parquet
+from penstock.cli.progress import Bar
 from penstock.config import Config
 from penstock.coordination.ids import TaskId
 from penstock.driver.setup import check_broker
@@ -188,7 +191,8 @@ def snapshots(
             "It is not said whose snapshots, or where they are",
             hint="Say app.py, or --application ID and --location file:///directory",
         )
-    facts = _snapshots(SnapshotLocation(where, subject.application_id))
+    with Bar("Looking") as bar:
+        facts = _snapshots(SnapshotLocation(where, subject.application_id), bar)
     columns = ("place", "number", "written", "offset", "size_bytes")
     lines = _aligned([columns, *([each[name] for name in columns] for each in facts)])
     if not facts:
@@ -196,8 +200,10 @@ def snapshots(
     print_answer("\n".join(lines), {"snapshots": facts}, as_json=json)
 
 
-def _snapshots(location: SnapshotLocation) -> list[dict[str, Any]]:
+def _snapshots(location: SnapshotLocation, bar: Bar) -> list[dict[str, Any]]:
     """Each that is kept, the newest of a store first; their sizes are not of files of their own."""
+    bar.show(0)
+    stores = location.stores()
     return [
         {
             "place": f"{task}/{store}",
@@ -209,9 +215,16 @@ def _snapshots(location: SnapshotLocation) -> list[dict[str, Any]]:
             "offset": manifest.offset,
             "size_bytes": manifest.size,
         }
-        for task, store in location.stores()
-        for number, manifest in enumerate(location.history(task, store))
+        for done, (task, store) in enumerate(stores)
+        for number, manifest in enumerate(_history(location, task, store, bar, done, len(stores)))
     ]
+
+
+def _history(
+    location: SnapshotLocation, task: str, store: str, bar: Bar, done: int, total: int
+) -> list[Manifest]:
+    bar.show(done, total)
+    return location.history(task, store)
 
 
 @state.command(
@@ -235,8 +248,9 @@ def export(
         with opened(newest[0]) as first:
             windowed = isinstance(first.store, WindowStore)
         spec = subject.specs.get(store)
-        rows = _rows(subject, newest, None, strict=True)
-        written = write_parquet(file, rows, spec=spec, windowed=windowed)
+        with Bar("Exporting") as bar:
+            rows = bar.over(_rows(subject, newest, None, strict=True), _about(newest))
+            written = write_parquet(file, rows, spec=spec, windowed=windowed)
     print_answer(
         f"{file}: {written} entries of {store}",
         {"file": str(file), "store": store, "entries": written},
@@ -266,8 +280,10 @@ def verify_stores(
     found: list[dict[str, Any]] = []
     names = {each.application_id for each in stores}
     ends = {name: ChangelogEnds(subject.config, name) for name in names}
-    with held(stores):
-        found += [_verified(subject, each, ends[each.application_id], limit) for each in stores]
+    with held(stores), Bar("Comparing") as bar:
+        for number, each in enumerate(stores):
+            far = partial(_show_store, bar, each, number, len(stores))
+            found.append(_verified(subject, each, ends[each.application_id], limit, far))
     lines = [line for each in found for line in _verified_lines(each)]
     different = any(each["differences"] for each in found)
     print_answer("\n".join(lines) or "Nothing to compare", {"stores": found}, as_json=json)
@@ -289,8 +305,10 @@ def diff(
     ours = {each.place: each for each in stores_below(left)}
     theirs = {each.place: each for each in stores_below(right)}
     found: list[dict[str, Any]] = []
-    with held([*ours.values(), *theirs.values()]):
-        for place in sorted(ours.keys() | theirs.keys()):
+    places = sorted(ours.keys() | theirs.keys())
+    with held([*ours.values(), *theirs.values()]), Bar("Comparing") as bar:
+        for number, place in enumerate(places):
+            bar.show(number, len(places), f"Comparing {place}")
             if place not in ours or place not in theirs:
                 only = str(left if place in ours else right)
                 found.append({"place": place, "only_in": only, "differences": {}})
@@ -384,8 +402,28 @@ def _entries(found: OpenStore, key: bytes | None) -> Iterator[tuple[bytes, bytes
             yield key, value
 
 
+def _about(stores: list[StoreOnDisk]) -> int:
+    """How many entries these have, by what RocksDB thinks."""
+    total = 0
+    for each in stores:
+        with opened(each) as found:
+            total += found.store.approximate_num_entries()
+    return total
+
+
+def _show_store(bar: Bar, disk: StoreOnDisk, number: int, count: int, far: RestoreProgress) -> None:
+    """Each store is a part of the bar, and its changelog fills that part."""
+    whole = max(far.until - far.start, 1)
+    share = 1 - min(far.remaining / whole, 1)
+    bar.show(number + share, count, f"Comparing {disk.place}")
+
+
 def _verified(
-    subject: _Subject, disk: StoreOnDisk, ends: ChangelogEnds, limit: int
+    subject: _Subject,
+    disk: StoreOnDisk,
+    ends: ChangelogEnds,
+    limit: int,
+    on_progress: Callable[[RestoreProgress], None],
 ) -> dict[str, Any]:
     retention = subject.retention_ms(disk.name)
     if retention is None:
@@ -399,7 +437,8 @@ def _verified(
         ends.check(identity.changelog_topic, identity.changelog_topic_id)
         clients = LogClients(subject.config, disk.application_id)
         with tempfile.TemporaryDirectory(prefix="penstock-verify-") as scratch:
-            result: Verification = verify(found, clients, Path(scratch) / disk.name)
+            place = Path(scratch) / disk.name
+            result: Verification = verify(found, clients, place, on_progress)
         return facts | {
             "changelog": identity.changelog_topic,
             "offset": found.store.offset(),

@@ -14,10 +14,10 @@ from penstock.driver.setup import Prepared
 from penstock.errors import TopicMissingError
 from penstock.queries.json_values import encode_json, plain
 from penstock.serdes import Serde
+from penstock.serdes.texts import is_text
 
 SHOWN_BYTES = 4096
 """How much of a key or a value is shown."""
-_LOOK_LIKE_IT = ("string", "bytes", "json")
 Types = tuple[Serde[Any] | None, Serde[Any] | None]
 _UNKNOWN: Types = (None, None)
 _TELLING = ("cleanup.policy", "retention.ms", "segment.bytes", "min.insync.replicas")
@@ -135,7 +135,7 @@ def _read(serde: Serde[Any] | None, data: bytes | None) -> str | None:
     >>> _read(LongSerde(), bytes([0, 0, 0, 0, 0, 0, 1, 0])), _read(LongSerde(), b"odd")
     ('256', 'odd')
     """
-    if data is None or serde is None or serde.name in _LOOK_LIKE_IT or len(data) > SHOWN_BYTES:
+    if data is None or serde is None or is_text(serde) or len(data) > SHOWN_BYTES:
         return _text(data)
     try:
         value = plain(serde.deserialize(data))

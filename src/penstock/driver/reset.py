@@ -46,6 +46,11 @@ from penstock.stores.directory import LOCK_FILE, METADATA_FILE, FileLock
 _GONE_TIMEOUT = timedelta(seconds=30)
 _PAUSE_SECONDS = 0.1
 _ASK_SECONDS = 30.0
+LAST_STEP = 6
+
+
+def untold(step: int, what: str) -> None:
+    """Tell nobody which step begins."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -123,13 +128,21 @@ class Reset:
             notes=self._extent.notes,
         )
 
-    def carry_out(self, plan: ResetPlan) -> None:
-        """Steps 2 to 6. Raises `StateLockedError`, `GroupInUseError` before anything is changed."""
+    def carry_out(self, plan: ResetPlan, begins: Callable[[int, str], None] = untold) -> None:
+        """Steps 2 to 6. Raises `StateLockedError`, `GroupInUseError` before anything is changed.
+
+        `begins` hears each step before it is done.
+        """
+        begins(2, "Deleting the consumer group")
         with locked(plan.directories):
             self._delete_group()
+            begins(3, "Removing the state on this machine")
             _remove(plan.directories)
+        begins(4, "Deleting internal topics")
         self._delete_topics(plan.topics)
+        begins(5, "Making them anew")
         self._extent.make_anew()
+        begins(LAST_STEP, "Writing the new positions")
         self._write_group(plan.positions)
 
     def _inputs(self) -> list[Input]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
@@ -11,7 +12,7 @@ from confluent_kafka import Consumer, Message, TopicPartition
 
 from penstock.changelog.clients import LogClients
 from penstock.changelog.reading import read_committed
-from penstock.changelog.restore import recreated, restore
+from penstock.changelog.restore import RestoreProgress, ignore_progress, recreated, restore
 from penstock.instance.inspection import OpenStore
 from penstock.instance.state import shaped
 from penstock.stores.comparison import Difference, compare
@@ -34,7 +35,12 @@ class Verification:
     its offset. Neither is a fault: applying the tail sets them right."""
 
 
-def verify(opened: OpenStore, clients: LogClients, scratch: Path) -> Verification:
+def verify(
+    opened: OpenStore,
+    clients: LogClients,
+    scratch: Path,
+    on_progress: Callable[[RestoreProgress], None] = ignore_progress,
+) -> Verification:
     """Fold the changelog up to the store's offset, and compare key by key.
 
     The fold goes through a restore into a store of the same kind below `scratch`, so that what
@@ -46,7 +52,7 @@ def verify(opened: OpenStore, clients: LogClients, scratch: Path) -> Verificatio
         expected = shaped(inner, opened.order)
         offset = opened.store.offset()
         if offset is not None:
-            _fold(expected, opened, clients, until=offset + 1)
+            _fold(expected, opened, clients, until=offset + 1, on_progress=on_progress)
         counted = _Counted(opened.store)
         differences = list(compare(counted, expected.all()))
     finally:
@@ -58,7 +64,14 @@ def verify(opened: OpenStore, clients: LogClients, scratch: Path) -> Verificatio
     )
 
 
-def _fold(store: KeyValueStore, opened: OpenStore, clients: LogClients, *, until: int) -> None:
+def _fold(
+    store: KeyValueStore,
+    opened: OpenStore,
+    clients: LogClients,
+    *,
+    until: int,
+    on_progress: Callable[[RestoreProgress], None],
+) -> None:
     assert opened.identity is not None
     assert opened.disk.partition is not None
     topic, partition = opened.identity.changelog_topic, opened.disk.partition
@@ -76,6 +89,7 @@ def _fold(store: KeyValueStore, opened: OpenStore, clients: LogClients, *, until
             partition=partition,
             consumer=cast(Consumer, consumer),
             until=until,
+            on_progress=on_progress,
             stop=lambda: consumer.is_past,
         )
     finally:

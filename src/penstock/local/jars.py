@@ -17,6 +17,7 @@ import os
 import shutil
 import subprocess
 import tempfile
+import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -41,6 +42,7 @@ _FETCH_SECONDS_MAX = 900
 # The second attempt finds in Ivy's cache what the first one got: a lost connection costs one jar.
 _FETCH_ATTEMPTS = 2
 _NAMED_IN_MESSAGE_MAX = 5
+_LOOK_SECONDS = 0.3
 
 _IVY_SETTINGS = """<ivysettings>
   <settings defaultResolver="central"/>
@@ -54,13 +56,22 @@ def silent(message: str) -> None:
     """Report to nobody."""
 
 
+def unwatched(done: int, total: int) -> None:
+    """Tell nobody how far a download is."""
+
+
 def ensure(
-    jar_set: JarSet, *, directory: Path | None = None, report: Callable[[str], None] = silent
+    jar_set: JarSet,
+    *,
+    directory: Path | None = None,
+    report: Callable[[str], None] = silent,
+    progress: Callable[[int, int], None] = unwatched,
 ) -> tuple[Path, ...]:
     """Return the set's files, in the set's order, downloading those that are not there yet.
 
     A file counts as there when its SHA-256 is the pinned one. `report` hears one sentence before a
-    download. Raises `JvmPartsUnavailableError`, and `JavaMissingError` where a download needs Java.
+    download, `progress` now and then how many files of how many are there. Raises
+    `JvmPartsUnavailableError`, and `JavaMissingError` where a download needs Java.
     """
     target = directory if directory is not None else jar_directory()
     if _missing(jar_set.jars, target):
@@ -69,7 +80,7 @@ def ensure(
             missing = _missing(jar_set.jars, target)
             if missing:
                 report(f"Fetching {len(missing)} jars for {jar_set.name} into {target} (once)")
-                _fetch(missing, target)
+                _fetch(missing, target, progress)
     return tuple(target / jar.file_name for jar in jar_set.jars)
 
 
@@ -150,7 +161,7 @@ def _locked(target: Path) -> Iterator[None]:
         yield
 
 
-def _fetch(jars: Sequence[Jar], target: Path) -> None:
+def _fetch(jars: Sequence[Jar], target: Path, progress: Callable[[int, int], None]) -> None:
     """Download into a directory of its own, verify, and only then move to where jars are used.
 
     A kill at any moment leaves no half-written jar under a name that is trusted.
@@ -159,10 +170,11 @@ def _fetch(jars: Sequence[Jar], target: Path) -> None:
     stage = Path(tempfile.mkdtemp(prefix=".fetch-", dir=target))
     try:
         failure = "nothing was tried"
-        for _ in range(_FETCH_ATTEMPTS):
-            failure = _run_ivy(java.program, jars, stage)
-            if not failure:
-                break
+        with _watched(stage, jars, progress):
+            for _ in range(_FETCH_ATTEMPTS):
+                failure = _run_ivy(java.program, jars, stage)
+                if not failure:
+                    break
         wrong = [jar for jar in jars if not _verified(jar, stage)]
         for jar in jars:
             if jar not in wrong:
@@ -171,6 +183,34 @@ def _fetch(jars: Sequence[Jar], target: Path) -> None:
             raise _unavailable(wrong, target, failure)
     finally:
         shutil.rmtree(stage, ignore_errors=True)
+
+
+@contextmanager
+def _watched(
+    stage: Path, jars: Sequence[Jar], progress: Callable[[int, int], None]
+) -> Iterator[None]:
+    """Look now and then how many jars are there, for as long as the block: Ivy does not say."""
+    ended = threading.Event()
+
+    def look() -> None:
+        while True:
+            progress(fetched(stage, jars), len(jars))
+            if ended.wait(_LOOK_SECONDS):
+                return
+
+    watcher = threading.Thread(target=look, name="penstock-fetching", daemon=True)
+    watcher.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        watcher.join()
+
+
+def fetched(stage: Path, jars: Sequence[Jar]) -> int:
+    """How many of these jars Ivy has brought so far; what it still writes has another name."""
+    there = {path.name for path in stage.rglob("*.jar")}
+    return sum(jar.file_name in there for jar in jars)
 
 
 def _run_ivy(java: Path, jars: Sequence[Jar], stage: Path) -> str:

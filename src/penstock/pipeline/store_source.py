@@ -39,7 +39,7 @@ from pyspark.sql.datasource import (
 from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.types import StructType
 
-from penstock.config import default_state_dir
+from penstock.config import usual_state_dir
 from penstock.errors import ConfigError, UnknownStoreError
 from penstock.option_values import imported
 from penstock.pipeline.store_tables import (
@@ -299,7 +299,7 @@ def _address(options: Mapping[str, str]) -> tuple[str, str, str | None]:
     """Where the application answers, and the token that it wants."""
     ca_file = options.get("ca_file")
     if "url" not in options:
-        directory = Path(options["state_dir"]) if "state_dir" in options else default_state_dir()
+        directory = Path(options["state_dir"]) if "state_dir" in options else usual_state_dir()
         found = read_driver_file(directory, _required(options, "application"))
         return found.url, found.token, ca_file or found.certificate or None
     if "token_file" in options:

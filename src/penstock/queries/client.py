@@ -24,7 +24,7 @@ import msgspec
 import pyarrow as pa
 import urllib3
 
-from penstock.config import default_state_dir
+from penstock.config import usual_state_dir
 from penstock.errors import (
     ClientCertificateError,
     ConfigError,
@@ -101,7 +101,7 @@ class Client:
         cls, application_id: str, *, state_dir: Path | None = None, **options: Any
     ) -> Self:
         """Ask the application with this id that runs on this machine."""
-        found = read_driver_file(state_dir or default_state_dir(), application_id)
+        found = read_driver_file(state_dir or usual_state_dir(), application_id)
         return cls(found.url, token=found.token, ca_file=found.certificate or None, **options)
 
     def __repr__(self) -> str:
@@ -317,7 +317,7 @@ class AsyncClient:
         cls, application_id: str, *, state_dir: Path | None = None, **options: Any
     ) -> Self:
         """Ask the application with this id that runs on this machine."""
-        found = read_driver_file(state_dir or default_state_dir(), application_id)
+        found = read_driver_file(state_dir or usual_state_dir(), application_id)
         return cls(found.url, token=found.token, ca_file=found.certificate or None, **options)
 
     async def stores(self) -> list[StoreDescription]:

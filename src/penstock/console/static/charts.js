@@ -9,6 +9,7 @@ const LEFT = 64;
 const LETTER = 7.3;
 const NAME = 30;
 const BELOW = 20;
+const GAP_MS = 5000;
 
 // The steps of a batch, in their order, and what each is; without metrics there is only `job`.
 export const STEPS = {
@@ -68,6 +69,16 @@ export function lineChart({ title: name, unit }) {
   };
 }
 
+// Points that follow each other: where nothing was known for a while there is no line.
+function stretches(points) {
+  const found = [];
+  for (const point of points) {
+    if (found.length > 0 && point.at - found.at(-1).at(-1).at <= GAP_MS) found.at(-1).push(point);
+    else found.push([point]);
+  }
+  return found;
+}
+
 function drawn(name, unit, points) {
   const first = points[0].at;
   const span = Math.max(1, points.at(-1).at - first);
@@ -77,15 +88,18 @@ function drawn(name, unit, points) {
   const left = roomFor([number(top)]);
   const x = (at) => left + ((at - first) / span) * (WIDTH - left - 8);
   const y = (value) => 8 + (1 - value / top) * (HEIGHT - BELOW - 8);
-  const path = points.map((point, i) => `${i ? "L" : "M"}${x(point.at).toFixed(1)} ${y(point.value).toFixed(1)}`).join("");
   const ground = y(0).toFixed(1);
-  const area = `${path}L${x(points.at(-1).at).toFixed(1)} ${ground}L${left} ${ground}z`;
+  const lines = stretches(points).map((stretch) => {
+    const path = stretch.map((point, i) => `${i ? "L" : "M"}${x(point.at).toFixed(1)} ${y(point.value).toFixed(1)}`).join("");
+    const [from, to] = [stretch[0], stretch.at(-1)].map((point) => x(point.at).toFixed(1));
+    // A moment alone is a dot.
+    return [s("path", { class: "area", d: `${path}L${to} ${ground}L${from} ${ground}z` }), s("path", { class: "line", d: `${path}h.1` })];
+  });
   return s("svg", { viewBox: `0 0 ${WIDTH} ${HEIGHT}`, role: "img" },
     title(`${name} in ${unit} from ${time(first)} to ${time(points.at(-1).at)}`),
     s("line", { class: "axis", x1: left, x2: WIDTH - 8, y1: ground, y2: ground }),
     s("line", { class: "axis", x1: left, x2: WIDTH - 8, y1: y(top), y2: y(top) }),
-    s("path", { class: "area", d: area }),
-    s("path", { class: "line", d: path }),
+    ...lines.flat(),
     label(left - 6, Number(ground), "end", "0"),
     label(left - 6, y(top) + 8, "end", number(top)),
     label(left, HEIGHT - 4, "start", time(first)),
