@@ -36,6 +36,8 @@ ELSEWHERE = {
     ("docs/spark-sql.md", "needs spark"): "integration/test_spark_tables.py",
 }
 """Blocks that need more than is here, and the tests that run them."""
+BY_ITSELF = {"docs/custom-stores.md": "unit/test_docs_custom_stores.py"}
+"""Pages that take seconds, and whose own tests run all of it."""
 
 BLOCK = re.compile(
     r"<!-- before:\n(?P<before>.*?)-->"
@@ -76,7 +78,9 @@ def name_of(page: Path) -> str:
     return str(page.relative_to(ROOT))
 
 
-@pytest.mark.parametrize("page", [p for p in PAGES if any(snippets(p))], ids=name_of)
+@pytest.mark.parametrize(
+    "page", [p for p in PAGES if any(snippets(p)) and name_of(p) not in BY_ITSELF], ids=name_of
+)
 def test_python_runs(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(tmp_path)
@@ -104,7 +108,7 @@ def test_python_runs(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 def test_what_is_not_run_here_has_a_test_of_its_own() -> None:
     left_out = {(name_of(p), s.why_not) for p in PAGES for s in snippets(p) if s.why_not}
     assert left_out == set(ELSEWHERE)
-    for file in ELSEWHERE.values():
+    for file in (*ELSEWHERE.values(), *BY_ITSELF.values()):
         assert (ROOT / "tests" / file).exists()
     assert not any("<!-- not run" in page.read_text() for page in PAGES)
 

@@ -11,6 +11,8 @@ from typing import Any
 import pytest
 
 from penstock.config import Config
+from penstock.driver.monitor import Monitor
+from penstock.errors import UserFunctionError
 from penstock.observability.json_logs import LOGGER, log_as_json, secrets_of
 
 
@@ -50,6 +52,19 @@ def test_whatever_is_logged_is_one_line(stream: io.StringIO) -> None:
     [line] = lines(stream)
     assert line["message"] == 'with "quotes"\nand ✓'
     assert "ValueError: invalid literal" in line["exception"]
+
+
+def test_what_ends_an_application_is_logged_with_the_traceback_of_ones_function(
+    stream: io.StringIO,
+) -> None:
+    log_as_json({}, stream=stream)
+    error = UserFunctionError("The function of step s raised").arrived("in half\n  value // 0")
+    monitor = Monitor("pulse", Config())
+    monitor.failed(error)
+    monitor.failed(KeyboardInterrupt())
+    [line] = lines(stream)
+    assert line["message"] == "The application ends: The function of step s raised"
+    assert "in half\n  value // 0" in line["exception"]
 
 
 def test_setting_it_up_twice_writes_each_line_once(stream: io.StringIO) -> None:

@@ -9,7 +9,7 @@ const LEFT = 64;
 const LETTER = 7.3;
 const NAME = 30;
 const BELOW = 20;
-const GAP_MS = 5000;
+const GAP_MS = 3000;
 
 // The steps of a batch, in their order, and what each is; without metrics there is only `job`.
 export const STEPS = {
