@@ -112,13 +112,14 @@ class Terminal:
         self._marks += 1
         mark = f"mark-{self._marks}"
         self.type(f"echo; echo {mark}=$?")
+        # Looked for everywhere: while half an escape is read the screen seems to have more on it.
         ended = re.compile(rf"{mark}=\d+")
         wait_until(
-            lambda: ended.search(self.said, before) is not None,
+            lambda: ended.search(self.said) is not None,
             what="the command ended",
             seconds=PATIENCE_SECONDS,
         )
-        found = ended.search(self.said, before)
+        found = ended.search(self.said)
         assert found is not None
         return self.said[before : found.end()]
 

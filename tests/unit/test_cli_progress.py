@@ -50,10 +50,10 @@ def test_a_pipe_hears_nothing() -> None:
     assert printed(where) == ""
 
 
-def test_nothing_is_shown_where_nothing_is_to_be_done() -> None:
+def test_nothing_is_shown_where_little_is_to_be_done() -> None:
     where = console(terminal=True)
-    with Bar("Fetching", where):
-        pass
+    with Bar("Fetching", where) as bar:
+        assert list(bar.over(range(3), 3)) == [0, 1, 2]
     assert printed(where) == ""
 
 

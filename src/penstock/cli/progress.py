@@ -56,9 +56,9 @@ class Bar:
         )
 
     def over(self, things: Iterable[T], total: float | None = None) -> Iterator[T]:
-        """The same things, counted as they go by."""
+        """The same things, counted as they go by; a few are done before a bar could be read."""
         for number, each in enumerate(things):
-            if number % _SHOWN_EVERY == 0:
+            if number and number % _SHOWN_EVERY == 0:
                 self.show(number, total)
             yield each
 

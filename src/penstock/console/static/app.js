@@ -77,8 +77,11 @@ async function follow() {
       await listen("/v1/console/events", hear);
       connection("the application ended, or closed the connection; trying again", true);
     } catch (error) {
-      if (error instanceof Refused && (error.status === 401 || error.status === 403)) await signIn(error);
-      else connection(`not reachable (${error.message}); trying again`, true);
+      if (error instanceof Refused && (error.status === 401 || error.status === 403)) {
+        await signIn(error);
+        continue;
+      }
+      connection(`not reachable (${error.message}); trying again`, true);
     }
     await new Promise((done) => setTimeout(done, AGAIN_MS));
   }
