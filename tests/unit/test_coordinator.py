@@ -153,5 +153,5 @@ def test_ids_that_cannot_be(
     monkeypatch.setenv(TOKEN_VARIABLE, TOKEN)
     with pytest.raises(SystemExit) as end:
         main(["instance", "--coordinator", "localhost:1", *options])
-    assert end.value.code == 1
+    assert end.value.code == 2
     assert word in capsys.readouterr().err

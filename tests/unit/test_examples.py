@@ -183,9 +183,9 @@ def test_the_commands_list_examples_and_refuse_what_is_none(
     answer = json.loads(capsys.readouterr().out)
     assert [each["name"] for each in answer["data"]["examples"]] == list(EXAMPLES)
     for command in (["example", "run"], ["produce-test-data"]):
-        assert _status([*command, "word-coun", "--json"]) == 1
+        assert _status([*command, "word-coun", "--json"]) == 2
         answer = json.loads(capsys.readouterr().out)
-        assert (answer["ok"], answer["error"]["code"]) == (False, "config")
+        assert (answer["ok"], answer["error"]["code"]) == (False, "usage")
     assert _status(["example", "run"]) == 2
 
 

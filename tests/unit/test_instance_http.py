@@ -381,7 +381,7 @@ def test_the_command_refuses_at_once_what_is_not_safe(
     monkeypatch.setenv(TOKEN_VARIABLE, "x" * 32)
     with pytest.raises(SystemExit) as ended:
         main(["instance", "--coordinator", "127.0.0.1:1", *words])
-    assert ended.value.code == 1
+    assert ended.value.code == 2
     assert said in capsys.readouterr().err
 
 
