@@ -52,6 +52,8 @@ STATEFUL = (
 NEEDS_TABLE = {"table_group", "suppress", "table_join", "foreign_join"}
 GIVES_STREAM = {"stream_join", "table_lookup", "global_lookup"}
 WINDOWED = {"tumbling", "hopping", "sliding", "session"}
+# Tables of these can be joined with others of the same windows.
+_MEETING = ["tumbling", "hopping", "session"]
 
 # Letters of values are keys too, so that re-keyed records and foreign keys meet.
 _KEYS = ("a", "b", "c", "d", "e", "é", "日本", "𝄞", "", "ключ")
@@ -115,8 +117,11 @@ class Case:
         )
 
 
-def make_case(seed: int) -> Case:
-    """The case of a seed; the same one every time."""
+def make_case(seed: int, *, knotted: bool = True) -> Case:
+    """The case of a seed; the same one every time.
+
+    One that is not `knotted` uses what a step gives once, and joins it with nothing of its own.
+    """
     chance = random.Random(seed)
     size = len(STATEFUL)
     pair = (STATEFUL[seed % size], STATEFUL[seed // size % size])
@@ -126,8 +131,11 @@ def make_case(seed: int) -> Case:
     later = random.Random(f"later {seed}")
     # And headers, and sliding windows of cogroups, which came after those.
     newer = random.Random(f"newer {seed}")
-    draft = _Draft(chance, versions, later, newer, cache=chance.choice([0, 0, CACHE_BYTES]))
-    draft.build(_plan(chance, pair))
+    # And steps that are used twice, joined with themselves or merged, and windows that meet.
+    knots = random.Random(f"knots {seed}") if knotted else None
+    cache = chance.choice([0, 0, CACHE_BYTES])
+    draft = _Draft(chance, versions, later, newer, knots, cache=cache)
+    draft.build(draft.tied(_plan(chance, pair)))
     return Case(
         seed=seed,
         cache=draft.cache,
@@ -191,7 +199,7 @@ class _Flow:
     key: str = "text"  # text, time, session
     longs: bool = False
     rekeyed: bool = False
-    window: Step | None = None  # of a windowed table that can be suppressed until it closes
+    window: Step | None = None  # of keys whose windows can be waited for
     paired: bool = False  # whether it may be joined with a table of the same windows
     versioned: str | None = None  # the step that keeps versions, of a versioned table
 
@@ -204,6 +212,7 @@ class _Draft:
     versions: random.Random
     later: random.Random
     newer: random.Random
+    knots: random.Random | None
     cache: int = 0
     steps: list[Step] = field(default_factory=list)
     operators: list[str] = field(default_factory=list)
@@ -211,6 +220,7 @@ class _Draft:
     stores: int = 0
     taps: int = 0
     coming: str | None = None
+    ties: bool = False
 
     def __post_init__(self) -> None:
         # Sizes that stay within one segment of a store, and sizes that do not.
@@ -221,13 +231,60 @@ class _Draft:
         for number, operator in enumerate(plan):
             self.coming = plan[number + 1] if number + 1 < len(plan) else None
             flow = self.stateless(flow) if self.chance.random() < 0.5 else flow
-            flow = getattr(self, operator)(self.shaped(operator, flow))
+            self.aside(flow)
+            above, flow = flow, getattr(self, operator)(self.shaped(operator, flow))
+            # What the step made its table do, later steps find done.
+            self.aside(above)
             self.operators.append(operator)
             if self.chance.random() < 0.25 and self.coming is not None:
                 self.taps += 1
                 self.end(flow, f"tap{self.taps}")
         flow = self.stateless(flow) if self.chance.random() < 0.3 else flow
         self.end(flow, "out")
+
+    def tied(self, plan: list[str]) -> list[str]:
+        """The plan; some windows that meet, or were a stream meanwhile, are waited for."""
+        if "suppress" not in plan or not self.knot(0.5):
+            return plan
+        place = plan.index("suppress")
+        above, below = plan[:place], plan[place:]
+        if not above or above[-1] not in _MEETING:
+            above.append(self.one_of(_MEETING))
+        above.append(self.one_of(["to_table", "table_join", "table_join"]))
+        if len(above) + _steps_at_most(below) > STEPS_MAX:
+            return plan
+        self.ties = True
+        return above + below
+
+    @property
+    def is_tied(self) -> bool:
+        """Whether what comes next is to have windows that are waited for later."""
+        return self.ties and self.coming in ("to_table", "table_join")
+
+    def aside(self, flow: _Flow) -> None:
+        """Sometimes, another step behind a table, which goes its own way."""
+        if not flow.table or not self.knot(0.12):
+            return
+        word = self.one_of(["even_end", "short_key", "has_b_or_none"])
+        step = self.add(self.one_of(["filter", "filter_not"]), flow, f=word)
+        if self.knot(0.3):
+            step = self.add("map_values", replace(flow, step=step), f="text")
+            flow = replace(flow, longs=False)
+        self.taps += 1
+        self.end(replace(flow, step=step), f"tap{self.taps}")
+
+    def knot(self, share: float) -> bool:
+        """Whether to do here what ties a topology together, in that share of the places."""
+        return self.knots is not None and self.knots.random() < share
+
+    def still(self, flow: _Flow) -> Step | None:
+        """The windows of keys that went through a join, a suppress, or a stream."""
+        return None if self.knots is None else flow.window
+
+    def one_of(self, choices: list[Any]) -> Any:
+        """One of the choices, where there is a knot."""
+        assert self.knots is not None
+        return self.knots.choice(choices)
 
     # Parts of steps
 
@@ -246,6 +303,12 @@ class _Draft:
     def kept(self, *, may: bool = True, often: bool = False) -> dict[str, Any]:
         """A store, which may be a versioned one if its keys are texts."""
         return {**self.store(), **(self.history(often=often) if may else {})}
+
+    def loose(self, kept: dict[str, Any]) -> dict[str, Any]:
+        """The options of a store that is there only if another step needs it, in some places."""
+        if not self.knot(0.25):
+            return kept
+        return {name: value for name, value in kept.items() if name == "caching"}
 
     def history(self, *, often: bool = False) -> dict[str, int]:
         """How long a store keeps versions, if it does."""
@@ -275,7 +338,7 @@ class _Draft:
 
     def source(self, *, table: bool = False, often: bool = False) -> _Flow:
         if table:
-            kept = self.kept(often=often)
+            kept = self.loose(self.kept(often=often))
             return self.flow(self.add("table", topic=self.topic("table"), **kept))
         count = 2 if self.chance.random() < 0.1 else 1
         return _Flow(self.add("stream", topics=[self.topic("stream") for _ in range(count)]))
@@ -295,7 +358,7 @@ class _Draft:
         if not flow.table:
             return flow
         step = self.add("to_stream", flow)
-        return replace(flow, step=step, table=False, window=None, versioned=None)
+        return replace(flow, step=step, table=False, window=self.still(flow), versioned=None)
 
     def texts(self, flow: _Flow) -> _Flow:
         if not flow.longs:
@@ -321,7 +384,8 @@ class _Draft:
         name = self.name("group") if named else self.sometimes_name("group")
         if flow.key != "text":
             word = self.chance.choice(["inner", "inner", "same"])
-            return replace(flow, step=self.add("group_by", flow, f=word, name=name), key="text")
+            step = self.add("group_by", flow, f=word, name=name)
+            return replace(flow, step=step, key="text", window=None)
         if self.chance.random() < 0.6:
             step = self.add("group_by_key", flow, name=name)
         else:
@@ -378,11 +442,26 @@ class _Draft:
         }[op]
         step = self.add(op, flow, f=self.chance.choice(words))
         longs = flow.longs and op == "select_key"
-        return replace(flow, step=step, key="text", rekeyed=True, longs=longs)
+        return replace(flow, step=step, key="text", rekeyed=True, longs=longs, window=None)
 
     def merged(self, flow: _Flow) -> _Flow:
+        if self.knot(0.4):
+            return self.merged_with_own(flow)
         flow = self.texts(self.text_key(flow))
         return replace(flow, step=self.add("merge", flow, **{"with": self.source().step}))
+
+    def merged_with_own(self, flow: _Flow) -> _Flow:
+        """A stream with itself, with a part of itself, or with what reads the same topics."""
+        other = flow.step
+        kind = self.one_of(["self", "self", "part", "source"])
+        if kind == "part":
+            other = self.add("filter", flow, f=self.one_of(["even_end", "short_key"]))
+        sources = {step["id"]: step["topics"] for step in self.steps if step["op"] == "stream"}
+        if kind == "source" and flow.step in sources:
+            other = self.add("stream", topics=sources[flow.step])
+        ends = [other, flow.step] if self.knot(0.5) else [flow.step, other]
+        step = self.add("merge", replace(flow, step=ends[0]), **{"with": ends[1]})
+        return replace(flow, step=step)
 
     def branched(self, flow: _Flow) -> _Flow:
         words = self.chance.sample(["has_a", "has_b_or_none", "short_key"], 2)
@@ -394,6 +473,10 @@ class _Draft:
             if number != kept and self.chance.random() < 0.5:
                 self.taps += 1
                 self.end(replace(flow, step=branch), f"tap{self.taps}")
+        if self.knot(0.3):
+            # With another part, with all that is left of the stream, or with itself.
+            step = self.add("merge", replace(flow, step=ids[kept]), **{"with": self.one_of(ids)})
+            return replace(flow, step=step)
         return replace(flow, step=ids[kept])
 
     def repartitioned(self, flow: _Flow) -> _Flow:
@@ -416,6 +499,10 @@ class _Draft:
         options = self.kept(may=window is None)
         retention = self.retention(window, options)
         step = self.add(op, grouped, f=word, window=window, retention=retention, **options)
+        if self.knot(0.1):
+            self.taps += 1
+            other = self.add("aggregate", grouped, f="add", **self.store())
+            self.end(_Flow(other, table=True), f"tap{self.taps}")
         longs = op == "count" or (op == "reduce" and grouped.longs)
         key = "text" if window is None else _key_of(window)
         # Kafka Streams cannot join windowed tables that were cogrouped: it looks for plain stores.
@@ -443,7 +530,7 @@ class _Draft:
         if kind == "hopping":
             parts = [part for part in (2, 3, 4) if size % part == 0] or [1]
             window["advance"] = self.chance.choice([size // self.chance.choice(parts), size - 1])
-        if kind == "tumbling" and emit is None and self.coming != "suppress":
+        if kind == "tumbling" and emit is None and self.coming != "suppress" and not self.is_tied:
             window = self.unlimited() or window
         return window if emit is None else {**window, "emit": emit}
 
@@ -458,7 +545,7 @@ class _Draft:
         return {"kind": "unlimited", "size": LONG_MAX, "grace": 0, "start": start}
 
     def emit(self) -> str | None:
-        rarely = 0.0 if self.coming == "suppress" else 0.3
+        rarely = 0.0 if self.coming == "suppress" or self.is_tied else 0.3
         return "close" if self.chance.random() < rarely else None
 
     def tumbling(self, flow: _Flow) -> _Flow:
@@ -480,6 +567,10 @@ class _Draft:
         groups += [
             self.grouped(self.source(), named=True) for _ in range(self.chance.choice([1, 1, 2]))
         ]
+        if self.knot(0.2):
+            groups.append(self.grouped(flow, named=True))
+        if self.knot(0.4):
+            groups.append(self.one_of(groups))
         words = [self.chance.choice(["add", "times", "add_or_delete"]) for _ in groups]
         window = None
         if self.chance.random() < 0.5:
@@ -496,9 +587,11 @@ class _Draft:
         return self.flow(step, key=key, window=window)
 
     def to_table(self, flow: _Flow) -> _Flow:
-        kept = self.kept(may=flow.key == "text")
+        kept = self.loose(self.kept(may=flow.key == "text"))
         step = self.add("to_table", flow, name=self.name("latest"), **kept)
-        return self.flow(step, key=flow.key, longs=flow.longs)
+        return self.flow(
+            step, key=flow.key, longs=flow.longs, window=flow.window, paired=flow.paired
+        )
 
     def table_group(self, flow: _Flow) -> _Flow:
         words = ["inner", "same", "first_of_value", "first_of_value", "length_of_value", "skip_x"]
@@ -520,7 +613,8 @@ class _Draft:
             del kept["versioned"]
             flow = replace(flow, versioned=None)
         window = flow.window
-        if window is not None and window.get("emit") != "close" and self.chance.random() < 0.8:
+        waits = window is not None and (window.get("emit") != "close" or self.knot(0.3))
+        if waits and self.chance.random() < 0.8:
             full = {"max_records": self.chance.choice([5, 500, 500]), "full": "shut_down"}
             buffer = self.chance.choice([None, None, full])
             step = self.add("suppress", flow, until="window_closes", buffer=buffer, name=name)
@@ -534,10 +628,15 @@ class _Draft:
                 ]
             )
             limit = self.chance.choice([0, self.time(1, 30), self.time(1, 30), self.time(500, 500)])
+            if self.knot(0.15):
+                # In a buffer that can hold nothing, nothing waits; or it is full at once.
+                limit = self.one_of([0, 0, limit])
+                full = "emit" if limit else self.one_of(["emit", "shut_down"])
+                buffer = {self.one_of(["max_records", "max_bytes"]): 0, "full": full}
             step = self.add(
                 "suppress", flow, until="time_limit", limit=limit, buffer=buffer, name=name
             )
-        return replace(flow, step=step, window=None)
+        return replace(flow, step=step, window=self.still(flow))
 
     def joiner(self) -> str:
         return self.chance.choice(["pair", "pair", "pair", "pair_or_none"])
@@ -547,19 +646,23 @@ class _Draft:
         parameters = {"kind": kind, "f": self.joiner(), "with": other, "name": name, **parameters}
         step = self.add("join", flow, **parameters)
         versioned = step if "versioned" in parameters else None
-        changes: dict[str, Any] = {"longs": False, "rekeyed": False, "window": None}
+        changes: dict[str, Any] = {"longs": False, "rekeyed": False, "window": self.still(flow)}
         return replace(flow, step=step, versioned=versioned, **changes)
 
     def stream_join(self, flow: _Flow) -> _Flow:
         flow = self.text_key(flow)
-        own = not flow.rekeyed and self.chance.random() < 0.15
-        other = flow.step if own else self.source().step
+        own = (not flow.rekeyed or self.knot(0.5)) and self.chance.random() < 0.15
+        other = flow.step if own else self.partner().step
         window = {
             "before": self.time(0, 12),
             "after": self.time(0, 12),
             "grace": self.chance.choice([0, self.time(1, 20)]),
         }
         return self.join(flow, other, ["inner", "left", "outer"], window=window, **self.keyed())
+
+    def partner(self) -> _Flow:
+        """Another stream, of which some have new keys."""
+        return self.moved(self.source()) if self.knot(0.25) else self.source()
 
     def table_lookup(self, flow: _Flow) -> _Flow:
         flow = self.text_key(flow)
@@ -568,6 +671,8 @@ class _Draft:
             other = self.flow(self.add("count", grouped, **self.kept(often=True)))
         else:
             other = self.source(table=True, often=True)
+        if self.knot(0.25):
+            other = self.stateless(other)
         grace = self.grace(other)
         if grace:
             # Kafka Streams fails when a record without a key is to wait.
@@ -591,19 +696,28 @@ class _Draft:
 
     def table_join(self, flow: _Flow) -> _Flow:
         store = self.kept(may=flow.key == "text") if self.chance.random() < 0.6 else {}
-        if flow.paired and flow.window is not None and self.chance.random() < 0.5:
+        paired = flow.paired and flow.window is not None
+        if paired and (self.chance.random() < 0.5 or (self.ties and self.coming == "suppress")):
+            assert flow.window is not None
             grouped = _Flow(self.add("group_by_key", self.source()))
             op = self.chance.choice(["count", "reduce", "aggregate"])
-            other = self.folded(op, grouped, flow.window).step
+            window = flow.window
+            if self.knot(0.6):
+                # A result waits for the longer grace of both.
+                window = {**window, "grace": self.one_of([0, 1, 5, 20, 40]) * self.scale}
+            other = self.folded(op, grouped, window).step
+        elif paired and self.knot(0.2):
+            other = flow.step
         else:
             flow = self.text_table(flow)
             own = self.chance.random() < 0.15
             other = self.mapped_values(flow).step if own else self.source(table=True).step
+            other = flow.step if self.knot(0.1) else other
         return self.join(flow, other, ["inner", "left", "outer"], **store)
 
     def foreign_join(self, flow: _Flow) -> _Flow:
         flow = self.text_table(flow)
-        other = self.source(table=True).step
+        other = flow.step if self.knot(0.15) else self.source(table=True).step
         words = [word for word in FOREIGN_KEYS if word != "behind_hash"]
         store = self.kept() if self.chance.random() < 0.6 else {}
         return self.join(

@@ -11,6 +11,10 @@ from tests.conformance.cases import Case, Record
 
 Answer = dict[str, Any]
 
+# Kafka Streams fails where a sliding window was deleted, and the cache has not told its store.
+# Penstock goes on (docs/concepts/differences.md); up to there the answers are the same.
+_FAILS_ON_DELETED_WINDOW = '"windowBeingProcessed.value" is null'
+
 
 def difference(case: Case, expected: Answer, actual: Answer, *, stores: bool = True) -> str | None:
     """The first difference, in a sentence; `None` where there is none."""
@@ -21,6 +25,8 @@ def difference(case: Case, expected: Answer, actual: Answer, *, stores: bool = T
         for topic in sorted(want.keys() | got.keys()):
             if order(want.get(topic, [])) != order(got.get(topic, [])):
                 return f"record {number} gives other records in topic {topic}"
+    if _FAILS_ON_DELETED_WINDOW in expected.get("error", ""):
+        return None
     if expected.get("at") != actual.get("at"):
         return f"one fails: {expected.get('error', 'no error')} / {actual.get('error', 'no error')}"
     # Recorded answers of before do not tell it.

@@ -25,7 +25,7 @@ def make_pipeline_case(seed: int) -> Case:
 
     How long versions are kept goes by the clock of each partition, of which the driver has one.
     """
-    case = make_case(seed)
+    case = make_case(seed, knotted=False)
     steps = tuple(
         {name: given for name, given in step.items() if name not in ("versioned", "grace")}
         for step in case.steps

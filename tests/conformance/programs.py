@@ -47,8 +47,8 @@ class _Flow:
 
 def run(case: Case) -> Answer:
     """What Penstock gives, in the oracle's shape. Raises `UnsupportedError`."""
-    program = _Program(case)
     try:
+        program = _Program(case)
         driver = TopologyTestDriver(program.app)
     except PenstockError as error:
         return {"error": str(error), "at": -1}

@@ -67,6 +67,21 @@ def _delayed(stream: ps.KStream[str, str]) -> None:
     table.suppress(ps.until_time_limit(_ms(7), ps.unbounded()), name="calm").to_stream().to("out")
 
 
+def _kept_later(stream: ps.KStream[str, str]) -> None:
+    table = stream.to_table()
+    # Nobody keeps the rows yet: this one cannot know which deletions it need not tell.
+    table.filter(lambda _, value: value > "a").to_stream().to("all")
+    table.suppress(ps.until_time_limit(_ms(7), ps.unbounded()), name="calm").to_stream().to("out")
+    table.filter(lambda _, value: value > "a").to_stream().to("wanted")
+
+
+def _windows_in_a_table(stream: ps.KStream[str, str]) -> None:
+    windows = ps.tumbling(_ms(10), grace=_ms(5))
+    counts = stream.group_by_key().windowed_by(windows).count("counts").to_stream()
+    latest = counts.to_table("latest")
+    latest.suppress(ps.until_window_closes(), name="final").to_stream().to("out")
+
+
 def _numbers(kind: str) -> Callable[[ps.KStream[str, str]], None]:
     def program(stream: ps.KStream[str, str]) -> None:
         numbers = stream.map_values(
@@ -83,6 +98,8 @@ PROGRAMS: dict[str, Callable[[ps.KStream[str, str]], None]] = {
     "reduced": _reduced,
     "suppressed": _suppressed,
     "delayed": _delayed,
+    "kept later": _kept_later,
+    "windows in a table": _windows_in_a_table,
     "sum": _numbers("sum"),
     "min": _numbers("min"),
     "max": _numbers("max"),

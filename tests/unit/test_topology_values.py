@@ -66,9 +66,8 @@ def _joined_tables(builder: ps.StreamsBuilder, store: str) -> Any:
             lambda b: _stream(b).repartition(partitions=0, name="z"),
             "topic 'z-repartition' behind step KSTREAM-SOURCE-0000000000 is to have 0 partitions",
         ),
-        (lambda _: ps.max_records(0), "buffer of suppress for 0 records"),
-        (lambda _: ps.max_bytes(0), "buffer of suppress for 0 bytes"),
-        (lambda _: ps.unbounded().with_max_bytes(-1), "buffer of suppress for -1 bytes"),
+        (lambda _: ps.max_records(-1), "buffer of suppress is to hold -1 records"),
+        (lambda _: ps.unbounded().with_max_bytes(-1), "buffer of suppress is to hold -1 bytes"),
         (lambda _: ps.until_time_limit(-_SECOND, ps.unbounded()), "negative limit"),
         (
             lambda _: ps.window_store(

@@ -37,7 +37,6 @@ from penstock.topology import (
     WindowAggregateNode,
 )
 from penstock.topology.graph import full_topic
-from penstock.topology.materialization import sends_old
 
 # Small Arrow chunks are joined up to here: a batch costs something per distinct key, too.
 BATCH_ROWS = 500_000
@@ -161,7 +160,7 @@ class SliceRun:
             changes=self._changes,
             cache_max_bytes=self._limits.cache_max_bytes // max(cached, 1),
             rank=self._rank[node.name],
-            with_old=sends_old(node, self._sub.by_name),
+            with_old=node.sends_old,
         )
         if not isinstance(node, WindowAggregateNode):
             return aggregate

@@ -22,7 +22,7 @@ TableNode = TableFilterNode | TableMapValuesNode
 def change_table(node: TableNode, batch: Batch) -> Batch:
     """The changes of the next table."""
     values = _changed(node, batch, batch.values)
-    old = None if batch.old is None else _changed(node, batch, batch.old)
+    old = _changed(node, batch, batch.old) if node.sends_old and batch.old is not None else None
     changed = batch.replace(values=values, old=old)
     if old is None or isinstance(node, TableMapValuesNode):
         return changed

@@ -60,8 +60,12 @@ class CogroupedKStream(Generic[K, V2]):
     def cogroup(
         self, grouped: KGroupedStream[K, T], aggregator: Callable[[K, T, V2], V2 | None]
     ) -> CogroupedKStream[K, V2]:
-        """Add another grouped stream, with an aggregator of its own."""
-        return CogroupedKStream((*self.parts, part_of(grouped.grouping, aggregator)))
+        """Add another grouped stream, with an aggregator of its own.
+
+        One that is added again keeps its place, and has the later aggregator.
+        """
+        added = dict([*self.parts, part_of(grouped.grouping, aggregator)])
+        return CogroupedKStream(tuple(added.items()))
 
     def windowed_by(self, windows: Windows) -> WindowedCogroupedKStream[K, V2]:
         """Divide the records into windows."""
@@ -230,7 +234,6 @@ def _aggregate(
         spec.value,
         origin=store,
         reads=(store,),
-        windows=windows,
         history_ms=history_of(held),
     )
 

@@ -12,6 +12,7 @@ from penstock.config import DslStore
 from penstock.errors import SerdeMissingError, TopologyError
 from penstock.serdes import Serde, serde_of
 from penstock.topology.callables import check_functions, check_store_functions
+from penstock.topology.closing import closing_grace_ms
 from penstock.topology.cycles import check_cycles
 from penstock.topology.graph import SubTopology, Topology
 from penstock.topology.materialization import settled, with_null_keys
@@ -167,7 +168,8 @@ class Draft:
             )
         self._nodes[node.name] = node
         self._children[node.name] = []
-        for parent in after:
+        # As in Kafka Streams a step that is named twice, as by `s.merge(s)`, is one parent.
+        for parent in dict.fromkeys(after):
             self._children[parent].append(node.name)
         return node.name
 
@@ -281,6 +283,10 @@ class Draft:
         if table or _NUMBERED.fullmatch(name):
             return RepartitionSteps(sink, passing, source)
         return RepartitionSteps(f"{base}-sink", f"{base}-filter", f"{base}-source")
+
+    def closing_grace_ms(self, step: str) -> int | None:
+        """How long after their end the windows of a step's keys change; None if it has none."""
+        return closing_grace_ms(step, self._nodes, self._children)
 
     def join_partitions(self, left: str, right: str, *, step: str) -> None:
         """Note that records of two steps meet by key in a third, so that partitions must agree."""

@@ -12,7 +12,6 @@ from penstock.errors import TopologyError
 from penstock.serdes import serde_of
 from penstock.topology.draft import Draft, Missing, SerdeOrMissing, said_serde
 from penstock.topology.nodes import Node
-from penstock.topology.windows import SessionWindows, SlidingWindows, TimeWindows
 
 
 @dataclass(frozen=True)
@@ -26,8 +25,6 @@ class Flow:
     origin: str
     rekeyed: bool = False
     reads: tuple[str, ...] = ()
-    windows: TimeWindows | SlidingWindows | SessionWindows | None = None
-    """Of a table with windowed keys."""
     history_ms: int | None = None
     """Of a table that keeps versions: for how long."""
 

@@ -342,7 +342,6 @@ def join_tables(
         value,
         origin=held or _base(left, right),
         reads=reads,
-        windows=left.windows,
         history_ms=history,
     )
 

@@ -10,38 +10,25 @@ from penstock.topology.nodes import (
     DropNullKeyNode,
     GlobalJoinNode,
     LatestNode,
-    MaterializableNode,
     Node,
-    ReadingNode,
     SinkNode,
     SourceNode,
     StreamJoinNode,
     StreamTableJoinNode,
-    SubscribeNode,
-    SuppressNode,
-    TableFilterNode,
-    TableJoinNode,
-    TableMapValuesNode,
-    TableMergeNode,
-    TableSelectNode,
-    TableTransformValuesNode,
 )
+from penstock.topology.old_values import OldValues
 
 Nodes = Mapping[str, Node]
-_ALWAYS = TableSelectNode | SubscribeNode | SuppressNode
-_ROW_BY_ROW = TableFilterNode | TableMapValuesNode | TableTransformValuesNode
 
 
 def settled(nodes: Nodes) -> dict[str, Node]:
     """The steps, with a store for each table that needs one and none for those that do not.
 
     As in Kafka Streams a table that nobody named gets its store only if a step looks into it, or
-    must know what its rows were before.
+    must know what its rows were before; and a step says what they were only if it was asked to.
     """
-    read = {
-        store for node in nodes.values() if isinstance(node, ReadingNode) for store in node.reads
-    }
-    return {name: _settle(node, nodes, read) for name, node in nodes.items()}
+    known = OldValues(nodes)
+    return {name: _settle(node, known.held, known.senders) for name, node in nodes.items()}
 
 
 def with_null_keys(nodes: Nodes) -> dict[str, Node]:
@@ -78,64 +65,22 @@ def _reaches_outer_join(node: Node, nodes: Nodes, readers: Mapping[str, list[str
 
 def _joins_null_keys(node: Node) -> bool:
     if isinstance(node, StreamJoinNode):
-        return node.outer
+        # On both sides: what the inner one drops still moves the time of the join.
+        return node.unmatched is not None
     return isinstance(node, StreamTableJoinNode | GlobalJoinNode) and node.left
 
 
-def _settle(node: Node, nodes: Nodes, read: set[str]) -> Node:
+def _settle(node: Node, held: set[str], senders: set[str]) -> Node:
+    sends_old = node.name in senders
     if not isinstance(node, LatestNode):
-        return node
+        return dataclasses.replace(node, sends_old=True) if sends_old else node
+    if node.name not in held:
+        return dataclasses.replace(node, store=None)
     assert node.store is not None
-    if node.store in read or _is_forced(node, nodes):
-        return AggregateNode(
-            name=node.name, children=node.children, kind="latest", store=node.store
-        )
-    return dataclasses.replace(node, store=None)
-
-
-def _is_forced(node: Node, nodes: Nodes) -> bool:
-    """Whether a step behind this one cannot do without old values."""
-    for child in _children(node, nodes):
-        if isinstance(child, _ALWAYS):
-            return True
-        if isinstance(child, TableJoinNode) and (child.here_outer or wants_old(child, nodes)):
-            return True
-        passes = isinstance(child, _ROW_BY_ROW) and child.store is None
-        if passes and _is_forced(child, nodes):
-            return True
-    return False
-
-
-def wants_old(node: Node, nodes: Nodes) -> bool:
-    """Whether a step behind this one would use what each row was before."""
-    return any(_uses_old(child, nodes) for child in _children(node, nodes))
-
-
-def _uses_old(node: Node, nodes: Nodes) -> bool:
-    if isinstance(node, _ALWAYS | TableFilterNode):
-        return True
-    if isinstance(node, TableJoinNode) and node.here_outer:
-        # Else the deletion of a row that the other table lacks would not be told.
-        return True
-    passes = TableMapValuesNode | TableTransformValuesNode | TableJoinNode | TableMergeNode
-    return isinstance(node, passes) and wants_old(node, nodes)
-
-
-def sends_old(node: Node, nodes: Nodes) -> bool:
-    """Whether a step says what each row was before: somebody wants it, and it can be known."""
-    return wants_old(node, nodes) and can_send_old(node, nodes)
-
-
-def can_send_old(node: Node, nodes: Nodes) -> bool:
-    """Whether a step can know what a row was before."""
-    if isinstance(node, MaterializableNode) and node.store is not None:
-        return True
-    if isinstance(node, LatestNode):
-        return False
-    if isinstance(node, _ROW_BY_ROW):
-        return can_send_old(nodes[node.parent], nodes)
-    return True
-
-
-def _children(node: Node, nodes: Nodes) -> list[Node]:
-    return [nodes[child] for child in node.children]
+    return AggregateNode(
+        name=node.name,
+        children=node.children,
+        sends_old=sends_old,
+        kind="latest",
+        store=node.store,
+    )

@@ -31,6 +31,8 @@ class Node:
 
     name: str
     children: tuple[str, ...] = ()
+    sends_old: bool = False
+    """Whether a table's step says of each change what the row was before."""
 
     @property
     def stores(self) -> tuple[str, ...]:

@@ -22,10 +22,10 @@ class BufferLimits:
 
     def __post_init__(self) -> None:
         for limit, what in ((self.records, "records"), (self.size_bytes, "bytes")):
-            if limit is not None and limit < 1:
+            if limit is not None and limit < 0:
                 raise TopologyError(
-                    f"A buffer of suppress for {limit} {what} could hold nothing back",
-                    hint="Let the limit be 1 or more, or leave suppress(...) out",
+                    f"A buffer of suppress is to hold {limit} {what}",
+                    hint="Let the limit be 0 or more; with 0 nothing waits",
                 )
 
     def with_max_records(self, count: int) -> BufferLimits:

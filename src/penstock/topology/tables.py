@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Literal, TypeVar, Unpack, overload
 
 from penstock.errors import TopologyError
-from penstock.serdes import Serde, serde_of
+from penstock.serdes import Serde, SessionWindowedSerde, WindowedSerde, serde_of
 from penstock.topology.binding import bound_mapper, bound_pairs, bound_predicate
 from penstock.topology.draft import Draft, needed
 from penstock.topology.flow import Flow, chosen_serde
@@ -37,7 +37,6 @@ from penstock.topology.nodes import (
 from penstock.topology.processor import ValueTransformer
 from penstock.topology.suppression import Suppression
 from penstock.topology.table_joins import JoinableTable
-from penstock.topology.windows import SessionWindows
 
 if TYPE_CHECKING:
     from penstock.topology.streams import KStream
@@ -204,11 +203,7 @@ class KTable(JoinableTable[K, V]):
                 hint="Keep it in a plain store first: map_values(..., store=...)",
             )
         final = suppression.limit_ms is None
-        if final and flow.windows is None:
-            raise TopologyError(
-                f"The table of step {flow.step} has no windows that could close",
-                hint="Use until_time_limit(...), or group with windowed_by(...)",
-            )
+        wait_ms = _closing_ms(flow) if suppression.limit_ms is None else suppression.limit_ms
         if name is None:
             step = draft.number("KTABLE-SUPPRESS-")
             store = draft.store_name(
@@ -229,14 +224,11 @@ class KTable(JoinableTable[K, V]):
                 time_index="value_tail",
             )
         )
-        grace = flow.windows.grace_ms if flow.windows is not None else 0
-        if final and isinstance(flow.windows, SessionWindows):
-            grace += flow.windows.gap_ms
         node = SuppressNode(
             name=step,
             parent=flow.step,
             store=store,
-            duration_ms=grace if suppression.limit_ms is None else suppression.limit_ms,
+            duration_ms=wait_ms,
             final=final,
             buffer=suppression.buffer,
             key_serde=key,
@@ -251,7 +243,7 @@ class KTable(JoinableTable[K, V]):
 
         step = self.flow.draft.step_name(name, "KTABLE-TOSTREAM-")
         node = ToStreamNode(name=step)
-        return KStream(self.flow.then(node, reads=(), windows=None, history_ms=None))
+        return KStream(self.flow.then(node, reads=(), history_ms=None))
 
     def _filter(
         self,
@@ -284,6 +276,18 @@ class KTable(JoinableTable[K, V]):
         flow.draft.add_store(spec, behind=flow.step)
         history = history_of(spec)
         return dataclasses.replace(flow, origin=name, reads=(name,), history_ms=history)
+
+
+def _closing_ms(flow: Flow) -> int:
+    """How long after their end a table's windows can change; `TopologyError` if it has none."""
+    windowed = isinstance(flow.key, WindowedSerde | SessionWindowedSerde)
+    grace = flow.draft.closing_grace_ms(flow.step) if windowed else None
+    if grace is None:
+        raise TopologyError(
+            f"The table of step {flow.step} has no windows that could close",
+            hint="Use until_time_limit(...), or group with windowed_by(...)",
+        )
+    return grace
 
 
 def latest_values(

@@ -217,6 +217,4 @@ class WindowedKStream(Generic[K, V]):
         )
         draft.add(node, after=[source])
         key = windowed_serde(windows, inner)
-        return table_of(
-            Flow(draft, step, key, spec.value, origin=store, reads=(store,), windows=windows)
-        )
+        return table_of(Flow(draft, step, key, spec.value, origin=store, reads=(store,)))

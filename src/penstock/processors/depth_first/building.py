@@ -134,7 +134,6 @@ from penstock.topology import (
     ToStreamNode,
     WindowAggregateNode,
 )
-from penstock.topology.materialization import can_send_old, sends_old
 
 _WINDOW_STEPS: dict[type, type[WindowStep[Any]]] = {
     TimeWindows: TimeWindowAggregate,
@@ -305,11 +304,11 @@ class Builder:
                     node,
                     here=self._view(node.parent),
                     other=self._view(node.other),
-                    sends_old=self._sends_old(node),
+                    sends_old=node.sends_old,
                 )
             case TableMergeNode():
                 merge = TableMerge(
-                    node.name, shared, self._view(node.left), sends_old=self._sends_old(node)
+                    node.name, shared, self._view(node.left), sends_old=node.sends_old
                 )
                 if node.store is not None:
                     merge.attach(self._table_store(merge, node, node.store))
@@ -423,16 +422,12 @@ class Builder:
         parent: str,
         compute: Callable[[Any, Any], Any],
     ) -> Step:
-        nodes = self._sub.by_name
-        filters = isinstance(node, TableFilterNode)
         step = TableTransform(
             node.name,
             self._shared,
             compute,
             parent=self._view(parent),
-            # A filter says it wherever its table does; where that one cannot, its own store can,
-            # and does so for those who ask.
-            sends_old=(filters and can_send_old(nodes[parent], nodes)) or self._sends_old(node),
+            sends_old=node.sends_old,
             skips_nothing=isinstance(node, TableFilterNode) and not node.versioned,
         )
         if node.store is not None:
@@ -455,7 +450,7 @@ class Builder:
             self._shared,
             host.watched(host.processor.transformer.transform),
             parent=self._view(node.parent),
-            sends_old=self._sends_old(node),
+            sends_old=node.sends_old,
             skips_nothing=False,
         )
         if node.store is not None:
@@ -485,7 +480,7 @@ class Builder:
             self._sub.store(node.store),
             self._timed(node.store),
             cache_bytes=self._cache_bytes,
-            sends_old=self._sends_old(node),
+            sends_old=node.sends_old,
             worked_as=worked_as(node, self._sub.store(node.store)),
             forwards=node.emit == "update",
         )
@@ -499,15 +494,15 @@ class Builder:
         return self._tables[store]
 
     def _new_table_store(self, step: Step, node: Node, spec: StoreSpec) -> Table:
-        sends_old = self._sends_old(node)
         if spec.kind == "versioned":
-            return VersionedTable(step, spec, self._versioned(spec.name), sends_old=sends_old)
+            versions = self._versioned(spec.name)
+            return VersionedTable(step, spec, versions, sends_old=node.sends_old)
         table = TableStore(
             step,
             spec,
             self._key_value(spec.name),
             cache_bytes=self._cache_bytes,
-            sends_old=sends_old,
+            sends_old=node.sends_old,
             worked_as=worked_as(node, spec),
         )
         self.flushers.append(table.flush)
@@ -515,9 +510,6 @@ class Builder:
 
     def _view(self, name: str) -> View:
         return _Late(self.steps, name)
-
-    def _sends_old(self, node: Node) -> bool:
-        return sends_old(node, self._sub.by_name)
 
     def _key_value(self, name: str) -> KeyValueState:
         state = self.states.get(name)
