@@ -20,6 +20,15 @@ from penstock.processors.depth_first import (
     windows,
 )
 from penstock.serdes import Change
+from penstock.topology import (
+    StreamJoinNode,
+    TableFilterNode,
+    closing,
+    cogrouped,
+    draft,
+    materialization,
+    old_values,
+)
 from penstock.topology.windows import TimeWindows
 
 Mutant = Callable[[pytest.MonkeyPatch], None]
@@ -239,6 +248,58 @@ def _stream_time_is_forgotten(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(run.RecordRun, "__init__", init)
 
 
+def _merges_give_records_twice(patch: pytest.MonkeyPatch) -> None:
+    """A step that is named twice as a parent gets its results twice."""
+    original = draft.Draft.add
+
+    def add(self: Any, node: Any, *, after: Any = ()) -> str:
+        parents = list(after)
+        name = original(self, node, after=parents)
+        for parent in set(parents):
+            self._children[parent] += [name] * (parents.count(parent) - 1)
+        return name
+
+    patch.setattr(draft.Draft, "add", add)
+
+
+def _cogroups_keep_every_aggregator(patch: pytest.MonkeyPatch) -> None:
+    """A stream that is cogrouped twice is aggregated twice."""
+
+    def cogroup(self: Any, grouped: Any, aggregator: Any) -> Any:
+        return type(self)((*self.parts, (grouped.grouping, aggregator)))
+
+    patch.setattr(cogrouped.CogroupedKStream, "cogroup", cogroup)
+
+
+def _the_left_grace_counts(patch: pytest.MonkeyPatch) -> None:
+    """Where windows meet, those of the right side may come too late."""
+    patch.setattr(closing, "_longest", lambda graces: graces[0])
+
+
+def _filters_know_what_rows_were(patch: pytest.MonkeyPatch) -> None:
+    """A filter knows of a store that its table got only later."""
+    original = old_values.OldValues.__init__
+
+    def init(self: Any, nodes: Any) -> None:
+        original(self, nodes)
+        filters = [node for node in nodes.values() if isinstance(node, TableFilterNode)]
+        for node in filters:
+            if self._ask(node.parent, force=False):
+                self.senders.add(node.name)
+
+    patch.setattr(old_values.OldValues, "__init__", init)
+
+
+def _inner_sides_drop_null_keys(patch: pytest.MonkeyPatch) -> None:
+    """A left join does not see what its inner side has without a key."""
+    original = materialization._joins_null_keys
+
+    def joins_null_keys(node: Any) -> bool:
+        return node.outer if isinstance(node, StreamJoinNode) else original(node)
+
+    patch.setattr(materialization, "_joins_null_keys", joins_null_keys)
+
+
 MUTANTS: dict[Mutant, tuple[str, ...]] = {
     _late_records_count: ("tumbling", "hopping"),
     _last_window_is_forgotten: ("hopping",),
@@ -259,5 +320,13 @@ MUTANTS: dict[Mutant, tuple[str, ...]] = {
     _children_in_reverse: ("table_lookup",),
     _windows_never_expire: ("session", "tumbling"),
     _stream_time_is_forgotten: ("tumbling",),
+    _merges_give_records_twice: ("table_lookup",),
+    _cogroups_keep_every_aggregator: ("cogroup",),
+    _the_left_grace_counts: (),
+    _filters_know_what_rows_were: (),
+    _inner_sides_drop_null_keys: ("stream_join",),
 }
-"""Each with operators that it shows in: small cases of those are tried first."""
+"""Each with operators that it shows in: small cases of those are tried first.
+
+Without any, it shows in the known tables.
+"""

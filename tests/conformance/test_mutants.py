@@ -1,7 +1,7 @@
 """Goal: the recorded answers find bugs. Method: plant one at a time, and replay until it shows.
 
 A bug shows in other records, or in other contents of a store. That the planted code fails is no
-proof: any error would do that.
+proof: any error would do that. What is so rare that chance recorded none is in the known tables.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from penstock.processors import choice
 from tests.conformance import programs
 from tests.conformance.cases import Case
 from tests.conformance.compare import difference
+from tests.conformance.known import KNOWN
 from tests.conformance.mutants import MUTANTS, Mutant
 from tests.conformance.record import recorded
 
@@ -22,6 +23,10 @@ def test_a_planted_bug_is_found(mutant: Mutant, monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr(choice, "runs_in_columns", lambda _: False)
     mutant(monkeypatch)
     likely = set(MUTANTS[mutant])
+    if not likely:
+        answers = ((known, programs.run(known.case)) for known in KNOWN)
+        assert any(known.shown(answer) != known.expected for known, answer in answers)
+        return
 
     def promise(each: tuple[Case, object]) -> tuple[bool, int]:
         operators = each[0].operators
