@@ -158,6 +158,6 @@ def _unquoted(field: str) -> str:
     if not field.startswith('"'):
         return field
     try:
-        return msgspec.json.decode(field, type=str)
+        return decoder(str).decode(field)
     except msgspec.DecodeError:
         return field
