@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import penstock as ps
+from penstock.changelog.reading import LogRange
 from penstock.changelog.restore import RestoreProgress
 from penstock.driver.events import (
     BatchRestored,
@@ -114,6 +115,21 @@ def test_batches_add_up_to_the_total_however_often_someone_asks(
     assert sum(batches(events)) == sum(sizes)
     assert isinstance(events[0], RestoreStarted)
     assert events[-1] == RestoreEnded(partition=WHERE, store="counts", total_restored=sum(sizes))
+
+
+def test_the_latest_restore_of_every_changelog_is_kept() -> None:
+    """Whoever follows a task goes on from there, however many stores the task has."""
+    restores, log = Restores(), LogRange(0, 7)
+    for _ in range(3):
+        for number in range(100):
+            restores.note_whole(f"s{number}", f"app-s{number}-changelog", 2, log)
+    kept = restores.latest()
+    assert [each.store for each in kept] == [f"s{number}" for number in range(100)]
+    assert [each.number for each in kept] == list(range(201, 301))
+    few = Restores()
+    for _ in range(100):
+        few.note_whole("counts", WHERE.topic, WHERE.partition, log)
+    assert [each.number for each in few.latest()] == list(range(37, 101))
 
 
 def batch(number: int, offset: int) -> BatchRestored:

@@ -18,7 +18,9 @@ from penstock.changelog.whole_topic import TopicRead
 from penstock.instance.protocol import RestoreState, RestoreStatus
 
 _KEPT_MAX = 64
-"""How many restores are kept for the next who asks: between two questions there are a few."""
+"""How many restores are kept for the next who asks: between two questions there are a few. The
+latest of each changelog is kept besides, however many stores a task has: who follows them goes on
+from there."""
 
 
 class RestoreMeter(Protocol):
@@ -79,8 +81,11 @@ class Restores:
         """What is to be known of a restore from now on."""
         with self._lock:
             self._latest[status.number] = status
-            while len(self._latest) > _KEPT_MAX:
-                self._latest.popitem(last=False)
+            if len(self._latest) > _KEPT_MAX:
+                last = {(each.topic, each.partition): n for n, each in self._latest.items()}
+                replaced = sorted(self._latest.keys() - last.values())
+                for number in replaced[: len(self._latest) - _KEPT_MAX]:
+                    del self._latest[number]
 
 
 class OneRestore:
