@@ -55,7 +55,7 @@ conformance: compiler $(READY) ## Compare with Kafka Streams, seed by seed: make
 	@$(VENV)/bin/penstock prepare --kafka-streams
 	@PYTHONPATH=. $(PYTHON) -m tests.conformance $(SEEDS) $(FROM)
 
-contract: $(READY) ## Try every kind of store against its model: make contract [EXAMPLES=n]
+contract: database $(READY) ## Try every kind of store against its model: make contract [EXAMPLES=n]
 	@PYTHONPATH=. $(PYTHON) -m tests.contract $(EXAMPLES)
 
 simulate: $(READY) ## Run the coordination in simulated worlds that go wrong: make simulate [SEEDS=n] [FROM=k]

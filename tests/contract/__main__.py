@@ -6,12 +6,17 @@ The last line is one JSON object; the exit status is 1 if a store differed from 
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
+import os
 import sys
 import time
 import traceback
+from pathlib import Path
 
+from tests.contract.in_postgres import DSN_VARIABLE
 from tests.contract.machines import MACHINES, run
+from tests.postgres_server import PostgresServer, programs
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -21,14 +26,18 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--steps", type=int, default=50, help="how many steps an example has")
     options = parser.parse_args(arguments)
     started, failing = time.monotonic(), []
-    for name in MACHINES:
-        began = time.monotonic()
-        try:
-            run(name, examples=options.examples, steps=options.steps)
-        except Exception:  # noqa: BLE001 - told, and counted
-            traceback.print_exc()
-            failing.append(name)
-        print(f"{name}: {time.monotonic() - began:.1f} s", flush=True)
+    with contextlib.ExitStack() as stack:
+        server = PostgresServer(_programs())
+        stack.callback(server.close)
+        os.environ[DSN_VARIABLE] = server.dsn()
+        for name in MACHINES:
+            began = time.monotonic()
+            try:
+                run(name, examples=options.examples, steps=options.steps)
+            except Exception:  # noqa: BLE001 - told, and counted
+                traceback.print_exc()
+                failing.append(name)
+            print(f"{name}: {time.monotonic() - began:.1f} s", flush=True)
     summary = {
         "examples": options.examples,
         "steps": options.steps,
@@ -39,6 +48,13 @@ def main(arguments: list[str] | None = None) -> int:
     }
     print(json.dumps(summary))
     return 1 if failing else 0
+
+
+def _programs() -> Path:
+    found = programs()
+    if found is None:
+        sys.exit("PostgreSQL is not installed; on Debian: apt-get install postgresql")
+    return found
 
 
 if __name__ == "__main__":

@@ -1,7 +1,8 @@
 """Stores against plain models: a dictionary, the latest time, and the log of all changes.
 
 Every machine keeps the whole log, as a changelog does. A crash takes what was not flushed: then the
-store goes on from its own offset, and must hold what the model holds.
+store goes on from its own offset, and must hold what the model holds. A machine tries the same kind
+of store in every engine at once: what it thinks of takes longer than what they do.
 """
 
 from __future__ import annotations
@@ -28,6 +29,8 @@ from penstock.stores.contract import ByteStore, Change, StoreIdentity
 from penstock.stores.memory import MemoryStore
 from penstock.stores.rocksdb import RocksDBStore
 from penstock.testing.contract.case import still_copy
+from tests.contract.in_postgres import PostgresMachine
+from tests.contract.together import ENGINES, Engine, Together
 from tests.contract.versions import FAST, VersionsAgainstModel
 
 RETENTION, SEGMENT = 100, 60
@@ -49,13 +52,11 @@ KEYS = st.lists(st.sampled_from([0x00, 0x01, 0x61, 0xFF]), max_size=4).map(bytes
 TIMES = st.integers(0, 400)
 BOUNDS = st.integers(-5, 420) | st.sampled_from([-(2**63), LONG_MAX])
 VALUES = st.none() | st.binary(max_size=3)
-Backing = Literal["memory", "rocksdb"]
 
 
 class Machine(RuleBasedStateMachine):
     """What all kinds of stores have in common; a kind says what its changes and entries are."""
 
-    backing: Backing = "memory"
     order = StoreOrder(name=NAME)
 
     def __init__(self) -> None:
@@ -84,10 +85,15 @@ class Machine(RuleBasedStateMachine):
                 self.model[key] = value
 
     def open(self) -> None:
-        self.inner: ByteStore = MemoryStore(NAME)
-        if self.backing == "rocksdb":
-            self.inner = RocksDBStore(NAME, self.directory / str(self.place))
-        self.store: Any = shaped(self.inner, self.order)
+        self.inners: dict[Engine, ByteStore] = {
+            "memory": MemoryStore(NAME),
+            "rocksdb": RocksDBStore(NAME, self.directory / str(self.place)),
+        }
+        assert tuple(self.inners) == ENGINES
+        self.stores: dict[Engine, Any] = {
+            engine: shaped(inner, self.order) for engine, inner in self.inners.items()
+        }
+        self.store: Any = Together(list(self.stores.values()))
 
     def write(self, changes: list[Change], *, moves: bool) -> None:
         self.log.append(changes)
@@ -129,7 +135,7 @@ class Machine(RuleBasedStateMachine):
     @rule(kills=st.booleans())
     def open_again(self, kills: bool) -> None:
         """After a close, or a kill: then what the disk has is all that is left."""
-        if kills and self.backing == "rocksdb":
+        if kills:
             source, self.place = self.directory / str(self.place), self.place + 1
             still_copy(source, self.directory / str(self.place))
         self.store.close()
@@ -137,22 +143,31 @@ class Machine(RuleBasedStateMachine):
             self.store.close()
             self.flushed = self.offset
         self.open()
-        if kills or self.backing == "memory":
-            self._restore()
-
-    def _restore(self) -> None:
-        """Apply the log again from the store's own offset, as a restore does."""
-        held = self.store.offset()
+        on_disk = self.stores["rocksdb"]
+        if not kills:
+            found = (on_disk.offset(), on_disk.identity(), on_disk.caught_up_at())
+            assert found == (self.offset, self.identity, self.caught_up_at)
+            assert list(on_disk.all()) == list(self.visible.items())
+        # Memory is empty, and the disk may have what nobody waited for.
+        held = on_disk.offset()
         assert held is None or (self.offset is not None and held <= self.offset)
-        if self.backing == "rocksdb" and self.flushed is not None:
-            assert held is not None
-            assert held >= self.flushed
+        assert self.flushed is None or (held is not None and held >= self.flushed)
+        assert on_disk.identity() in (None, self.identity)
+        for each in self.stores.values():
+            self._restore(each)
+        self.offset = on_disk.offset()
+        self.identity, self.caught_up_at = on_disk.identity(), on_disk.caught_up_at()
+        if self.identity is not None:
+            self.stores["memory"].set_identity(self.identity)
+        if self.caught_up_at is not None:
+            self.stores["memory"].set_caught_up_at(self.caught_up_at)
+
+    def _restore(self, store: Any) -> None:
+        """Apply the log again from the store's own offset, as a restore does."""
+        held = store.offset()
         for number in range(0 if held is None else held + 1, len(self.log)):
-            self.store.apply(self.log[number], offset=number)
-            self.offset = number
-        assert self.store.identity() in (None, self.identity)
-        self.identity, self.caught_up_at = self.store.identity(), self.store.caught_up_at()
-        assert list(self.store.all()) == list(self.visible.items())
+            store.apply(self.log[number], offset=number)
+        assert list(store.all()) == list(self.visible.items())
 
     @invariant()
     def own_records_agree(self) -> None:
@@ -203,7 +218,8 @@ class IndexedMachine(Machine):
 
     @invariant()
     def one_index_row_for_each_entry(self) -> None:
-        assert len(self.inner.range(limit=10_000)) == 2 * len(self.model)
+        for inner in self.inners.values():
+            assert len(inner.range(limit=10_000)) == 2 * len(self.model)
 
 
 class SegmentedMachine(Machine):
@@ -286,7 +302,10 @@ class SegmentedMachine(Machine):
     def nothing_expired_is_kept(self) -> None:
         assert self.store.latest_time == self.latest
         first = max(self.latest - RETENTION, 0) // SEGMENT
-        rows = [key for key, _ in self.inner.range(limit=10_000)]
+        [rows, others] = [
+            [key for key, _ in inner.range(limit=10_000)] for inner in self.inners.values()
+        ]
+        assert rows == others
         assert all(LONG.unpack(row[1:9])[0] >= first for row in rows if row[:1] == b"d")
         index = [row for row in rows if row[:1] == b"i"]
         assert len(index) == (sum(row[:1] == b"d" for row in rows) if self.indexed else 0)
@@ -309,12 +328,11 @@ _KINDS: dict[str, tuple[type[RuleBasedStateMachine], dict[str, Any]]] = {
     "session, by time": (SegmentedMachine, _windows("session", indexed=True)),
     "versioned": (VersionsAgainstModel, {}),
 }
-_BACKINGS: tuple[Backing, ...] = ("memory", "rocksdb")
+IN_POSTGRES = "key-value in PostgreSQL"
 MACHINES: dict[str, type[RuleBasedStateMachine]] = {
-    f"{kind} in {backing}": type("Machine", (base,), {**facts, "backing": backing})
+    f"{kind} in {' and '.join(ENGINES)}": type("Machine", (base,), facts)
     for kind, (base, facts) in _KINDS.items()
-    for backing in _BACKINGS
-}
+} | {IN_POSTGRES: PostgresMachine}
 """Every kind of store, in every engine of ours."""
 
 

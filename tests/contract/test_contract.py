@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 import sqlite3
+import tempfile
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
@@ -18,20 +19,34 @@ from penstock.stores.contract import Change, KeyValueStore, StoreSupplier
 from penstock.stores.memory import MemoryStore
 from penstock.stores.rocksdb import RocksDBStore
 from penstock.testing import check_store
-from tests.contract.machines import MACHINES, run
+from tests.contract.in_postgres import DSN_VARIABLE
+from tests.contract.machines import IN_POSTGRES, MACHINES, run
+from tests.contract.versions import FAST
+from tests.postgres_server import PostgresServer
+
+
+@pytest.fixture(autouse=True)
+def in_memory_if_it_can_be(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Thousands of stores are opened here, and each would wait for the disk."""
+    with tempfile.TemporaryDirectory(prefix="penstock-contract-", dir=FAST) as directory:
+        monkeypatch.setattr(tempfile, "tempdir", directory)
+        yield
+
 
 EXAMPLES = 100
-"""`make contract EXAMPLES=n` runs more, and every kind in memory too."""
-IN_TESTS = [
-    "key-value in memory",
-    "versioned in memory",
-    *(each for each in MACHINES if "rocksdb" in each),
-]
+"""`make contract EXAMPLES=n` runs more."""
 
 
-@pytest.mark.parametrize("name", IN_TESTS)
+@pytest.mark.parametrize("name", [each for each in MACHINES if each != IN_POSTGRES])
 def test_a_store_answers_as_its_model_does(name: str) -> None:
     run(name, examples=EXAMPLES)
+
+
+def test_a_table_of_postgresql_answers_as_its_model_does(
+    postgres: PostgresServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(DSN_VARIABLE, postgres.create_database("contract"))
+    run(IN_POSTGRES, examples=EXAMPLES)
 
 
 # The promises, one by one.
@@ -261,10 +276,10 @@ def test_a_promise_of_windows_is_named(supplier: StoreSupplier, promise: str) ->
 _HISTORY: dict[int | None, list[tuple[bytes, bytes]]] = {None: []}
 
 
-@pytest.fixture(scope="module")
-def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
+@pytest.fixture
+def whole() -> Path:
     """A store of several files; what it held at each offset is in `_HISTORY`."""
-    path = tmp_path_factory.mktemp("whole") / "counts"
+    path = Path(tempfile.mkdtemp()) / "counts"
     store = RocksDBStore("counts", path)
     for offset in range(3):
         changes: list[Change] = [

@@ -20,7 +20,7 @@ from tests.in_process import Run, instances_here, start_fails
 pytestmark = pytest.mark.usefixtures("spark")
 
 KEYS = 20
-KILLS = 6
+KILLS = 4
 
 
 def unlogged(app: ps.Application, source: str, results: str) -> None:

@@ -320,8 +320,9 @@ def test_topics_are_made_grown_and_described(kafka: str) -> None:
 
 def test_a_broker_that_does_not_answer_is_named() -> None:
     config = Config(bootstrap_servers="localhost:1")
-    admin = TopicAdmin(config, ask_timeout=SHORT)
-    clients = LogClients(config, "nobody", ask_timeout=SHORT)
+    soon = timedelta(milliseconds=500)
+    admin = TopicAdmin(config, ask_timeout=soon)
+    clients = LogClients(config, "nobody", ask_timeout=soon)
     calls = (
         lambda: admin.describe(["x"]),
         admin.names,

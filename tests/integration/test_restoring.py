@@ -86,7 +86,15 @@ def test_a_copied_directory_needs_only_the_tail_and_an_empty_one_everything(scen
     copy = scene.directory / "elsewhere"
     shutil.copytree(scene.state_dir, copy)
     total += scene.produce((b"k%d" % (i % 40), b"v") for i in range(300))
-    run_to(scene, total, scene.state_dir)
+    everything = run_to(scene, total, scene.directory / "empty")
+    assert everything.started.keys() == everything.ended.keys() == first.ended.keys()
+    for partition in (0, 1):
+        counts = ("counts", partition)
+        start, end = everything.started[counts]
+        assert start == 0
+        assert end > before[partition][-1]
+        assert everything.batches[counts] == everything.ended[counts] == len(before[partition])
+    assert everything.suspended == []
     after = changelog_offsets(scene)
 
     tail = run_to(scene, total, copy)
@@ -97,14 +105,6 @@ def test_a_copied_directory_needs_only_the_tail_and_an_empty_one_everything(scen
         assert tail.started[counts][1] > missing[-1]
         assert tail.last[counts] == missing[-1]
         assert tail.batches[counts] == tail.ended[counts] == len(missing) > 0
-
-    everything = run_to(scene, total, scene.directory / "empty")
-    assert everything.started.keys() == everything.ended.keys() == tail.ended.keys()
-    for partition in (0, 1):
-        counts = ("counts", partition)
-        assert everything.started[counts] == (0, tail.started[counts][1])
-        assert everything.batches[counts] == everything.ended[counts] == len(after[partition])
-    assert everything.suspended == []
     assert scene.counts() == scene.expected()
 
 
