@@ -11,7 +11,7 @@ import penstock as ps
 from penstock.errors import ExternalStoreError
 from penstock.observability.crash_points import EXTERNAL_POINTS, HOLD, write_whole
 from tests.harness import Scene
-from tests.in_process import Run, Topology, start_fails
+from tests.in_process import Run, start_fails
 from tests.postgres_server import PASSWORD, PostgresServer
 
 pytestmark = pytest.mark.spark
