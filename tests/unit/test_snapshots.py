@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
+import shutil
 from collections.abc import Iterable, Iterator
 from pathlib import Path
+from types import SimpleNamespace
+from typing import cast
 
 import msgspec
 import pytest
@@ -17,8 +21,11 @@ from penstock.changelog.snapshots import (
     read_files,
 )
 from penstock.errors import ConfigError, SnapshotError
+from penstock.instance.snapshots import Snapshotter
+from penstock.instance.task import OpenTask
 from penstock.stores.contract import StoreIdentity
 from penstock.stores.rocksdb import RocksDBStore
+from tests.harness import wait_until
 
 IDENTITY = StoreIdentity(
     application_id="clinic",
@@ -97,6 +104,59 @@ def test_what_is_there_is_not_copied_again(
     third, _ = _write(location, store, tmp_path / "three", second)
     names = {f"{f.name}-{f.size}-{f.checksum:016x}" for f in (*second.files, *third.files)}
     assert {path.name for path in _files(tmp_path)} == names | {"manifest.json"}
+
+
+class OneTask:
+    """A task with one store, as far as who makes snapshots looks at it."""
+
+    def __init__(self, store: RocksDBStore, scratch: Path) -> None:
+        self.order = SimpleNamespace(name=TASK)
+        self.stores = SimpleNamespace(
+            snapshot_stores=["counts"],
+            get=lambda name: store,
+            order=lambda name: name,
+            identity=lambda order: IDENTITY,
+            copy=self.copy,
+        )
+        self.told: list[str] = []
+        self.tell = self.told.extend
+        self._store, self._scratch = store, scratch
+
+    @contextlib.contextmanager
+    def copy(self, name: str, purpose: str) -> Iterator[Path]:
+        self._store.checkpoint(self._scratch)
+        yield self._scratch
+        shutil.rmtree(self._scratch)
+
+
+@pytest.mark.parametrize("damage", ["cut", "gone", "manifest"])
+def test_what_is_cut_in_the_location_is_written_again(
+    tmp_path: Path, store: RocksDBStore, location: SnapshotLocation, damage: str
+) -> None:
+    """Though the store has not changed since, and its other files are left as they are."""
+    _fill(store, 0, 1000)
+    task = OneTask(store, tmp_path / "copy")
+    snapshotter = Snapshotter(
+        location, interval_seconds=0.01, tasks=lambda: [cast(OpenTask, task)]
+    )
+    try:
+        wait_until(lambda: location.manifest(TASK, "counts") is not None, what="it was copied")
+        before = {path: path.read_bytes() for path in _files(tmp_path)}
+        [data] = [path for path in before if ".sst" in path.name]
+        if damage == "cut":
+            data.write_bytes(before[data][:-1])
+        else:
+            (data if damage == "gone" else data.with_name("manifest.json")).unlink()
+
+        def is_mended() -> bool:
+            manifest = location.manifest(TASK, "counts")
+            return manifest is not None and location.is_whole(TASK, manifest)
+
+        wait_until(is_mended, what="it was mended")
+    finally:
+        snapshotter.close()
+    assert data.read_bytes() == before[data]
+    assert task.told == []
 
 
 @pytest.mark.parametrize("damage", ["cut", "changed", "gone", "manifest"])

@@ -10,7 +10,7 @@ import contextlib
 import functools
 import re
 import shutil
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
@@ -240,7 +240,7 @@ class SnapshotLocation:
         newest = self.manifest(task, store)
         if newest is None:
             return []
-        names = sorted(filter(_EARLIER.fullmatch, self._names(task, store)), reverse=True)
+        names = sorted(filter(_EARLIER.fullmatch, self._sizes(task, store)), reverse=True)
         # One that was removed since the list was made is gone.
         found = [self.manifest(task, store, name) for name in names]
         return [newest, *(each for each in found if each is not None and each != newest)]
@@ -272,11 +272,21 @@ class SnapshotLocation:
                 where={"store": store, "file": file.name},
             ) from error
 
+    def is_whole(self, task: str, manifest: Manifest) -> bool:
+        """Whether a snapshot's files are there, as long as they were written."""
+        try:
+            sizes = self._sizes(task, manifest.identity.store)
+        except (FileNotFoundError, NotADirectoryError):
+            return False
+        except OSError as error:
+            raise SnapshotError(f"The location cannot be read: {error}") from error
+        return _MANIFEST in sizes and not _lacking(manifest, sizes)
+
     def write(self, task: str, manifest: Manifest, directory: Path) -> int:
         """Store a snapshot whose files lie in a directory; returns how many bytes were copied.
 
         The manifest goes last, so that it never names what is not there. Files that no snapshot
-        needs any more go after it.
+        needs any more go after it. One that was cut since it was written is written again.
         """
         store = manifest.identity.store
         try:
@@ -285,8 +295,8 @@ class SnapshotLocation:
             before = None  # A damaged one is replaced.
         try:
             self._files.create_dir(self._path(task, store), recursive=True)
-            there = self._names(task, store)
-            new = [file for file in manifest.files if _stored(file) not in there]
+            sizes = self._sizes(task, store)
+            there, new = set(sizes), _lacking(manifest, sizes)
             for file in new:
                 self._put(
                     self._path(task, store, _stored(file)), read_chunks(directory / file.name)
@@ -336,9 +346,10 @@ class SnapshotLocation:
         if local:
             self._files.move(target, path)
 
-    def _names(self, task: str, store: str) -> set[str]:
+    def _sizes(self, task: str, store: str) -> dict[str, int]:
+        """What lies there, by name, and how many bytes it has."""
         found = self._files.get_file_info(fs.FileSelector(self._path(task, store)))
-        return {each.base_name for each in found if each.type == fs.FileType.File}
+        return {each.base_name: each.size for each in found if each.type == fs.FileType.File}
 
     def _path(self, task: str, store: str, name: str = "") -> str:
         for each in (task, store):
@@ -347,6 +358,11 @@ class SnapshotLocation:
         return f"{self._root}/{task}/{store}/{name}".rstrip("/")
 
 
+def _lacking(manifest: Manifest, sizes: Mapping[str, int]) -> list[SnapshotFile]:
+    """The files of a snapshot that are not there, or not as long as they should be."""
+    return [file for file in manifest.files if sizes.get(_stored(file)) != file.size]
+
+
 def _stored(file: SnapshotFile) -> str:
-    """A file's name in the location: what is there under it has its bytes."""
+    """A file's name in the location: what is there under it, in that length, has its bytes."""
     return f"{file.name}-{file.size}-{file.checksum:016x}"

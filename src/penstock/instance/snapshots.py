@@ -50,7 +50,10 @@ class Snapshotter:
     def _copy(self, task: OpenTask, store: str) -> None:
         key = (task.order.name, store)
         try:
-            with checkpoint(task.stores, store, self._last.get(key)) as copy:
+            last = self._last.get(key)
+            if last is not None and not self._location.is_whole(task.order.name, last):
+                last = None  # Somebody cut or removed a file: what is lacking is written again.
+            with checkpoint(task.stores, store, last) as copy:
                 if copy is not None:
                     self._location.write(task.order.name, *copy)
                     self._last[key] = copy[0]
