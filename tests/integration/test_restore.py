@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import subprocess
@@ -334,3 +335,82 @@ def test_a_broker_that_does_not_answer_is_named() -> None:
         ) as caught:
             call()
         assert "penstock dev" in caught.value.hint
+
+
+_MANY_RESTORES = """
+import json, os, sys, threading
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from penstock.config import Config
+from penstock.instance import state
+from penstock.instance.clients import SharedClients
+from penstock.instance.memory import share_heaps
+from penstock.instance.protocol import FollowOrder, StoreOrder
+from penstock.stores.directory import StateDirectory
+from penstock.stores.rocksdb_engine import RocksDBEngine, RocksDBSettings
+
+directory, servers, topic, partitions, tasks, budget = sys.argv[1:]
+share_heaps()
+state.FILLED_MIN = 1_000
+config = Config(bootstrap_servers=servers, rocksdb_memory_bytes=int(budget))
+clients = SharedClients(config, "many")
+place = StateDirectory.open(Path(directory), "many")
+
+
+def resident():
+    return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+
+
+before = most = resident()
+engine = RocksDBEngine(RocksDBSettings.of(config))
+over = threading.Event()
+
+
+def watch():
+    global most
+    while not over.wait(0.01):
+        most = max(most, resident())
+
+
+def restored(number):
+    task = f"{number // int(partitions)}_{number % int(partitions)}"
+    store = StoreOrder(name="counts", changelog=topic, changelog_id="id")
+    order = FollowOrder(task=task, name=task, stores=[store], commits_partition=1)
+    stores = state.TaskStores(order, place, clients, engine=engine)
+    stores.open(None)
+    stores.restore(over.is_set)
+    assert len(stores.get("counts").range(limit=100)) == 100
+    return stores
+
+
+watcher = threading.Thread(target=watch)
+watcher.start()
+with ThreadPoolExecutor(16) as pool:
+    opened = list(pool.map(restored, range(int(tasks))))
+over.set()
+watcher.join()
+for each in opened:
+    each.close()
+place.close()
+print(json.dumps({"grown": most - before, "stores": len(opened)}))
+"""
+
+
+def test_fifty_restores_keep_within_the_budget(kafka: str, tmp_path: Path) -> None:
+    """Sixteen at once, of records so small that what goes with them takes most of the memory."""
+    config, topic = Config(bootstrap_servers=kafka), f"many-{uuid.uuid4().hex[:8]}"
+    budget, partitions, records = 96 * 1024 * 1024, 4, 12_000
+    TopicAdmin(config).create([TopicSpec(topic, partitions, {})])
+    producer = Producer({"bootstrap.servers": kafka, "queue.buffering.max.messages": 200_000})
+    for number in range(records):
+        for partition in range(partitions):
+            producer.produce(topic, b"%016d" % number, b"%08d" % number, partition=partition)
+        producer.poll(0)
+    assert producer.flush(60) == 0
+    words = [str(tmp_path), kafka, topic, str(partitions), "50", str(budget)]
+    answer = subprocess.run(
+        [sys.executable, "-c", _MANY_RESTORES, *words], capture_output=True, check=True, text=True
+    )
+    seen = json.loads(answer.stdout)
+    assert seen["stores"] == 50
+    assert seen["grown"] < budget

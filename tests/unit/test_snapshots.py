@@ -136,9 +136,7 @@ def test_what_is_cut_in_the_location_is_written_again(
     """Though the store has not changed since, and its other files are left as they are."""
     _fill(store, 0, 1000)
     task = OneTask(store, tmp_path / "copy")
-    snapshotter = Snapshotter(
-        location, interval_seconds=0.01, tasks=lambda: [cast(OpenTask, task)]
-    )
+    snapshotter = Snapshotter(location, interval_seconds=0.01, tasks=lambda: [cast(OpenTask, task)])
     try:
         wait_until(lambda: location.manifest(TASK, "counts") is not None, what="it was copied")
         before = {path: path.read_bytes() for path in _files(tmp_path)}

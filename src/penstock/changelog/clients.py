@@ -11,6 +11,7 @@ from confluent_kafka.admin import AdminClient
 
 from penstock.changelog.groups import committed_offsets
 from penstock.changelog.kafka_failures import kafka_error, refusals_named
+from penstock.changelog.read_ahead import ReadAhead, Readers
 from penstock.config import Config
 from penstock.errors import KafkaError
 
@@ -27,8 +28,12 @@ class LogClients:
     application_id: str
     ask_timeout: timedelta = ASK_TIMEOUT
     admin: AdminClient = field(init=False)
+    readers: Readers = field(init=False)
+    """Who reads much is to have a place among these, so that there is memory for it."""
 
     def __post_init__(self) -> None:
+        self._ahead = ReadAhead.within(self.config.rocksdb_memory_bytes)
+        self.readers = Readers(self._ahead.readers)
         self.renew_admin()
 
     def renew_admin(self) -> None:
@@ -52,11 +57,11 @@ class LogClients:
             fetch_wait_max_ms=50,
             # By default a full queue pauses fetching for a second, in which it runs dry.
             fetch_queue_backoff_ms=5,
-            # Small records take ten times their bytes in the queue: one longer than it needs to be
-            # is new memory all the time, and a tenth of a restore went into clearing that.
-            queued_min_messages=50_000,
-            queued_max_messages_kbytes=self._queue_kbytes(),
-            max_partition_fetch_bytes=1024 * 1024,
+            # A queue longer than it needs to be is new memory all the time: a tenth of a restore
+            # went into clearing that.
+            queued_min_messages=self._ahead.messages,
+            queued_max_messages_kbytes=self._ahead.kbytes,
+            max_partition_fetch_bytes=self._ahead.fetch_bytes,
         )
         with refusals_named():
             return Consumer(properties)
@@ -81,8 +86,3 @@ class LogClients:
             bootstrap_servers=self.config.bootstrap_servers,
             where={"group": self.application_id},
         )
-
-    def _queue_kbytes(self) -> int:
-        """A quarter of the memory of an instance is for the restores that run at once."""
-        share = self.config.rocksdb_memory_bytes // 4 // RESTORES_AT_ONCE
-        return max(1024, min(32 * 1024, share // 1024))

@@ -12,7 +12,7 @@ import enum
 import struct
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from datetime import timedelta
 from typing import Any
@@ -48,6 +48,8 @@ interpreter from each other in between get less done."""
 
 Writing = Callable[[], contextlib.AbstractContextManager[None]]
 """Around each write, for those who read the store meanwhile."""
+Reading = Callable[[int], contextlib.AbstractContextManager[None]]
+"""Around the reading of so many records, for those who have to share the memory for it."""
 
 
 class RestoreOutcome(enum.Enum):
@@ -147,6 +149,7 @@ def restore(
     tombstone_retention: timedelta = TOMBSTONE_RETENTION,
     now_ms: Callable[[], int] = wall_clock_ms,
     writing: Writing = contextlib.nullcontext,
+    reading: Reading = lambda records: contextlib.nullcontext(),
 ) -> RestoreResult:
     """Apply the changelog to the store, from what it holds up to, not including, offset `until`.
 
@@ -166,9 +169,8 @@ def restore(
     on_progress(progress)
     outcome = RestoreOutcome.COMPLETE
     versioned = isinstance(store, VersionedStore)
-    heard = time.monotonic()
-    consumer.assign([TopicPartition(topic, partition, start)])
-    try:
+    with reading(remaining), _assigned(consumer, topic, partition, start):
+        heard = time.monotonic()
         while progress.remaining > 0 and outcome is RestoreOutcome.COMPLETE:
             messages = consumer.consume(BATCH_RECORDS, _POLL_SECONDS)
             with _turn:
@@ -184,11 +186,18 @@ def restore(
                 outcome = RestoreOutcome.TRUNCATED
             elif progress.remaining > 0 and stop():
                 outcome = RestoreOutcome.STOPPED
-    finally:
-        consumer.unassign()
     if outcome is RestoreOutcome.COMPLETE:
         store.set_caught_up_at(began_ms)
     return RestoreResult(outcome, progress.restored, progress.bytes)
+
+
+@contextlib.contextmanager
+def _assigned(consumer: Consumer, topic: str, partition: int, start: int) -> Iterator[None]:
+    consumer.assign([TopicPartition(topic, partition, start)])
+    try:
+        yield
+    finally:
+        consumer.unassign()
 
 
 @dataclass(frozen=True, kw_only=True)

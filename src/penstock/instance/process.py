@@ -46,6 +46,7 @@ from penstock.instance.global_processing import Programs
 from penstock.instance.global_tables import GlobalTables
 from penstock.instance.holder import Holder
 from penstock.instance.http_options import HttpOptions, HttpParts, ServeHttp
+from penstock.instance.memory import share_heaps
 from penstock.instance.peers import PeerCopies, PeerSource, listener_for
 from penstock.instance.protocol import (
     Beat,
@@ -142,6 +143,7 @@ def run_instance(
     # Restores make messages by the million, none in a cycle: looking through them is in vain.
     gc.freeze()
     gc.set_threshold(50_000, 20, 20)
+    share_heaps()
     keep_pandas_out()
     stop = threading.Event()
     for number in (signal.SIGTERM, signal.SIGINT):

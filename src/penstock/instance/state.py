@@ -356,8 +356,7 @@ class TaskStores:
         fills = large and store.offset() is None and _can_be_filled(order)
         if fills:
             store = self._reopen(order, filling=True)
-        consumer = self._clients.logs.consumer()
-        try:
+        with contextlib.closing(self._clients.logs.consumer()) as consumer:
             for _ in range(2):
                 known = self._starts.get(order.name, 0)
                 notes += _notes_on_start(order, self._task, log, known=known, held=store.offset())
@@ -372,6 +371,7 @@ class TaskStores:
                         stop=stop,
                         tombstone_retention=timedelta(milliseconds=order.tombstones_ms),
                         writing=lambda: self.steady(order.name).changing(),
+                        reading=lambda n: self._clients.logs.readers.reading(n, stop),
                     )
                     if result.outcome is RestoreOutcome.COMPLETE:
                         if fills:
@@ -390,8 +390,6 @@ class TaskStores:
                     f"{self._task} needs next: rebuilding the store from the changelog's start"
                 )
                 store = self._reopen_empty(order)
-        finally:
-            consumer.close()
         return notes
 
     def _reopen(self, order: StoreOrder, *, filling: bool = False) -> KeyValueStore:
