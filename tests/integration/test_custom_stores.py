@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -12,6 +13,7 @@ from typing import Any, ClassVar
 import pytest
 
 import penstock as ps
+from penstock.cli import main
 from penstock.errors import CustomStoreError, TopologyError
 from penstock.examples.catalogue import find_example
 from penstock.examples.visit_sketch import CountMinSketch, Estimates
@@ -166,9 +168,31 @@ def lacking(app: ps.Application, source: str, results: str) -> None:
     counts.count("counts", supplier="builtins:print").to_stream().to(results)
 
 
+PROGRAM = """
+import penstock as ps
+from tests.integration.test_custom_stores import visits
+
+app = ps.Application({id!r}, bootstrap_servers={servers!r}, state_dir={state!r})
+visits(app, {source!r}, {results!r})
+"""
+
+
+def verified(scene: Scene, capsys: pytest.CaptureFixture[str]) -> dict[str, dict[str, Any]]:
+    """What `penstock state verify` says of each store."""
+    program = scene.directory / "program.py"
+    facts = {"id": scene.application_id, "servers": scene.bootstrap, "state": str(scene.state_dir)}
+    program.write_text(PROGRAM.format(**facts, source=scene.source, results=scene.results))
+    capsys.readouterr()
+    with pytest.raises(SystemExit) as ended:
+        main(["state", "verify", str(program), "--json"])
+    assert not ended.value.code
+    stores = json.loads(capsys.readouterr().out)["data"]["stores"]
+    return {each["place"].rpartition("/")[2]: each for each in stores}
+
+
 @pytest.mark.usefixtures("spark")
 def test_a_sketch_and_a_store_in_sqlite_go_on_without_their_disk(
-    kafka: str, tmp_path: Path
+    kafka: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     scene = Scene(kafka, tmp_path, partitions=1).create_topics()
     exact = f"{scene.results}-exact"
@@ -187,6 +211,9 @@ def test_a_sketch_and_a_store_in_sqlite_go_on_without_their_disk(
     scene.produce(records[200:])
     with Run(scene, visits, num_instances=1) as run:
         run.wait_committed(400)
+    found = verified(scene, capsys)
+    assert found.keys() == {"counts", "visits"}
+    assert all(each["entries"] > 0 and not each["differences"] for each in found.values())
 
     app = ps.Application("driven", statestore_cache_max_bytes=0)
     visits(app, "in", "out")
@@ -194,11 +221,11 @@ def test_a_sketch_and_a_store_in_sqlite_go_on_without_their_disk(
     driver.input_topic("in", key=str, value=str).pipe_all(records)
     for topic, driven in ((scene.results, "out"), (exact, "out-exact")):
         wanted = driver.output_topic(driven, key=str, value=int).read_pairs()
-        found = [
+        given = [
             ((row.key or b"").decode(), int.from_bytes(row.value or b"", "big"))
             for row in scene.read(topic)
         ]
-        assert found == wanted
+        assert given == wanted
     logged = scene.read(f"{scene.application_id}-visits-changelog")
     # Chunks, and not visits: far fewer than two a record.
     assert {(row.key or b"")[:1] for row in logged} == {b"h", b"c"}

@@ -17,7 +17,8 @@ from penstock.cli.entries import row_of
 from penstock.instance.protocol import StoreOrder
 from penstock.instance.state import shaped
 from penstock.serdes.windowed import session_key, window_key
-from penstock.stores.contract import Change, StoreIdentity, stored_value
+from penstock.stores.contract import ByteStore, Change, StoreIdentity, stored_value
+from penstock.stores.custom import open_custom
 from penstock.stores.directory import StateDirectory
 from penstock.stores.rocksdb import RocksDBStore
 from tests.snapshot_stores import write_snapshot
@@ -42,7 +43,13 @@ def write(
     state: StateDirectory, task: str, order: StoreOrder, changes: list[Change], offset: int
 ) -> None:
     directory = state.lock_task(task)
-    store = shaped(RocksDBStore(order.name, directory.store_path(order.name)), order)
+    path = directory.store_path(order.name)
+    inner: ByteStore = (
+        RocksDBStore(order.name, path)
+        if not order.supplier
+        else (open_custom(order.supplier, order.name, path, task=task))
+    )
+    store = shaped(inner, order)
     store.set_identity(
         StoreIdentity(
             application_id="clinic",
@@ -277,3 +284,52 @@ def test_sessions_have_their_own_ends() -> None:
     row = row_of(entry, kind="session", spec=None, partition=4)
     assert (row.key, row.window_start, row.window_end, row.partition) == (b"ann", 1_000, 5_000, 4)
     assert row.value == (2).to_bytes(8, "big")
+
+
+SUPPLIER = "tests.integration.documented_store:SqliteStore"
+OWN = f"""
+import penstock as ps
+
+app = ps.Application("clinic", bootstrap_servers="localhost:1")
+pulses = app.stream("pulses", key=str, value=int).group_by_key()
+pulses.count("own", supplier={SUPPLIER!r}).to_stream().to("out")
+"""
+
+
+def test_a_store_that_the_program_brings_is_listed_and_its_program_looks_inside(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path, program = tmp_path / "state", tmp_path / "own_program.py"
+    program.write_text(OWN)
+    order = StoreOrder(name="own", supplier=SUPPLIER)
+    with StateDirectory.open(path, "clinic") as state:
+        write(state, "0_0", order, [(b"ann", long(3)), (b"bob", long(4))], 7)
+    before = {each: each.read_bytes() for each in path.rglob("own/*")}
+    assert run("ls", "--state-dir", path) == 0
+    assert "The store own is one that the program brings" in capsys.readouterr().out
+    assert run("show", "own", "--state-dir", path) == 1
+    assert "Name the program" in capsys.readouterr().err
+    assert run("ls", program, "--state-dir", path, "--json") == 0
+    [facts] = answer(capsys)["data"]["stores"]
+    assert (facts["place"], facts["offset"], facts["approximate_entries"]) == (
+        "clinic/0_0/own",
+        7,
+        2,
+    )
+    assert facts["size_bytes"] > 0
+    assert facts["problem"] == ""
+    assert run("show", "own", program, "--state-dir", path, "--json") == 0
+    assert [each["value"] for each in answer(capsys)["data"]["entries"]] == [3, 4]
+    assert run("export", "own", tmp_path / "own.parquet", program, "--state-dir", path) == 0
+    assert pq.read_table(tmp_path / "own.parquet").column("value").to_pylist() == [3, 4]
+    assert {each: each.read_bytes() for each in path.rglob("own/*")} == before
+
+    other = tmp_path / "other"
+    with StateDirectory.open(other, "clinic") as state:
+        write(state, "0_0", order, [(b"ann", long(3)), (b"bob", long(5))], 7)
+    capsys.readouterr()
+    assert run("diff", path, other) == 0
+    assert "not compared, the program brings it, and was not named" in capsys.readouterr().out
+    assert run("diff", path, other, "--app", program, "--json") == 1
+    [found] = answer(capsys)["data"]["stores"]
+    assert found["differences"] == {"different": 1}

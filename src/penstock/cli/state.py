@@ -6,7 +6,7 @@ import os
 import tempfile
 from collections import Counter
 from collections.abc import Callable, Generator, Iterable, Iterator
-from contextlib import closing
+from contextlib import AbstractContextManager, closing
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import islice
@@ -27,7 +27,13 @@ from penstock.cli.progress import Bar
 from penstock.config import Config
 from penstock.coordination.ids import TaskId
 from penstock.driver.setup import check_broker
-from penstock.errors import ConfigError, StateLockedError, StoreDamagedError, UsageError
+from penstock.errors import (
+    ConfigError,
+    CustomStoreError,
+    StateLockedError,
+    StoreDamagedError,
+    UsageError,
+)
 from penstock.instance.inspection import (
     OpenStore,
     StoreOnDisk,
@@ -50,6 +56,7 @@ ApplicationId = Annotated[str, typer.Option("--application", help="An applicatio
 StateDir = Annotated[Path | None, typer.Option(help="Where the state is, if not where usual.")]
 Partition = Annotated[int | None, typer.Option(min=0, help="Of one partition only.")]
 Bootstrap = Annotated[str, typer.Option("--bootstrap-servers", help="Where Kafka listens.")]
+Opened = AbstractContextManager[OpenStore]
 _TIME_MAX = 2**63 - 2
 
 
@@ -111,6 +118,15 @@ class _Subject:
             )
         return wanted
 
+    def opened(self, disk: StoreOnDisk, *, ends: ChangelogEnds | None = None) -> Opened:
+        """A store, to be read as the program would; without one, as far as that is possible."""
+        spec = self.specs.get(disk.name)
+        retention = self.retention_ms(disk.name)
+        if retention is None and ends is not None:
+            retention = ends.retention_ms(disk.name)
+        supplier = "" if spec is None else spec.supplier
+        return opened(disk, retention_ms=retention, supplier=supplier)
+
     def retention_ms(self, store: str) -> int | None:
         """How long a store keeps windows, if the program is at hand."""
         spec = self.specs.get(store)
@@ -131,7 +147,7 @@ def ls(
 ) -> None:
     subject = _Subject.of(app, application, state_dir, bootstrap_servers)
     stores = subject.stores()
-    facts = [_facts(each) for each in stores]
+    facts = [_facts(subject, each) for each in stores]
     ends = ChangelogEnds.ask(subject.config, [_changelog(each) for each in facts])
     for each in facts:
         each.update(ends.of(_changelog(each), each["offset"]))
@@ -164,7 +180,7 @@ def show(
     subject = _Subject.of(app, application, state_dir)
     copies = subject.copies(store, partition)
     wanted = key_bytes(key, subject.specs.get(store)) if key else None
-    with held(copies), closing(_rows(subject, _newest(copies), wanted)) as found:
+    with held(copies), closing(_rows(subject, _newest(subject, copies), wanted)) as found:
         rows = list(islice(found, limit + 1))
     more = len(rows) > limit
     lines = [row.line() for row in rows[:limit]] or ["Nothing"]
@@ -244,12 +260,12 @@ def export(
     subject = _Subject.of(app, application, state_dir)
     copies = subject.copies(store, partition)
     with held(copies):
-        newest = _newest(copies)
-        with opened(newest[0]) as first:
+        newest = _newest(subject, copies)
+        with subject.opened(newest[0]) as first:
             windowed = isinstance(first.store, WindowStore)
         spec = subject.specs.get(store)
         with Bar("Exporting") as bar:
-            rows = bar.over(_rows(subject, newest, None, strict=True), _about(newest))
+            rows = bar.over(_rows(subject, newest, None, strict=True), _about(subject, newest))
             written = write_parquet(file, rows, spec=spec, windowed=windowed)
     print_answer(
         f"{file}: {written} entries of {store}",
@@ -299,9 +315,11 @@ def verify_stores(
 def diff(
     left: Annotated[Path, typer.Argument(help="A state directory, or an application's or task's.")],
     right: Annotated[Path, typer.Argument(help="Another one.")],
+    app: Annotated[str, typer.Option(help="The program, for stores that it brings.")] = "",
     limit: Annotated[int, typer.Option(min=1, help="Name at most so many keys of each.")] = 20,
     json: Json = False,
 ) -> None:
+    subject = _Subject.of(app, "", left)
     ours = {each.place: each for each in stores_below(left)}
     theirs = {each.place: each for each in stores_below(right)}
     found: list[dict[str, Any]] = []
@@ -311,16 +329,16 @@ def diff(
             bar.show(number, len(places), f"Comparing {place}")
             if place not in ours or place not in theirs:
                 only = str(left if place in ours else right)
-                found.append({"place": place, "only_in": only, "differences": {}})
+                found.append({"place": place, "only_in": only, "skipped": "", "differences": {}})
             else:
-                found.append(_difference(ours[place], theirs[place], limit))
+                found.append(_difference(subject, ours[place], theirs[place], limit))
     lines = [line for each in found for line in _difference_lines(each)]
     print_answer("\n".join(lines) or "Nothing to compare", {"stores": found}, as_json=json)
     if any(each["only_in"] or each["differences"] for each in found):
         raise typer.Exit(EXIT_REFUSED)
 
 
-def _facts(disk: StoreOnDisk) -> dict[str, Any]:
+def _facts(subject: _Subject, disk: StoreOnDisk) -> dict[str, Any]:
     """What is known of a store; of one that is held, only what lies beside it."""
     facts: dict[str, Any] = {
         "place": disk.place,
@@ -344,9 +362,9 @@ def _facts(disk: StoreOnDisk) -> dict[str, Any]:
                 facts |= {"offset": offset, "changelog": topic}
         return facts
     try:
-        with held([disk]), opened(disk) as found:
+        with held([disk]), subject.opened(disk) as found:
             return facts | _inner_facts(found)
-    except (StoreDamagedError, StateLockedError) as error:
+    except (StoreDamagedError, StateLockedError, CustomStoreError) as error:
         return facts | {"problem": error.message}
 
 
@@ -368,11 +386,11 @@ def _changelog(facts: dict[str, Any]) -> tuple[str, str, int] | None:
     return facts["changelog"], facts["changelog_id"] or "", facts["partition"]
 
 
-def _newest(copies: list[StoreOnDisk]) -> list[StoreOnDisk]:
+def _newest(subject: _Subject, copies: list[StoreOnDisk]) -> list[StoreOnDisk]:
     """Of each task the copy that holds most of its changelog."""
     newest: dict[str, tuple[int, StoreOnDisk]] = {}
     for each in copies:
-        with opened(each) as found:
+        with subject.opened(each) as found:
             offset = found.store.offset()
             at = sum(found.positions.values()) if offset is None else offset
         if each.task not in newest or at > newest[each.task][0]:
@@ -385,7 +403,7 @@ def _rows(
 ) -> Generator[Row]:
     for disk in stores:
         spec = subject.specs.get(disk.name)
-        with opened(disk, retention_ms=subject.retention_ms(disk.name)) as found:
+        with subject.opened(disk) as found:
             kind = found.order.kind
             for entry in _entries(found, key):
                 yield row_of(entry, kind=kind, spec=spec, partition=disk.partition, strict=strict)
@@ -402,11 +420,11 @@ def _entries(found: OpenStore, key: bytes | None) -> Iterator[tuple[bytes, bytes
             yield key, value
 
 
-def _about(stores: list[StoreOnDisk]) -> int:
-    """How many entries these have, by what RocksDB thinks."""
+def _about(subject: _Subject, stores: list[StoreOnDisk]) -> int:
+    """How many entries these have, by what they think themselves."""
     total = 0
     for each in stores:
-        with opened(each) as found:
+        with subject.opened(each) as found:
             total += found.store.approximate_num_entries()
     return total
 
@@ -425,11 +443,10 @@ def _verified(
     limit: int,
     on_progress: Callable[[RestoreProgress], None],
 ) -> dict[str, Any]:
-    retention = subject.retention_ms(disk.name)
-    if retention is None:
-        retention = ends.retention_ms(disk.name)
     facts: dict[str, Any] = {"place": disk.place, "skipped": "", "differences": {}, "keys": []}
-    with opened(disk, retention_ms=retention) as found:
+    if unknown := _unknown(subject, disk):
+        return facts | {"skipped": unknown}
+    with subject.opened(disk, ends=ends) as found:
         identity = found.identity
         if identity is None or identity.layout == LAYOUT or not identity.changelog_topic:
             is_global = identity is not None and identity.layout == LAYOUT
@@ -448,12 +465,25 @@ def _verified(
         }
 
 
-def _difference(ours: StoreOnDisk, theirs: StoreOnDisk, limit: int) -> dict[str, Any]:
-    with opened(ours) as left, opened(theirs) as right:
+def _unknown(subject: _Subject, disk: StoreOnDisk) -> str:
+    """Why a store cannot be looked into, if it cannot."""
+    spec = subject.specs.get(disk.name)
+    if disk.custom and (spec is None or not spec.supplier):
+        return "the program brings it, and was not named"
+    return ""
+
+
+def _difference(
+    subject: _Subject, ours: StoreOnDisk, theirs: StoreOnDisk, limit: int
+) -> dict[str, Any]:
+    if unknown := _unknown(subject, ours) or _unknown(subject, theirs):
+        return {"place": ours.place, "only_in": "", "skipped": unknown, "differences": {}}
+    with subject.opened(ours) as left, subject.opened(theirs) as right:
         differences = tuple(compare(left.store.all(), right.store.all()))
         return {
             "place": ours.place,
             "only_in": "",
+            "skipped": "",
             "offsets": [left.store.offset(), right.store.offset()],
             **_named(differences, limit),
         }
@@ -482,6 +512,9 @@ def _verified_lines(facts: dict[str, Any]) -> Iterator[str]:
 def _difference_lines(facts: dict[str, Any]) -> Iterator[str]:
     if facts["only_in"]:
         yield f"{facts['place']}: only in {facts['only_in']}"
+        return
+    if facts["skipped"]:
+        yield f"{facts['place']}: not compared, {facts['skipped']}"
         return
     left, right = facts["offsets"]
     offsets = f"offset {left}" if left == right else f"offsets {left} and {right}"

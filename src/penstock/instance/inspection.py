@@ -3,22 +3,28 @@
 A store that a living instance holds is not opened. RocksDB could be read beside its writer, but
 what was written since the last flush is in the writer's memory alone (there is no write-ahead log),
 and files that it compacts away vanish under the reader: the answer would be old, or an error.
+
+Of a store that a program brought itself, its directory is all that can be seen here. Whoever knows
+the supplier can look inside: it opens a copy, since what it does to its files is its own affair.
 """
 
 from __future__ import annotations
 
 import contextlib
 import os
+import shutil
+import tempfile
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 from penstock.coordination.ids import TaskId
-from penstock.errors import StateDirectoryError, StateLockedError
+from penstock.errors import CustomStoreError, StateDirectoryError, StateLockedError
 from penstock.instance.protocol import StoreOrder
 from penstock.instance.state import shaped
 from penstock.stores.checkpoint_file import read_checkpoint
-from penstock.stores.contract import KeyValueStore, StoreIdentity
+from penstock.stores.contract import ByteStore, KeyValueStore, StoreIdentity, WindowStore
+from penstock.stores.custom import open_custom
 from penstock.stores.directory import (
     CHECKPOINT_FILE,
     GLOBAL_DIRECTORY,
@@ -42,6 +48,8 @@ class StoreOnDisk:
     path: Path
     place: str
     """Where it lies below the directory that was searched."""
+    custom: bool = False
+    """Whether a program brought it, so that only its supplier can open it."""
 
     @property
     def name(self) -> str:
@@ -71,7 +79,7 @@ class StoreOnDisk:
     @property
     def size_bytes(self) -> int:
         """What its files take."""
-        return sum(file.stat().st_size for file in self.path.iterdir() if file.is_file())
+        return sum(file.stat().st_size for file in self.path.rglob("*") if file.is_file())
 
     def checkpoint(self) -> dict[tuple[str, int], int]:
         """What the task's `.checkpoint` says, which is never ahead of its stores."""
@@ -101,8 +109,9 @@ def stores_below(directory: Path) -> list[StoreOnDisk]:
     found: list[StoreOnDisk] = []
     for path, names, files in os.walk(directory.resolve()):
         place = Path(path).relative_to(directory.resolve())
-        if _DATABASE_FILE in files:
-            found.append(StoreOnDisk(path=Path(path), place=str(place)))
+        custom = _is_custom(Path(path), files)
+        if custom or _DATABASE_FILE in files:
+            found.append(StoreOnDisk(path=Path(path), place=str(place), custom=custom))
             names.clear()
         if len(place.parts) >= _DEPTH_MAX:
             names.clear()
@@ -122,14 +131,16 @@ def held(stores: Iterable[StoreOnDisk]) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def opened(disk: StoreOnDisk, *, retention_ms: int | None = None) -> Iterator[OpenStore]:
+def opened(
+    disk: StoreOnDisk, *, retention_ms: int | None = None, supplier: str = ""
+) -> Iterator[OpenStore]:
     """The store, to be read while its directory is held. Nothing in it is changed.
 
     Windows older than `retention_ms` are not found, as the application would not find them; without
-    it everything is that is still on the disk.
+    it everything is that is still on the disk. A program's own store needs its `supplier`, or
+    `CustomStoreError` is raised.
     """
-    inner = RocksDBStore(disk.name, disk.path, read_only=True)
-    try:
+    with _inner(disk, supplier) as inner:
         identity = inner.identity()
         layout = "key_value" if identity is None else identity.layout
         positions: dict[int, int] = {}
@@ -139,13 +150,33 @@ def opened(disk: StoreOnDisk, *, retention_ms: int | None = None) -> Iterator[Op
             positions = WholeTopicStore(inner).positions()
         else:
             order = StoreOrder.of_layout(disk.name, layout, retention_ms=retention_ms or 0)
-            if retention_ms is None and order.kind in LAYOUTS:
+            if (
+                retention_ms is None
+                and order.kind in LAYOUTS
+                and not isinstance(inner, WindowStore)
+            ):
                 kept = kept_ms(inner, order.segment_ms)
                 order = StoreOrder.of_layout(disk.name, layout, retention_ms=kept)
             store = shaped(inner, order)
         yield OpenStore(disk=disk, identity=identity, order=order, store=store, positions=positions)
-    finally:
-        inner.close()
+
+
+@contextlib.contextmanager
+def _inner(disk: StoreOnDisk, supplier: str) -> Iterator[ByteStore]:
+    if not disk.custom:
+        with contextlib.closing(RocksDBStore(disk.name, disk.path, read_only=True)) as inner:
+            yield inner
+        return
+    if not supplier:
+        raise CustomStoreError(
+            f"The store {disk.name} is one that the program brings, which alone can open it",
+            where={"store": disk.name, "task": disk.task},
+            hint="Name the program, as in `penstock state show STORE app.py`",
+        )
+    with tempfile.TemporaryDirectory(prefix="penstock-look-") as scratch:
+        copy = shutil.copytree(disk.path, Path(scratch) / disk.name)
+        with contextlib.closing(open_custom(supplier, disk.name, copy, task=disk.task)) as custom:
+            yield custom
 
 
 def holder_of(disk: StoreOnDisk) -> str:
@@ -155,6 +186,12 @@ def holder_of(disk: StoreOnDisk) -> str:
             return ""
     except StateLockedError as error:
         return error.message
+
+
+def _is_custom(path: Path, files: list[str]) -> bool:
+    """Whether a task has a store there, and one that is none of ours."""
+    in_task = _is_task(path.parent.name) and path.parent.name != GLOBAL_DIRECTORY
+    return in_task and _DATABASE_FILE not in files and not _is_task(path.name)
 
 
 def _is_task(name: str) -> bool:
