@@ -11,6 +11,7 @@ from penstock.changelog.topic_plan import (
     TopicPlan,
     before_start,
     config_changes,
+    copies_note,
     left_alone,
     plan_topics,
     settings_of,
@@ -210,6 +211,23 @@ def test_more_replicas_in_sync_than_there_are_is_refused_with_both_numbers() -> 
     assert plan_topics([unsaid], {}, default_replication=3).problems == ()
     assert plan_topics([unsaid], {}).problems == ()
     assert plan_topics([CHANGELOG], {}, default_replication=1).problems == ()
+
+
+def test_replicas_in_sync_that_the_program_does_not_name_are_told_if_they_matter() -> None:
+    spec = changelog_topic("clinic", "counts", partitions=1)
+
+    def note(insync: int, replicas: int, wanted: TopicSpec = spec) -> str:
+        config = {"min.insync.replicas": str(insync)}
+        found = existing(spec, config=config, replication_factor=replicas)
+        return copies_note([wanted], found)
+
+    assert [note(1, 1), note(2, 3), note(2, 2), copies_note([spec], {})] == [""] * 4
+    assert "one of 3 replicas has it (min.insync.replicas=1 of clinic-counts-changelog)" in note(
+        1, 3
+    )
+    assert "min.insync.replicas=2 and a replication factor of 1" in note(2, 1)
+    said = changelog_topic("clinic", "counts", partitions=1, config={"min.insync.replicas": "1"})
+    assert note(1, 3, said) == ""
 
 
 def test_settings_are_shown_with_who_says_so() -> None:

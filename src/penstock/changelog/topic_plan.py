@@ -182,6 +182,36 @@ def before_start(plan: TopicPlan, *, manage: bool) -> str:
     return f"Internal topics are not as the program says: {differences}. {_APPLY}"
 
 
+def copies_note(wanted: Iterable[TopicSpec], existing: Mapping[str, ExistingTopic]) -> str:
+    """What an operator should know of how many brokers must have what is written; often nothing.
+
+    What the program says itself is its own decision. What brokers or others set may be less than
+    the promises rest on, or more than there are replicas.
+    """
+    one: dict[int, list[str]] = {}
+    notes: list[str] = []
+    for spec in wanted:
+        found = existing.get(spec.name)
+        needed = None if found is None else _number(found.config.get(_MIN_INSYNC))
+        if found is None or needed is None or _MIN_INSYNC in spec.config:
+            continue
+        if needed == 1 < found.replication_factor:
+            one.setdefault(found.replication_factor, []).append(spec.name)
+        elif needed > found.replication_factor > 0:
+            notes.append(
+                f"{spec.name} has {_MIN_INSYNC}={needed} and a replication factor of "
+                f"{found.replication_factor}: older brokers take no write then, newer ones go by "
+                f"the smaller number. Set {_MIN_INSYNC} to {found.replication_factor} or less"
+            )
+    for replicas, names in one.items():
+        notes.append(
+            f"Kafka takes a write when one of {replicas} replicas has it ({_MIN_INSYNC}=1 of "
+            f"{', '.join(names)}): with that broker, what was committed may be lost. Set "
+            f'topic={{"{_MIN_INSYNC}": "2"}}, and run `penstock topics apply`'
+        )
+    return ". ".join(notes)
+
+
 _APPLY = "Run `penstock topics apply` on the program, or set manage_topics=True"
 
 

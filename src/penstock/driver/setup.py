@@ -14,7 +14,7 @@ from penstock.changelog.clients import LogClients
 from penstock.changelog.kafka_failures import unreachable
 from penstock.changelog.partition_counts import AskedCounts
 from penstock.changelog.topic_admin import TopicAdmin
-from penstock.changelog.topic_plan import TopicPlan, before_start
+from penstock.changelog.topic_plan import TopicPlan, before_start, copies_note
 from penstock.changelog.topics import TOMBSTONES_MS, ExistingTopic, TopicSpec, policies
 from penstock.config import Config
 from penstock.coordination.assignment import TaskFacts
@@ -301,7 +301,7 @@ def prepare(
         global_tables=outlook.global_tables,
         patterns=outlook.patterns,
         matched=outlook.matched,
-        notice=notice,
+        notice=". ".join(filter(None, (notice, copies_note(outlook.internal, own)))),
     )
 
 
