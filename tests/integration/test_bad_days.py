@@ -151,7 +151,7 @@ def test_a_changelog_that_lost_its_start(scene: Scene) -> None:
     shutil.rmtree(scene.state_dir)
     old_state.rename(scene.state_dir)
     older = start_fails(scene)
-    for error, holds in ((empty, "an empty store needs all of it"), (older, "the store holds up")):
+    for error, holds in ((empty, "an empty store needs more of it"), (older, "the store holds up")):
         assert isinstance(error, ChangelogError)
         assert error.where["topic"] == scene.changelog
         assert "The changelog lost its start: it begins at offset" in error.message

@@ -438,10 +438,11 @@ def test_a_changelog_that_lost_its_end_is_not_taken_for_all_there_is(world: Worl
     task.close()
 
 
-def test_a_changelog_that_expires_may_begin_anywhere(world: World) -> None:
+def test_a_changelog_that_expires_may_begin_where_its_retention_explains_it(world: World) -> None:
     world.produce(2)
     world.admin.alter([ConfigChange(world.changelog, "cleanup.policy", "", "compact,delete")])
-    order = world.store_order(**WINDOWS, expires=True)
+    # All times are long ago, and a day is what Kafka keeps.
+    order = world.store_order(**WINDOWS, expires=True, kept_ms=86_400_000)
     task = world.take(order)
     commit(task, [(window_key(b"a", 70), b"x", 70)], to=1, metadata={})
     purged_to = world.offset()
@@ -449,6 +450,18 @@ def test_a_changelog_that_expires_may_begin_anywhere(world: World) -> None:
     task.close()
     shutil.rmtree(world.state.path / "0_0")
     world.admin.delete_records({(world.changelog, 0): purged_to})
+    # One that keeps everything lost what the store would still show.
+    for_ever = msgspec.structs.replace(order, kept_ms=-1)
+    task = world.try_to_take(for_ever)
+    fault = task.status().fault
+    assert fault is not None
+    assert (fault.kind, fault.where["topic"]) == ("ChangelogError", world.changelog)
+    task.close()
+    task = world.take(msgspec.structs.replace(for_ever, allow_truncated=True))
+    [note] = task.status().notes
+    assert f"begins at offset {purged_to} in partition 0: windows that were only before" in note
+    task.close()
+    shutil.rmtree(world.state.path / "0_0")
     task = world.take(order)
     assert task.status().notes == []
     assert ask(task, "fetch", (b"a", 0, 1000)) == [
@@ -461,7 +474,7 @@ def test_a_changelog_that_expires_may_begin_anywhere(world: World) -> None:
     fault = task.status().fault
     assert fault is not None
     assert (fault.kind, fault.where["topic"]) == ("ChangelogError", world.changelog)
-    assert f"begins at offset {purged_to}, and an empty store needs all of it" in fault.message
+    assert f"begins at offset {purged_to}, and an empty store needs more of it" in fault.message
     task.close()
 
 

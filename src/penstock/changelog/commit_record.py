@@ -36,13 +36,25 @@ class InputTopic(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     partitions: Annotated[int, msgspec.Meta(ge=1)]
 
 
-class ChangelogEnd(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class Mark(msgspec.Struct, frozen=True, array_like=True):
+    """Where a changelog of windows ended when their latest time was this."""
+
+    end: Count
+    time: int
+
+
+class ChangelogEnd(
+    msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True
+):
     """How far a store's changelog went with this commit; -1 if nothing was ever written."""
 
     id: str
     end: Annotated[int, msgspec.Meta(ge=-1)]
     start: Count = 0
     """Where it began when the store was last made from the input: it was written whole since."""
+    marks: tuple[Mark, ...] = ()
+    """Of a changelog that forgets what is old: some, of which the first lies about as far back as
+    the store's retention."""
 
 
 class CommitRecord(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

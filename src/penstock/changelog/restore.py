@@ -285,7 +285,7 @@ def check_end(topic: str, partition: int, log: LogRange, known_end: int) -> None
 
 def truncated(topic: str, partition: int, log: LogRange, held: int | None) -> ChangelogError:
     """The error of a changelog that lost records which a store needs, and has nowhere else."""
-    needs = "an empty store needs all of it" if held is None else f"the store holds up to {held}"
+    needs = "an empty store needs more of it" if held is None else f"the store holds up to {held}"
     return ChangelogError(
         f"The changelog lost its start: it begins at offset {log.start}, and {needs}. Keys that "
         "were not written since would be lost",

@@ -175,6 +175,7 @@ class Prepared:
             supplier=spec.supplier,
             database=_database(spec),
             expires="delete" in policies(settings.get("cleanup.policy", "")),
+            kept_ms=int(settings.get("retention.ms", 0)),
             tombstones_ms=int(settings.get("delete.retention.ms", TOMBSTONES_MS)),
             allow_truncated=self.config.allow_truncated_changelog,
         )

@@ -100,7 +100,9 @@ class StoreOrder(Message, frozen=True):
     supplier: str = ""
     """What opens a store that the user brought, as `module:name`; empty for one of ours."""
     expires: bool = False
-    """Whether the changelog forgets what is old, so that it may begin anywhere."""
+    """Whether the changelog forgets what is old, so that it need not begin where it began."""
+    kept_ms: int = 0
+    """If so, how long it keeps a record: -1 for ever, 0 if that is not known."""
     tombstones_ms: int = TOMBSTONES_MS
     """How long the changelog keeps a deletion."""
     allow_truncated: bool = False

@@ -37,6 +37,7 @@ from penstock.instance.clients import SharedClients
 from penstock.instance.meters import TaskMeter
 from penstock.instance.protocol import FollowOrder, StoreOrder, TakeOrder
 from penstock.instance.restores import Restores
+from penstock.instance.truncation import KnownStarts, can_rebuild, notes_on_start
 from penstock.observability.crash_points import crash_point
 from penstock.observability.recorder import Recorder
 from penstock.observability.time_of_day import wall_clock_ms
@@ -102,8 +103,7 @@ class TaskStores:
         self.meter = TaskMeter(recorder or Recorder("OFF"), order)
         self.restores = Restores(self.meter)
         self._ends: dict[str, int] = {}
-        self._starts: dict[str, int] = {}
-        self._log_starts: dict[str, int] = {}
+        self._known = KnownStarts(now_ms)
         self._record: CommitRecord | None = None
         self.lost = ""
         """Which store is lost, and why, if the task is to read its input again for that."""
@@ -122,7 +122,7 @@ class TaskStores:
                 with self._noticing_loss(order):
                     self._ends[order.name] = _last_known_end(order, record)
         if record is not None:
-            self._starts = {name: each.start for name, each in record.changelogs.items()}
+            self._known.read(record)
         if record is not None and record.until and any(o.logged for o in self._orders.values()):
             # Of what was read again, changelogs have a part, behind all that was there before.
             self._lose("The task", "was cut off while it read its input again")
@@ -136,15 +136,15 @@ class TaskStores:
         logs = _ranges(self._clients.logs, logged, self._partition, stop)
         for order in logged:
             log = logs[order.changelog, self._partition]
-            self._log_starts[order.name] = log.start
+            self._known.found[order.name] = log.start
             with self._noticing_loss(order):
                 if not self.lost:
                     known = self._ends.get(order.name, -1)
                     check_end(order.changelog, self._partition, log, known)
                     # Without a consumer, which costs a tenth of a second. It may have been closed.
                     if read_to.get(order.name) == log.end and order.name in self._stores:
-                        begin, held = self._starts.get(order.name, 0), log.end - 1
-                        notes += _notes_on_start(order, self._task, log, known=begin, held=held)
+                        begin, held = self._known.start_max(order), log.end - 1
+                        notes += notes_on_start(order, self._task, log, known=begin, held=held)
                         self.restores.note_whole(order.name, order.changelog, self._partition, log)
                         self._stores[order.name].set_caught_up_at(began_ms)
                     else:
@@ -170,7 +170,7 @@ class TaskStores:
             try:
                 notes += self._restore_store(order, log, stop)
             except ChangelogError as error:
-                if not _can_rebuild(order, log, self._starts.get(order.name, 0)):
+                if not can_rebuild(order, log, self._known.start_max(order)):
                     raise
                 notes.append(f"{error.summary}: {self.remedy(order.name)}")
                 self._reopen_empty(order)
@@ -187,7 +187,8 @@ class TaskStores:
         for order in self._orders.values():
             self._reopen_empty(order)
         # All that the changelogs are to hold is written now.
-        self._starts, self.lost = dict(self._log_starts), ""
+        self._known.begin_anew()
+        self.lost = ""
 
     @property
     def marked(self) -> list[str]:
@@ -257,11 +258,7 @@ class TaskStores:
     def ends(self) -> dict[str, ChangelogEnd]:
         """How far each store's changelog surely goes."""
         return {
-            name: ChangelogEnd(
-                id=order.changelog_id,
-                end=-1 if (at := self.get(name).offset()) is None else at,
-                start=self._starts.get(name, 0),
-            )
+            name: self._known.end_of(order, self.get(name))
             for name, order in self._orders.items()
             if order.logged
         }
@@ -358,8 +355,8 @@ class TaskStores:
             store = self._reopen(order, filling=True)
         with contextlib.closing(self._clients.logs.consumer()) as consumer:
             for _ in range(2):
-                known = self._starts.get(order.name, 0)
-                notes += _notes_on_start(order, self._task, log, known=known, held=store.offset())
+                known = self._known.start_max(order)
+                notes += notes_on_start(order, self._task, log, known=known, held=store.offset())
                 with self.restores.one(order.name, order.changelog, self._partition) as told:
                     result = restore(
                         store,
@@ -382,7 +379,7 @@ class TaskStores:
                 # The end stays: it is the last commit's. The start may have moved meanwhile.
                 [found] = _ranges(self._clients.logs, [order], self._partition, stop).values()
                 log = LogRange(found.start, log.end)
-                if not _can_rebuild(order, log, known):
+                if not can_rebuild(order, log, known):
                     # The disk has more than the changelog: what cannot be rebuilt is not wiped.
                     raise truncated(order.changelog, self._partition, log, store.offset())
                 notes.append(
@@ -541,30 +538,6 @@ def shaped(inner: ByteStore, order: StoreOrder) -> KeyValueStore:
         segment_ms=order.segment_ms,
         indexed=order.time_index is not None,
     )
-
-
-def _can_rebuild(order: StoreOrder, log: LogRange, known: int) -> bool:
-    """Whether an empty store would get all that it should from a changelog known to begin there."""
-    return order.expires or order.allow_truncated or log.start <= known
-
-
-def _notes_on_start(
-    order: StoreOrder, task: str, log: LogRange, *, known: int, held: int | None
-) -> list[str]:
-    """What is to be said of a changelog that lost its start; `ChangelogError` if it matters."""
-    if order.expires or log.start <= known:
-        return []
-    partition = TaskId.parse(task).partition
-    lost = held is None or held + 1 < log.start
-    if lost and not _can_rebuild(order, log, known):
-        raise truncated(order.changelog, partition, log, held)
-    store_name = f"store {order.name} of task {task}"
-    what = (
-        f"keys that were only before it are lost from {store_name}"
-        if lost
-        else f"{store_name} is whole on this disk, and could not be rebuilt"
-    )
-    return [f"{order.changelog} begins at offset {log.start} in partition {partition}: {what}"]
 
 
 def _last_known_end(order: StoreOrder, record: CommitRecord | None) -> int:

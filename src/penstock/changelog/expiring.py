@@ -1,0 +1,52 @@
+"""Changelogs that forget what is old: whether one forgot more than it was to.
+
+Kafka removes their records by time, so that they may begin anywhere. But it keeps what is younger
+than the topic's `retention.ms`. So commits note, now and then, where the changelog ended and what
+the latest time of the store's windows was: a changelog that begins behind such a place, though its
+time is not that old, lost records by another way.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from penstock.changelog.commit_record import Mark
+from penstock.changelog.topics import LONG_MAX
+
+_PARTS = 4
+"""Of a store's retention: so often a place is noted in it."""
+_CLOCKS_MS = 300_000
+"""By how much the clocks of brokers and instances may differ."""
+
+
+def marked(marks: Iterable[Mark], *, end: int, latest: int, retention_ms: int) -> tuple[Mark, ...]:
+    """The marks of a store that holds its changelog up to `end`, after those it had before.
+
+    >>> first = marked((), end=7, latest=1_000, retention_ms=400)
+    >>> second = marked(first, end=9, latest=1_050, retention_ms=400)
+    >>> second == first
+    True
+    >>> marked(second, end=11, latest=1_100, retention_ms=400)
+    (Mark(end=7, time=1000), Mark(end=11, time=1100))
+    >>> marked(second, end=11, latest=1_400, retention_ms=400)
+    (Mark(end=11, time=1400),)
+    """
+    live = tuple(mark for mark in marks if mark.time > latest - retention_ms)
+    is_late = not live or latest - live[-1].time >= max(1, retention_ms // _PARTS)
+    return (*live, Mark(end, latest)) if is_late and end >= 0 and latest >= 0 else live
+
+
+def start_max(marks: Iterable[Mark], *, kept_ms: int, now_ms: int) -> int:
+    """The highest offset at which a changelog may begin that keeps records for `kept_ms`.
+
+    -1 is for ever, and 0 is not known: then it may begin anywhere.
+
+    >>> marks = (Mark(7, 1_000_000), Mark(11, 2_000_000))
+    >>> [start_max(marks, kept_ms=1_000_000, now_ms=now) for now in (1_500_000, 2_500_000)]
+    [7, 11]
+    >>> start_max(marks, kept_ms=1_000_000, now_ms=5_000_000) == LONG_MAX
+    True
+    """
+    oldest = -LONG_MAX if kept_ms < 0 else now_ms - kept_ms + _CLOCKS_MS
+    young = (mark.end for mark in marks if kept_ms and mark.time >= oldest)
+    return min(young, default=LONG_MAX)
