@@ -26,6 +26,7 @@ from penstock.instance.task import OpenTask
 from penstock.stores.contract import StoreIdentity
 from penstock.stores.rocksdb import RocksDBStore
 from tests.harness import wait_until
+from tests.s3_server import s3_server
 
 IDENTITY = StoreIdentity(
     application_id="clinic",
@@ -45,9 +46,15 @@ def store(tmp_path: Path) -> Iterator[RocksDBStore]:
     made.close()
 
 
-@pytest.fixture
-def location(tmp_path: Path) -> SnapshotLocation:
-    return SnapshotLocation(f"file://{tmp_path}/snapshots", "clinic")
+@pytest.fixture(params=["file", "s3"])
+def location(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[SnapshotLocation]:
+    """In a directory, and in a bucket whose objects are files of the same directory."""
+    if request.param == "file":
+        yield SnapshotLocation(f"file://{tmp_path}/snapshots", "clinic")
+        return
+    (tmp_path / "snapshots").mkdir()
+    with s3_server(tmp_path) as server:
+        yield SnapshotLocation(server.uri("snapshots"), "clinic")
 
 
 def _fill(store: RocksDBStore, first: int, last: int) -> None:
@@ -199,6 +206,7 @@ def test_a_location_that_cannot_be_is_refused() -> None:
         SnapshotLocation("nowhere", "clinic")
 
 
+@pytest.mark.parametrize("location", ["file"], indirect=True)
 def test_a_location_that_cannot_be_written_is_named(
     tmp_path: Path, store: RocksDBStore, location: SnapshotLocation
 ) -> None:
