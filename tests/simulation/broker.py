@@ -419,6 +419,7 @@ class SimLogClients:
 
     def __init__(self, world: World) -> None:
         self.world = world
+        self.readers = Readers(1)
 
     def consumer(self) -> SimConsumer:
         """A consumer."""
