@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 from confluent_kafka import IsolationLevel, KafkaException
 from confluent_kafka import KafkaError as NativeError
 
+from penstock.changelog.read_ahead import Readers
 from tests.simulation.world import World
 
 Partition = tuple[str, int]
