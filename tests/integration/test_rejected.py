@@ -70,7 +70,11 @@ def test_a_handler_decides_about_what_kafka_does_not_take(kafka: str, tmp_path: 
         run.wait_committed(total)
         # The driver hears of a commit after Kafka does.
         run.wait_for(lambda: run.app.totals.dropped == {"failed": 5}, what="five were dropped")
-        assert [each for each in run.notices if f"batches are of {LIMIT} bytes at most" in each]
+        assert [
+            each
+            for each in run.notices
+            if f"{narrow} refused a batch" in each and f"{LIMIT} bytes" in each
+        ]
         scene.produce([(b"k", b"3"), (b"k", b"missing, and told to stop")])
         with pytest.raises(ProductionError, match=f"{scene.results}-missing.*Create the topic"):
             run.wait_end()

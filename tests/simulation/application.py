@@ -95,7 +95,7 @@ class Application:
             slice_records_max=8,
             auto_offset_reset="earliest",
         )
-        self.sub_topology: Any = SimpleNamespace(name="sub", has_processors=False)
+        self.sub_topology: Any = SimpleNamespace(name="sub", has_processors=False, sources=())
         self.prepared: Any = SimpleNamespace(
             application_id="app",
             config=self.config,

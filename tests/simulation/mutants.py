@@ -18,7 +18,7 @@ from penstock.coordination.tasks import Entry, TaskBook
 from penstock.driver.lease import DriverLease
 from penstock.driver.owners import TaskOwners
 from penstock.driver.questions import Answer
-from penstock.instance import state, task
+from penstock.instance import standing, state, task
 from penstock.instance.protocol import Reply, StatusReply
 from penstock.instance.state import TaskStores
 from penstock.instance.task import OpenTask
@@ -34,7 +34,7 @@ Mutant = Callable[[pytest.MonkeyPatch], None]
 def _a_used_number_is_applied_again(patch: pytest.MonkeyPatch) -> None:
     """A slice that ran twice is committed twice."""
     original = OpenTask._refusal
-    patch.setattr(task, "judge", lambda **_: "apply")
+    patch.setattr(standing, "judge", lambda **_: "apply")
 
     def refusal(self: OpenTask, epoch: Any, n: int) -> Reply | None:
         return original(self, epoch, self._standing.n + 1)
@@ -63,7 +63,7 @@ def _the_group_counts_and_not_the_record(patch: pytest.MonkeyPatch) -> None:
     def settle(**given: Any) -> commits.Standing:
         return commits.settle(**{**given, "recorded": None})
 
-    patch.setattr(task, "settle", settle)
+    patch.setattr(standing, "settle", settle)
 
 
 def _the_number_is_not_counted_up(patch: pytest.MonkeyPatch) -> None:

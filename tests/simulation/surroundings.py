@@ -13,7 +13,7 @@ from penstock.changelog import reading, restore
 from penstock.coordination import commits
 from penstock.driver import driver, lease, owners, questions
 from penstock.errors import FencedError, KafkaError
-from penstock.instance import handover, holder, process, state, task, writer
+from penstock.instance import handover, holder, process, standing, state, task, writer
 from penstock.instance.protocol import Reply
 from penstock.instance.state import TaskStores
 from penstock.instance.task import OpenTask
@@ -192,8 +192,8 @@ def _count_verdicts(patch: pytest.MonkeyPatch) -> None:
             world.reached("a task went on from the group's offsets")
         return standing
 
-    patch.setattr(task, "judge", judged)
-    patch.setattr(task, "settle", settled)
+    patch.setattr(standing, "judge", judged)
+    patch.setattr(standing, "settle", settled)
 
 
 def _count_of_task(patch: pytest.MonkeyPatch) -> None:

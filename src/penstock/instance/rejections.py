@@ -101,9 +101,9 @@ def to_be_judged(rejected: Sequence[Rejection], internal: Collection[str]) -> li
     ]
 
 
-def fitting_batch(clients: SharedClients, rejected: Sequence[Rejection]) -> int:
-    """How large batches may be, so that none is refused for a record that is not to blame; 0 if
-    all of these are.
+def fitting_batch(clients: SharedClients, rejected: Sequence[Rejection]) -> tuple[int, str]:
+    """How many bytes batches may have, so that none is refused for a record that is not to blame,
+    and the topic that wants it; 0 if all of these are to blame.
 
     A broker judges a whole batch, and Java's producer splits one that is too large. This client
     does not: small records beside each other would be refused for a large one, or for their
@@ -111,10 +111,10 @@ def fitting_batch(clients: SharedClients, rejected: Sequence[Rejection]) -> int:
     """
     too_large = {each.topic for each in rejected if each.reason == _TOO_LARGE}
     invalid = Counter(each.topic for each in rejected if each.reason == _INVALID and each.has_key)
-    limits = [_limit(clients, topic) for topic in too_large]
+    limits = [(_limit(clients, topic), topic) for topic in too_large]
     # The first record of a batch is not held to its limit: each goes alone.
-    alone = [1 for count in invalid.values() if count > 1]
-    return min([*limits, *alone], default=0)
+    alone = [(1, topic) for topic, count in invalid.items() if count > 1]
+    return min([*limits, *alone], default=(0, ""))
 
 
 def _limit(clients: SharedClients, topic: str) -> int:

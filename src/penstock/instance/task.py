@@ -362,10 +362,13 @@ class OpenTask:
         # A database may have the commit already: whoever takes the task sends the rest, or says so.
         if not for_handler or self._external.is_ahead(error.rejected):
             return self._lost(error)
-        fits = fitting_batch(self._environment.clients, for_handler)
+        fits, topic = fitting_batch(self._environment.clients, for_handler)
         if 0 < fits < self._batch_bytes:
             self._batch_bytes = fits
-            self._notes.append(f"{error.summary}: batches are of {fits} bytes at most from now on")
+            self._notes.append(
+                f"{topic} refused a batch of records: the task is taken again, and its batches are "
+                f"of {fits} bytes at most"
+            )
             return self._lost(error)
         try:
             writer.abort()

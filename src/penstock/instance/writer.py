@@ -35,7 +35,6 @@ BATCH_BYTES = 1_000_000
 """How large a batch of records may be, unless a topic takes less."""
 _RECORD_BYTES_MAX = 1_048_576
 """As in Java; the client's own default is less than what a topic takes by default."""
-_LOOK_SECONDS = 0.2
 
 
 class WriteAbortedError(PenstockError):
@@ -187,7 +186,7 @@ class Writer:
         crash_point("commit.after_send_before_ack")
         try:
             with self._blocked():
-                remaining = self._flushed()
+                remaining = self._producer.flush(self._timeout)
         except (KafkaException, SystemError) as error:
             raise self._told_again(error) from error
         if self._rejected:
@@ -196,17 +195,6 @@ class Writer:
             reason = self._failed[0] if self._failed else "no acknowledgement in time"
             raise self._unknown(f"{remaining or len(self._failed)} records not written: {reason}")
         crash_point("commit.after_ack")
-
-    def _flushed(self) -> int:
-        """How many records are not acknowledged when all are, one has failed, or time is over."""
-        until, least = time.monotonic() + self._timeout, len(self._producer)
-        while remaining := self._producer.flush(_LOOK_SECONDS):
-            # A transaction of which one record failed sends no more.
-            if self._failed or self._rejected or time.monotonic() >= until:
-                break
-            if remaining < least:  # Where each record goes alone, all together may take long.
-                until, least = time.monotonic() + self._timeout, remaining
-        return remaining
 
     def commit(self, end: Positions, metadata: Mapping[tuple[str, int], str]) -> None:
         """Add the group's offsets and commit."""
@@ -255,6 +243,8 @@ class Writer:
         found = rejection(error, message.topic(), message.key(), message.value())
         if found is not None:
             self._rejected.append(found)
+            # A transaction of which one record failed sends no more: do not wait for the others.
+            self._producer.purge(in_flight=False, blocking=False)
         else:
             self._failed.append(f"{error.str()} ({message.topic()}-{message.partition()})")
 
