@@ -9,7 +9,7 @@ import uuid
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import msgspec
 import pyarrow as pa
@@ -23,7 +23,7 @@ from penstock.changelog.snapshots import Manifest, Snapshot, SnapshotFile, Snaps
 from penstock.changelog.topic_admin import TopicAdmin
 from penstock.changelog.topic_plan import ConfigChange
 from penstock.changelog.topics import TopicSpec, changelog_topic, commits_name, commits_topic
-from penstock.config import Config
+from penstock.config import Config, Guarantee
 from penstock.errors import ProductionError
 from penstock.instance import protocol, state
 from penstock.instance.clients import SharedClients
@@ -59,9 +59,10 @@ class World:
     application: str = field(default_factory=lambda: f"app-{uuid.uuid4().hex[:8]}")
     owners: int = 0
     snapshots: Sequence[SnapshotSource] = ()
+    guarantee: Guarantee = "exactly_once"
 
     def __post_init__(self) -> None:
-        self.config = Config(bootstrap_servers=self.kafka)
+        self.config = Config(bootstrap_servers=self.kafka, processing_guarantee=self.guarantee)
         self.admin = TopicAdmin(self.config)
         specs = [
             TopicSpec(self.input, 1, {}),
@@ -541,9 +542,11 @@ def test_a_task_is_closed_while_a_copy_of_its_store_is_on_its_way(world: World) 
     task.close()
 
 
-def test_a_change_that_kafka_does_not_take_is_said_and_nothing_of_its_commit_is_written(
-    world: World,
+@pytest.mark.parametrize("guarantee", get_args(Guarantee))
+def test_a_change_that_kafka_does_not_take_is_said_and_its_commit_is_none(
+    kafka: str, tmp_path: Path, guarantee: Guarantee
 ) -> None:
+    world = World(kafka, tmp_path, guarantee=guarantee)
     world.produce(2)
     task = world.take()
     large = (b"k", bytes(1_100_000), 1)
@@ -556,9 +559,14 @@ def test_a_change_that_kafka_does_not_take_is_said_and_nothing_of_its_commit_is_
     with pytest.raises(ProductionError, match=f"a change of a store.*{world.changelog}"):
         rejected_rows(pa.RecordBatch.from_pylist([], OUTPUTS_SCHEMA), reply.rejected)
     assert ask(task, "get", (b"a",)) == [(None,)]
-    # The same producer goes on.
+    # Whoever takes it next finds no commit either.
+    task.close()
+    task = world.take()
+    assert task.status().n == 0
     assert commit(task, [(b"b", b"2", 1)], to=1, metadata={}).status == "ok"
-    assert ask(task, "get", (b"a",), (b"b",)) == [(None,), (stored_value(1, b"2"),)]
+    assert ask(task, "get", (b"b",)) == [(stored_value(1, b"2"),)]
+    task.close()
+    world.close()
 
 
 def test_a_store_that_a_flush_finds_damaged_is_rebuilt(

@@ -166,7 +166,13 @@ class Writer:
                 self._refused(error, topic, key, value)
 
     def send_record(self, topic: str, partition: int, key: bytes, value: bytes) -> None:
-        """Produce the commit record."""
+        """Produce the commit record.
+
+        Without a transaction it must not be there before all that it stands for: whoever takes the
+        task would go on behind records that were never written.
+        """
+        if not self._transactional:
+            self.flush()
         try:
             self._producer.produce(topic, value, key, partition)
         except KafkaException as error:
