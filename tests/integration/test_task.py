@@ -442,9 +442,10 @@ def test_a_changelog_that_lost_its_end_is_not_taken_for_all_there_is(world: Worl
 def test_a_changelog_that_expires_may_begin_where_its_retention_explains_it(world: World) -> None:
     world.produce(2)
     world.admin.alter([ConfigChange(world.changelog, "cleanup.policy", "", "compact,delete")])
-    # All times are long ago, and a day is what Kafka keeps.
+    # All times are long ago, and a day is what Kafka keeps, or it keeps everything.
     order = world.store_order(**WINDOWS, expires=True, kept_ms=86_400_000)
-    task = world.take(order)
+    for_ever = msgspec.structs.replace(order, kept_ms=-1)
+    task = world.take(for_ever)
     commit(task, [(window_key(b"a", 70), b"x", 70)], to=1, metadata={})
     purged_to = world.offset()
     commit(task, [(window_key(b"a", 130), b"y", 130)], to=2, metadata={})
@@ -452,7 +453,6 @@ def test_a_changelog_that_expires_may_begin_where_its_retention_explains_it(worl
     shutil.rmtree(world.state.path / "0_0")
     world.admin.delete_records({(world.changelog, 0): purged_to})
     # One that keeps everything lost what the store would still show.
-    for_ever = msgspec.structs.replace(order, kept_ms=-1)
     task = world.try_to_take(for_ever)
     fault = task.status().fault
     assert fault is not None
@@ -479,11 +479,41 @@ def test_a_changelog_that_expires_may_begin_where_its_retention_explains_it(worl
     task.close()
 
 
+@pytest.mark.parametrize("windows", [True, False])
+def test_a_store_that_missed_nothing_is_whole_though_its_changelog_is_empty(
+    world: World, *, windows: bool
+) -> None:
+    world.produce(2)
+    world.admin.alter([ConfigChange(world.changelog, "cleanup.policy", "", "compact,delete")])
+    more = {**WINDOWS, "expires": True, "kept_ms": 60_000} if windows else {}
+    order = world.store_order(**more)
+    key = window_key(b"a", 70) if windows else b"a"
+    task = world.take(order)
+    commit(task, [(key, b"x", 70)], to=1, metadata={})
+    task.close()
+    # The application was away for long: Kafka has removed everything, and deletions last no time.
+    world.admin.delete_records({(world.changelog, 0): world.offset()})
+    task = world.take(msgspec.structs.replace(order, tombstones_ms=0))
+    notes = task.status().notes
+    assert [note for note in notes if "is whole on this disk" not in note] == []
+    assert len(notes) == (0 if windows else 1)
+    found = ask(task, "fetch", (b"a", 0, 1000)) if windows else ask(task, "get", (b"a",))
+    assert [row[-1] for row in found] == [stored_value(70, b"x")]
+    task.close()
+
+
 def test_a_store_that_could_not_be_rebuilt_is_not_wiped(world: World) -> None:
     world.produce(1)
     task = world.take()
     commit(task, [(b"a", b"1", 7)], to=1, metadata={})
     task.close()
+    directory, copy = world.state.path / "0_0", world.directory / "copy"
+    shutil.copytree(directory, copy)
+    task = world.take()
+    commit(task, [(b"b", b"2", 8)], to=1, metadata={})
+    task.close()
+    shutil.rmtree(directory)
+    copy.rename(directory)
     world.admin.alter([ConfigChange(world.changelog, "cleanup.policy", "", "compact,delete")])
     world.admin.delete_records({(world.changelog, 0): 1})
     # Deletions last no time at all: the store may have missed some, and should be rebuilt.

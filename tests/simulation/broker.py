@@ -420,7 +420,7 @@ class SimLogClients:
 
     def __init__(self, world: World) -> None:
         self.world = world
-        self.readers = Readers(1)
+        self.readers, self.followers = Readers(1), Readers(1)
 
     def consumer(self) -> SimConsumer:
         """A consumer."""

@@ -31,6 +31,7 @@ class SimClients:
         self.logs = SimLogClients(world)
         self.group = SimpleNamespace(consumer_group_metadata=lambda: None)
         self.timeout_seconds = timeout_seconds
+        self.config = SimpleNamespace(exactly_once=True)
 
     def stable_range(self, topic: str, partition: int) -> tuple[int, int]:
         """A log's start and last stable offset."""

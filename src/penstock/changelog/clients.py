@@ -30,10 +30,13 @@ class LogClients:
     admin: AdminClient = field(init=False)
     readers: Readers = field(init=False)
     """Who reads much is to have a place among these, so that there is memory for it."""
+    followers: Readers = field(init=False)
+    """The places of those who need not have it soon."""
 
     def __post_init__(self) -> None:
         self._ahead = ReadAhead.within(self.config.rocksdb_memory_bytes)
         self.readers = Readers(self._ahead.readers)
+        self.followers = Readers(self._ahead.readers)
         self.renew_admin()
 
     def renew_admin(self) -> None:

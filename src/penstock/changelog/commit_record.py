@@ -55,6 +55,8 @@ class ChangelogEnd(
     marks: tuple[Mark, ...] = ()
     """Of a changelog that forgets what is old: some, of which the first lies about as far back as
     the store's retention."""
+    kept_ms: int = 0
+    """For how long its topic kept records when that was noted."""
 
 
 class CommitRecord(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -36,6 +36,16 @@ def marked(marks: Iterable[Mark], *, end: int, latest: int, retention_ms: int) -
     return (*live, Mark(end, latest)) if is_late and end >= 0 and latest >= 0 else live
 
 
+def shorter(then_ms: int, now_ms: int) -> int:
+    """The shorter of two times for which a topic keeps records, as `start_max` takes them.
+
+    >>> shorter(-1, 500), shorter(300, 500), shorter(0, 500), shorter(-1, -1)
+    (500, 300, 500, -1)
+    """
+    known = [each for each in (then_ms, now_ms) if each > 0]
+    return min(known) if known else now_ms
+
+
 def start_max(marks: Iterable[Mark], *, kept_ms: int, now_ms: int) -> int:
     """The highest offset at which a changelog may begin that keeps records for `kept_ms`.
 

@@ -150,16 +150,22 @@ def restore(
     now_ms: Callable[[], int] = wall_clock_ms,
     writing: Writing = contextlib.nullcontext,
     reading: Reading = lambda records: contextlib.nullcontext(),
+    markers: int = 0,
 ) -> RestoreResult:
     """Apply the changelog to the store, from what it holds up to, not including, offset `until`.
+
+    Behind what a store holds lie so many `markers`: one, where commits are transactions. A log that
+    lost no more than those lost nothing.
 
     `until` is an end that `wait_stable` gave. The consumer comes from `LogClients.consumer` and is
     used for this partition alone meanwhile. Raises `ChangelogError` if the changelog ends before
     what the store holds, `KafkaError` if it gives nothing for `silence_max`.
     """
     began_ms = now_ms()
-    start = _start(store, topic, partition, consumer, until)
-    if start is None or _outlived(store, began_ms, tombstone_retention):
+    start = _start(store, topic, partition, consumer, until, markers)
+    held = store.offset()
+    missed_nothing = held is not None and held + 1 + markers >= until
+    if start is None or (not missed_nothing and _outlived(store, began_ms, tombstone_retention)):
         return RestoreResult(RestoreOutcome.TRUNCATED, 0, 0)
     if store.offset() is None:
         # A store that is cut off on its way was never complete; its age counts from here.
@@ -238,7 +244,7 @@ def apply_messages(
 
 
 def _start(
-    store: KeyValueStore, topic: str, partition: int, consumer: Consumer, until: int
+    store: KeyValueStore, topic: str, partition: int, consumer: Consumer, until: int, markers: int
 ) -> int | None:
     """The first offset to read; None if the log lacks it."""
     held = store.offset()
@@ -247,7 +253,7 @@ def _start(
         return low
     if held + 1 > max(high, until):
         raise recreated(topic, f"partition {partition} ends at {high}, the store holds {held}")
-    return held + 1 if held + 1 >= low else None
+    return max(held + 1, low) if low <= held + 1 + markers else None
 
 
 def _outlived(store: KeyValueStore, now_ms: int, tombstone_retention: timedelta) -> bool:

@@ -96,10 +96,15 @@ class _Subject:
 
     def stores(self) -> list[StoreOnDisk]:
         """The application's stores, or those of all."""
-        found = stores_below(self.state_dir)
+        found = [self._known(each) for each in stores_below(self.state_dir)]
         if not self.application_id:
             return found
         return [each for each in found if each.application_id == self.application_id]
+
+    def _known(self, disk: StoreOnDisk) -> StoreOnDisk:
+        """Told by the program whose it is: a store that it brings may keep files like RocksDB's."""
+        spec = self.specs.get(disk.name)
+        return replace(disk, custom=disk.custom or bool(spec is not None and spec.supplier))
 
     def copies(self, store: str, partition: int | None) -> list[StoreOnDisk]:
         """The stores of that name; `ConfigError` names those that there are."""

@@ -37,7 +37,7 @@ from penstock.instance.clients import SharedClients
 from penstock.instance.meters import TaskMeter
 from penstock.instance.protocol import FollowOrder, StoreOrder, TakeOrder
 from penstock.instance.restores import Restores
-from penstock.instance.truncation import KnownStarts, can_rebuild, notes_on_start
+from penstock.instance.truncation import KnownStarts
 from penstock.observability.crash_points import crash_point
 from penstock.observability.recorder import Recorder
 from penstock.observability.time_of_day import wall_clock_ms
@@ -103,7 +103,9 @@ class TaskStores:
         self.meter = TaskMeter(recorder or Recorder("OFF"), order)
         self.restores = Restores(self.meter)
         self._ends: dict[str, int] = {}
-        self._known = KnownStarts(now_ms)
+        markers = 1 if clients.config.exactly_once else 0
+        self._known = KnownStarts(order.task, now_ms, markers=markers)
+        self._readers = clients.logs.readers
         self._record: CommitRecord | None = None
         self.lost = ""
         """Which store is lost, and why, if the task is to read its input again for that."""
@@ -129,6 +131,7 @@ class TaskStores:
 
     def restore(self, stop: Callable[[], bool]) -> list[str]:
         """Bring every store up to the end of its changelog; what had to be rebuilt is told."""
+        self._readers = self._clients.logs.readers
         notes: list[str] = []
         logged = [order for order in self._orders.values() if order.logged]
         began_ms = wall_clock_ms()
@@ -143,8 +146,7 @@ class TaskStores:
                     check_end(order.changelog, self._partition, log, known)
                     # Without a consumer, which costs a tenth of a second. It may have been closed.
                     if read_to.get(order.name) == log.end and order.name in self._stores:
-                        begin, held = self._known.start_max(order), log.end - 1
-                        notes += notes_on_start(order, self._task, log, known=begin, held=held)
+                        notes += self._known.notes(order, log, log.end - 1)
                         self.restores.note_whole(order.name, order.changelog, self._partition, log)
                         self._stores[order.name].set_caught_up_at(began_ms)
                     else:
@@ -160,6 +162,8 @@ class TaskStores:
 
         A copy that cannot go on is made anew, where its changelog has all that it needs.
         """
+        # Who follows rests in between, and an owner is not to wait for that.
+        self._readers = self._clients.logs.followers
         notes: list[str] = []
         logged = [order for order in self._orders.values() if order.logged]
         logs = _ranges(self._clients.logs, logged, self._partition, stop)
@@ -170,7 +174,7 @@ class TaskStores:
             try:
                 notes += self._restore_store(order, log, stop)
             except ChangelogError as error:
-                if not can_rebuild(order, log, self._known.start_max(order)):
+                if not self._known.can_rebuild(order, log):
                     raise
                 notes.append(f"{error.summary}: {self.remedy(order.name)}")
                 self._reopen_empty(order)
@@ -355,8 +359,7 @@ class TaskStores:
             store = self._reopen(order, filling=True)
         with contextlib.closing(self._clients.logs.consumer()) as consumer:
             for _ in range(2):
-                known = self._known.start_max(order)
-                notes += notes_on_start(order, self._task, log, known=known, held=store.offset())
+                notes += self._known.notes(order, log, store.offset())
                 with self.restores.one(order.name, order.changelog, self._partition) as told:
                     result = restore(
                         store,
@@ -368,7 +371,8 @@ class TaskStores:
                         stop=stop,
                         tombstone_retention=timedelta(milliseconds=order.tombstones_ms),
                         writing=lambda: self.steady(order.name).changing(),
-                        reading=lambda n: self._clients.logs.readers.reading(n, stop),
+                        reading=lambda n: self._readers.reading(n, stop),
+                        markers=self._known.markers,
                     )
                     if result.outcome is RestoreOutcome.COMPLETE:
                         if fills:
@@ -379,7 +383,7 @@ class TaskStores:
                 # The end stays: it is the last commit's. The start may have moved meanwhile.
                 [found] = _ranges(self._clients.logs, [order], self._partition, stop).values()
                 log = LogRange(found.start, log.end)
-                if not can_rebuild(order, log, known):
+                if not self._known.can_rebuild(order, log):
                     # The disk has more than the changelog: what cannot be rebuilt is not wiped.
                     raise truncated(order.changelog, self._partition, log, store.offset())
                 notes.append(

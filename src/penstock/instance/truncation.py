@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from penstock.changelog.commit_record import ChangelogEnd, CommitRecord, Mark
-from penstock.changelog.expiring import marked, start_max
+from penstock.changelog.expiring import marked, shorter, start_max
 from penstock.changelog.reading import LogRange
 from penstock.changelog.restore import truncated
 from penstock.coordination.ids import TaskId
@@ -17,17 +17,22 @@ from penstock.stores.segments import SegmentedStore
 class KnownStarts:
     """Where the changelogs of a task may begin, by what its commits noted."""
 
-    def __init__(self, now_ms: Callable[[], int]) -> None:
+    def __init__(self, task: str, now_ms: Callable[[], int], *, markers: int) -> None:
         self.found: dict[str, int] = {}
         """Where each began when it was last looked at, by store."""
+        self.markers = markers
+        """What lies behind the records of a commit, as for `restore`."""
+        self._task = task
         self._now_ms = now_ms
         self._starts: dict[str, int] = {}
         self._marks: dict[str, tuple[Mark, ...]] = {}
+        self._kept: dict[str, int] = {}
 
     def read(self, record: CommitRecord) -> None:
         """Go by what the last commit noted."""
         self._starts = {name: each.start for name, each in record.changelogs.items()}
         self._marks = {name: each.marks for name, each in record.changelogs.items()}
+        self._kept = {name: each.kept_ms for name, each in record.changelogs.items()}
 
     def begin_anew(self) -> None:
         """All that the changelogs are to hold is written from now on."""
@@ -38,7 +43,9 @@ class KnownStarts:
         if not order.expires:
             return self._starts.get(order.name, 0)
         marks = self._marks.get(order.name, ())
-        return start_max(marks, kept_ms=order.kept_ms, now_ms=self._now_ms())
+        # Raised since then, it does not bring back what Kafka removed before.
+        kept_ms = shorter(self._kept.get(order.name, 0), order.kept_ms)
+        return start_max(marks, kept_ms=kept_ms, now_ms=self._now_ms())
 
     def end_of(self, order: StoreOrder, store: KeyValueStore) -> ChangelogEnd:
         """What the next commit is to note of a store's changelog."""
@@ -52,29 +59,26 @@ class KnownStarts:
             end=-1 if held is None else held,
             start=self._starts.get(order.name, 0),
             marks=marks,
+            kept_ms=order.kept_ms if marks else 0,
         )
 
+    def can_rebuild(self, order: StoreOrder, log: LogRange) -> bool:
+        """Whether an empty store would get all that it should from its changelog."""
+        return order.allow_truncated or log.start <= self.start_max(order)
 
-def can_rebuild(order: StoreOrder, log: LogRange, known: int) -> bool:
-    """Whether an empty store would get all that it should from a changelog known to begin there."""
-    return order.allow_truncated or log.start <= known
-
-
-def notes_on_start(
-    order: StoreOrder, task: str, log: LogRange, *, known: int, held: int | None
-) -> list[str]:
-    """What is to be said of a changelog that lost its start; `ChangelogError` if it matters."""
-    if log.start <= known:
-        return []
-    partition = TaskId.parse(task).partition
-    lost = held is None or held + 1 < log.start
-    if lost and not can_rebuild(order, log, known):
-        raise truncated(order.changelog, partition, log, held)
-    store_name = f"store {order.name} of task {task}"
-    entries = "windows" if order.expires else "keys"
-    what = (
-        f"{entries} that were only before it are lost from {store_name}"
-        if lost
-        else f"{store_name} is whole on this disk, and could not be rebuilt"
-    )
-    return [f"{order.changelog} begins at offset {log.start} in partition {partition}: {what}"]
+    def notes(self, order: StoreOrder, log: LogRange, held: int | None) -> list[str]:
+        """What is to be said of a changelog that lost its start; `ChangelogError` if it matters."""
+        if log.start <= self.start_max(order):
+            return []
+        partition = TaskId.parse(self._task).partition
+        lost = held is None or held + 1 + self.markers < log.start
+        if lost and not self.can_rebuild(order, log):
+            raise truncated(order.changelog, partition, log, held)
+        store_name = f"store {order.name} of task {self._task}"
+        entries = "windows" if order.expires else "keys"
+        what = (
+            f"{entries} that were only before it are lost from {store_name}"
+            if lost
+            else f"{store_name} is whole on this disk, and could not be rebuilt"
+        )
+        return [f"{order.changelog} begins at offset {log.start} in partition {partition}: {what}"]
