@@ -7,6 +7,7 @@ from datetime import timedelta
 from pathlib import Path
 
 import pytest
+from confluent_kafka import Producer
 from confluent_kafka.admin import NewTopic
 
 import penstock as ps
@@ -59,6 +60,11 @@ def test_a_handler_decides_about_what_kafka_does_not_take(kafka: str, tmp_path: 
     small = [(b"k", b"n%04d" % number) for number in range(LIMIT)]
     some = [(b"k", b"1"), (b"k", b"huge"), (None, b"compacted"), (b"k", b"compacted"), (b"k", b"2")]
     total = scene.produce([*some, (b"k", b"wide"), *small, (b"k", b"wider"), (b"k", b"missing")])
+    # Too large by its headers alone, and equal to another one but for those.
+    producer = Producer({"bootstrap.servers": kafka})
+    producer.produce(scene.source, b"n0000", b"k", headers=[("large", bytes(LIMIT))])
+    assert producer.flush(30) == 0
+    total += 1
     options = {
         "production_exception_handler": decide,
         "errors_dead_letter_queue_topic_name": dead,
@@ -69,7 +75,9 @@ def test_a_handler_decides_about_what_kafka_does_not_take(kafka: str, tmp_path: 
     with Run(scene, routed, **options) as run:
         run.wait_committed(total)
         # The driver hears of a commit after Kafka does.
-        run.wait_for(lambda: run.app.totals.dropped == {"failed": 5}, what="five were dropped")
+        run.wait_for(
+            lambda: run.app.totals.dropped == {"failed": 6}, seconds=30, what="six were dropped"
+        )
         assert [
             each
             for each in run.notices
@@ -85,11 +93,11 @@ def test_a_handler_decides_about_what_kafka_does_not_take(kafka: str, tmp_path: 
     assert [(row.key, row.value) for row in scene.read(compacted)] == [(b"k", b"compacted")]
     # Dead letters are the input's records, as they came.
     letters = scene.read(dead)
-    assert [row.value for row in letters] == [b"huge", b"compacted", b"wide", b"wider"]
+    assert [row.value for row in letters] == [b"huge", b"compacted", b"wide", b"wider", b"n0000"]
     reasons = Counter(
         str(value)
         for row in letters
         for name, value in row.headers
         if name == "__streams.errors.exception"
     )
-    assert reasons == {str(b"penstock.errors.ProductionError"): 4}
+    assert reasons == {str(b"penstock.errors.ProductionError"): 5}

@@ -453,6 +453,8 @@ class CommitHeader(Message, frozen=True):
     metadata: dict[str, str] = {}
     times: Positions = {}
     """The latest timestamp among the slice's records of each input partition."""
+    numbered: bool = False
+    """Whether to say which rows Kafka refuses, if any: it costs time for each."""
 
 
 class Rejection(Message, frozen=True):
@@ -462,8 +464,8 @@ class Rejection(Message, frozen=True):
     reason: str
     """The error's name in Kafka's protocol."""
     message: str
-    record: str = ""
-    """Its digest; empty for every record of the topic."""
+    row: int = -1
+    """Its place among the commit's rows; -1 if it is none of them, or not known which."""
     has_key: bool = True
 
 
@@ -473,7 +475,8 @@ class Reply(Message, frozen=True):
     `ok`: the values before it are right, or the commit is durable. `done`: that number was
     committed before. `refused`: planned from a stale view. `gone`: not here under that epoch.
     `lost`: the outcome is unknown, or the task is being taken anew; plan it again. `rejected`:
-    nothing was committed, and nothing will be with these records.
+    nothing was committed, and nothing will be with these records. If the commit was not `numbered`
+    they are not known yet.
     """
 
     status: Literal["ok", "done", "refused", "gone", "lost", "rejected"]

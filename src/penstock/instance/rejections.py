@@ -2,14 +2,13 @@
 a topic that does not exist.
 
 The instance sees which they are; what becomes of them is said by the application's handler, which
-the worker has. It knows them again by a digest.
+the worker has. A commit of which some are refused is sent again with its rows numbered.
 """
 
 from __future__ import annotations
 
-import hashlib
 from collections import Counter
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Sequence
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -23,6 +22,7 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]  # the stubs d
 from penstock.errors import ProductionError
 from penstock.instance.clients import SharedClients
 from penstock.instance.protocol import Rejection
+from penstock.processors.records import SliceResult
 
 _TOO_LARGE, _INVALID = "MSG_SIZE_TOO_LARGE", "INVALID_RECORD"
 _MISSING = {
@@ -41,6 +41,7 @@ _OF_RECORDS = {
     NativeError.POLICY_VIOLATION,
     NativeError.UNSUPPORTED_FOR_MESSAGE_FORMAT,
 }
+_MISSING_NAMES = {NativeError(code).name() for code in _MISSING}
 _HINTS = {
     _TOO_LARGE: "Raise the topic's max.message.bytes, and message.max.bytes in kafka=, or write "
     "less; production_exception_handler says what such records do",
@@ -55,35 +56,19 @@ _SMALL_BATCH = 1024
 """Where a topic's limit cannot be asked for: below every limit that is of use."""
 
 
-def rejection(
-    error: NativeError, topic: str, key: bytes | None, value: bytes | None
-) -> Rejection | None:
+def rejection(error: NativeError, topic: str, *, has_key: bool, row: int = -1) -> Rejection | None:
     """What a failed delivery says of the record; None if the same record may pass later."""
     if error.code() not in _MISSING | _OF_RECORDS:
         return None
     reason, message = error.name(), error.str()
     if error.code() in _MISSING:
         return Rejection(topic=topic, reason=reason, message=message)
-    return Rejection(
-        topic=topic,
-        reason=reason,
-        message=message,
-        record=record_digest(key, value),
-        has_key=key is not None,
-    )
+    return Rejection(topic=topic, reason=reason, message=message, row=row, has_key=has_key)
 
 
-def record_digest(key: bytes | None, value: bytes | None) -> str:
-    """A short name of a record's bytes.
-
-    >>> record_digest(b"a", b"b") == record_digest(b"ab", b"")
-    False
-    """
-    digest = hashlib.blake2b(digest_size=16)
-    for part in (key, value):
-        digest.update(b"-" if part is None else b"%d:" % len(part))
-        digest.update(part or b"")
-    return digest.hexdigest()
+def numbered_rows(batch: pa.RecordBatch, first: int) -> pa.RecordBatch:
+    """The rows of a commit with their places in it, as a further column."""
+    return batch.append_column("row", pa.array(range(first, first + batch.num_rows), pa.int64()))
 
 
 def to_be_judged(rejected: Sequence[Rejection], internal: Collection[str]) -> list[Rejection]:
@@ -96,7 +81,7 @@ def to_be_judged(rejected: Sequence[Rejection], internal: Collection[str]) -> li
     return [
         each
         for each in rejected
-        if (each.record or each.topic not in internal)
+        if (each.reason not in _MISSING_NAMES or each.topic not in internal)
         and not (each.reason == _INVALID and each.has_key and each.topic in keyless)
     ]
 
@@ -110,7 +95,8 @@ def fitting_batch(clients: SharedClients, rejected: Sequence[Rejection]) -> tupl
     number.
     """
     too_large = {each.topic for each in rejected if each.reason == _TOO_LARGE}
-    invalid = Counter(each.topic for each in rejected if each.reason == _INVALID and each.has_key)
+    batches = (_INVALID, "INVALID_TIMESTAMP")
+    invalid = Counter(each.topic for each in rejected if each.reason in batches and each.has_key)
     limits = [(_limit(clients, topic), topic) for topic in too_large]
     # The first record of a batch is not held to its limit: each goes alone.
     alone = [(1, topic) for topic, count in invalid.items() if count > 1]
@@ -127,18 +113,19 @@ def _limit(clients: SharedClients, topic: str) -> int:
         return _SMALL_BATCH
 
 
-def rejected_rows(
-    outputs: pa.RecordBatch, rejected: Sequence[Rejection]
-) -> dict[int, ProductionError]:
-    """Why which rows of a slice's outputs are refused.
+def rejected_rows(result: SliceResult, rejected: Sequence[Rejection]) -> dict[int, ProductionError]:
+    """Why which rows of a slice's outputs are refused, by what was said of its numbered commit.
 
     Raises `ProductionError` for a record that is none of them: a change of a store, of which none
     may be left out; and where the topic may not be written at all.
     """
+    outputs, first = result.outputs, result.changes.num_rows
     found: dict[int, ProductionError] = {}
     for each in rejected:
-        rows = list(_rows_of(outputs, each))
-        if not rows:
+        rows = [each.row - first]
+        if each.reason in _MISSING_NAMES:
+            rows = _rows_of_topic(outputs, each.topic)
+        if not rows or rows[0] < 0:
             raise _error(each)
         if each.reason in _NEVER_SKIPPED:
             raise _error(each, size=_size(outputs, rows[0]))
@@ -156,28 +143,19 @@ def refused_outbox(rejected: Sequence[Rejection], task: str) -> ProductionError:
     )
 
 
-def _rows_of(outputs: pa.RecordBatch, rejected: Rejection) -> Iterator[int]:
-    keys, values = outputs.column("key"), outputs.column("value")
-    named = pc.equal(outputs.column("topic").cast(pa.string()), rejected.topic)
-    of_topic = pc.indices_nonzero(named).to_pylist()
-    if not rejected.record:
-        yield from of_topic
-        return
-    same = [
-        row
-        for row in of_topic
-        if record_digest(keys[row].as_py(), values[row].as_py()) == rejected.record
-    ]
-    if same and rejected.reason == _TOO_LARGE:
-        # A transaction ends with its first failure: larger ones were not tried yet.
-        least = _size(outputs, same[0])
-        same = [row for row in of_topic if _size(outputs, row) >= least]
-    yield from same
+def _rows_of_topic(outputs: pa.RecordBatch, topic: str) -> list[int]:
+    named = pc.equal(outputs.column("topic").cast(pa.string()), topic)
+    rows: list[int] = pc.indices_nonzero(named).to_pylist()
+    return rows
 
 
 def _size(outputs: pa.RecordBatch, row: int) -> int:
-    parts = (outputs.column(name)[row].as_buffer() for name in ("key", "value"))
-    return sum(0 if part is None else part.size for part in parts)
+    """How many bytes a record has, its headers' included."""
+    key, value, headers = (
+        outputs.column(name)[row].as_py() for name in ("key", "value", "headers")
+    )
+    parts = [key, value, *(part for each in headers or () for part in each.values())]
+    return sum(len(part) for part in parts if part is not None)
 
 
 def _error(rejected: Rejection, *, size: int | None = None) -> ProductionError:
@@ -186,5 +164,7 @@ def _error(rejected: Rejection, *, size: int | None = None) -> ProductionError:
     return ProductionError(
         f"Kafka does not take {what}: {rejected.message}",
         where=where if size is None else {**where, "bytes": size},
-        hint=_HINTS.get(rejected.reason, _CREATE if not rejected.record else "Mend the record"),
+        hint=_HINTS.get(
+            rejected.reason, _CREATE if rejected.reason in _MISSING_NAMES else "Mend the record"
+        ),
     )

@@ -52,7 +52,12 @@ from penstock.instance.protocol import (
     fault_of,
 )
 from penstock.instance.recovery import not_yet_written, plain, recovery_fields
-from penstock.instance.rejections import fitting_batch, refused_outbox, to_be_judged
+from penstock.instance.rejections import (
+    fitting_batch,
+    numbered_rows,
+    refused_outbox,
+    to_be_judged,
+)
 from penstock.instance.standing import Standing, judged, settled
 from penstock.instance.state import TaskStores
 from penstock.instance.writer import (
@@ -165,7 +170,6 @@ class OpenTask:
         self._applying = False
         # 1. Fence the old owner and wait for its pending markers.
         self._writer = _new_writer(self.order, self._environment, self._batch_bytes)
-        self._writer.open(commits_name(self._environment.application_id))
         # 2. Where the task stands, and where its changelogs end.
         self._standing = self._find_standing()
         if self._standing.is_owed:
@@ -279,7 +283,7 @@ class OpenTask:
         except WriteAbortedError as error:
             return self._aborted(writer, str(error))
         except WriteRejectedError as error:
-            return self._rejected(writer, error)
+            return self._rejected(writer, header, error)
         except (WriteUnknownError, KafkaError) as error:
             self._notes.append(f"{error.summary}: the task is taken again")
             return self._lost(error)
@@ -324,8 +328,11 @@ class OpenTask:
         outputs: list[pa.RecordBatch] = []
         writer.begin()
         crash_point("commit.before_changelog_send")
+        sent = 0
         for batch in batches:
-            logged = logged_rows(batch, changelogs)
+            rows = numbered_rows(batch, sent) if header.numbered else batch
+            sent += batch.num_rows
+            logged = logged_rows(rows, changelogs)
             if self._standing.recovery.until:
                 logged = not_yet_written(logged, header, self.order)
             if self._external.has_outbox:
@@ -354,9 +361,9 @@ class OpenTask:
             return self._lost(error)
         return Reply(status="lost", n=self._standing.n, reason=reason)
 
-    def _rejected(self, writer: Writer, error: WriteRejectedError) -> Reply:
+    def _rejected(self, writer: Writer, header: CommitHeader, error: WriteRejectedError) -> Reply:
         """Kafka does not take some records: a smaller batch may do, else the worker's handler says
-        what becomes of them."""
+        what becomes of them, as soon as it is known which they are."""
         own = [each.changelog for each in self.order.stores]
         for_handler = to_be_judged(error.rejected, own)
         # A database may have the commit already: whoever takes the task sends the rest, or says so.
@@ -370,12 +377,15 @@ class OpenTask:
                 f"of {fits} bytes at most"
             )
             return self._lost(error)
+        # Another producer: this one tells of the refused transaction's records in the next one.
+        writer.discard()
         try:
-            writer.abort()
-        except (WriteUnknownError, FencedError) as unknown:
-            return self._lost(unknown)
+            self._writer = _new_writer(self.order, self._environment, self._batch_bytes)
+        except KafkaError as failure:
+            return self._lost(failure)
         self._applying = False
-        return Reply(status="rejected", reason=str(error), rejected=for_handler)
+        known = for_handler if header.numbered else []
+        return Reply(status="rejected", reason=str(error), rejected=known)
 
     def _lost(self, error: PenstockError) -> Reply:
         """The outcome is unknown: throw the producer away and take the task anew."""
@@ -517,12 +527,15 @@ class OpenTask:
 
 
 def _new_writer(order: TakeOrder, environment: TaskEnvironment, batch_bytes: int) -> Writer:
-    return Writer(
+    """A producer for the task, which fences those before it. Raises `KafkaError`."""
+    writer = Writer(
         environment.config,
         transactional_id=f"{environment.application_id}-{order.name}",
         group=environment.clients.group,
         batch_bytes=batch_bytes,
     )
+    writer.open(commits_name(environment.application_id))
+    return writer
 
 
 def _send_record(

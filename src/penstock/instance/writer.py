@@ -9,8 +9,10 @@ from __future__ import annotations
 
 import contextlib
 import itertools
+import math
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -31,6 +33,7 @@ _FENCED = {
     NativeError.PRODUCER_FENCED,
     NativeError._STATE,  # noqa: SLF001
 }
+_LOOK_SECONDS = 0.2
 BATCH_BYTES = 1_000_000
 """How large a batch of records may be, unless a topic takes less."""
 _RECORD_BYTES_MAX = 1_048_576
@@ -127,9 +130,10 @@ class Writer:
     ) -> None:
         """Produce a batch of a commit's rows, in row order; changes go to partition `own`.
 
-        A batch holds changes or outputs, not both.
+        A batch holds changes or outputs, not both. If its rows are numbered, it will be known which
+        of them were refused.
         """
-        kinds, targets, partitions, keys, values, times, headers = batch.columns
+        kinds, targets, partitions, keys, values, times, headers, *numbers = batch.columns
         changes = kinds[0].as_py() == CHANGE
         names = changelogs if changes else topics
         rows = zip(
@@ -137,7 +141,8 @@ class Writer:
             values.to_pylist(),
             keys.to_pylist(),
             itertools.repeat(own) if changes else partitions.to_pylist(),
-            itertools.repeat(None),
+            # As `callback`: a None there would hide what comes as `on_delivery`.
+            self._heard_by_row(numbers[0].to_pylist()) if numbers else itertools.repeat(None),
             itertools.repeat(None),
             # librdkafka takes 0 for "now"; 1 ms past the epoch is the nearest that it can say.
             np.maximum(times.to_numpy(), 1).tolist(),
@@ -162,8 +167,9 @@ class Writer:
                         produce(*row)
                         break
             except KafkaException as error:
-                topic, value, key = row[:3]
-                self._refused(error, topic, key, value)
+                topic, _, key, _, heard = row[:5]
+                number = -1 if heard is None else heard.keywords["row"]
+                self._refused(error, topic, key, number)
 
     def send_record(self, topic: str, partition: int, key: bytes, value: bytes) -> None:
         """Produce the commit record.
@@ -176,13 +182,14 @@ class Writer:
         try:
             self._producer.produce(topic, value, key, partition)
         except KafkaException as error:
-            self._refused(error, topic, key, value)
+            self._refused(error, topic, key)
 
-    def _refused(
-        self, error: KafkaException, topic: str, key: bytes | None, value: bytes | None
-    ) -> None:
+    def _heard_by_row(self, numbers: list[int]) -> list[partial[None]]:
+        return [partial(self._on_delivery, row=number) for number in numbers]
+
+    def _refused(self, error: KafkaException, topic: str, key: bytes | None, row: int = -1) -> None:
         """Go on after a record that the client itself refuses: there may be more of them."""
-        found = rejection(error.args[0], topic, key, value)
+        found = rejection(error.args[0], topic, has_key=key is not None, row=row)
         if found is None:
             raise self._error(error) from error
         self._rejected.append(found)
@@ -192,7 +199,7 @@ class Writer:
         crash_point("commit.after_send_before_ack")
         try:
             with self._blocked():
-                remaining = self._producer.flush(self._timeout)
+                remaining = self._flushed()
         except (KafkaException, SystemError) as error:
             raise self._told_again(error) from error
         if self._rejected:
@@ -201,6 +208,18 @@ class Writer:
             reason = self._failed[0] if self._failed else "no acknowledgement in time"
             raise self._unknown(f"{remaining or len(self._failed)} records not written: {reason}")
         crash_point("commit.after_ack")
+
+    def _flushed(self) -> int:
+        """How many records are not acknowledged when all are, one was refused, or time is over.
+
+        A transaction of which one record was refused sends no more: nobody waits for the others.
+        """
+        remaining = 0
+        for _ in range(math.ceil(self._timeout / _LOOK_SECONDS)):
+            remaining = self._producer.flush(_LOOK_SECONDS)
+            if not remaining or self._rejected:
+                break
+        return remaining
 
     def commit(self, end: Positions, metadata: Mapping[tuple[str, int], str]) -> None:
         """Add the group's offsets and commit."""
@@ -243,14 +262,12 @@ class Writer:
         yield
         self.blocked_seconds += time.perf_counter() - began
 
-    def _on_delivery(self, error: NativeError | None, message: Any) -> None:
+    def _on_delivery(self, error: NativeError | None, message: Any, *, row: int = -1) -> None:
         if error is None:
             return
-        found = rejection(error, message.topic(), message.key(), message.value())
+        found = rejection(error, message.topic(), has_key=message.key() is not None, row=row)
         if found is not None:
             self._rejected.append(found)
-            # A transaction of which one record failed sends no more: do not wait for the others.
-            self._producer.purge(in_flight=False, blocking=False)
         else:
             self._failed.append(f"{error.str()} ({message.topic()}-{message.partition()})")
 

@@ -279,9 +279,12 @@ class _SliceWork:
         for (topic, partition), batches in self._waiting.items():
             for rows in batches:
                 self._note_time(topic, _before(rows, result.ends.get((topic, partition))))
-        while (reply := self._sent(result)).status == "rejected":
-            # Fewer each time: those that are left out, or sent as dead letters, do not come back.
-            result = self._run.without(rejected_rows(result.outputs, reply.rejected))
+        reply = self._sent(result)
+        while reply.status == "rejected":
+            if reply.rejected:
+                # Fewer each time: what is left out, or is a dead letter, does not come back.
+                result = self._run.without(rejected_rows(result, reply.rejected))
+            reply = self._sent(result, numbered=True)
         if reply.status not in ("ok", "done"):
             raise _StoppedError(reply)
         records = self._records - self._left(result.ends)
@@ -299,7 +302,7 @@ class _SliceWork:
             metrics=self.clock.entries(result.meter, records=records),
         )
 
-    def _sent(self, result: SliceResult) -> Reply:
+    def _sent(self, result: SliceResult, *, numbered: bool = False) -> Reply:
         """What the task's owner says to the commit of this."""
         header = CommitHeader(
             task=self._slice.task,
@@ -312,6 +315,7 @@ class _SliceWork:
             rows=result.changes.num_rows + result.outputs.num_rows,
             metadata=dict(result.metadata),
             times=self._times,
+            numbered=numbered,
         )
         headers = changelog_headers(_sub_topology(self._order.sub_topology), result.changes)
         with self.clock.committing():
