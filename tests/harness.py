@@ -32,6 +32,7 @@ from penstock.observability.crash_points import HOLD, write_whole
 
 ROOT = Path(__file__).parent
 _ENDING_SECONDS_MAX = 0.5
+_PAUSE_SECONDS, _PAUSE_SECONDS_MAX = 0.05, 0.5
 
 
 @dataclass(frozen=True)
@@ -269,11 +270,12 @@ class AppProcess:
     def wait_for(self, condition: Callable[[], bool], *, what: str, seconds: float = 200) -> None:
         """Wait until something is so; fail with the log if it does not come."""
         deadline = time.monotonic() + seconds
-        while not condition():
+        for is_so in asked(condition):
+            if is_so:
+                return
             self.check(what=f"before {what}")
             if time.monotonic() > deadline:
                 raise AssertionError(f"Time is over before {what}:\n{self.text()[-6000:]}")
-            time.sleep(0.05)
 
     def check(self, what: str = "by itself") -> None:
         """Fail with the log if the application has ended."""
@@ -331,7 +333,21 @@ def running(scene: Scene, *, topology: str = "count", **options: Any) -> Iterato
 def wait_until(condition: Callable[[], bool], *, what: str, seconds: float = 60) -> None:
     """Wait until something is so, or fail."""
     deadline = time.monotonic() + seconds
-    while not condition():
+    for is_so in asked(condition):
+        if is_so:
+            return
         if time.monotonic() > deadline:
             raise AssertionError(f"Time is over before {what}")
-        time.sleep(0.05)
+
+
+def asked(condition: Callable[[], bool]) -> Iterator[bool]:
+    """The answers of a question that is asked again and again.
+
+    Between two of them passes twice the time that the last one took, at the least: what is waited
+    for is done by the same cores, and questions that read whole topics would take half of them.
+    """
+    while True:
+        began = time.monotonic()
+        yield condition()
+        took = time.monotonic() - began
+        time.sleep(min(max(_PAUSE_SECONDS, 2 * took), _PAUSE_SECONDS_MAX))

@@ -14,7 +14,7 @@ import psutil
 import penstock as ps
 from penstock.driver.events import Event, Notice
 from tests.application_process import count
-from tests.harness import Scene
+from tests.harness import Scene, asked
 
 Topology = Callable[[ps.Application, str, str], None]
 
@@ -59,11 +59,12 @@ class Run:
     def wait_for(self, condition: Callable[[], bool], *, what: str, seconds: float = 150) -> None:
         """Wait until something is so; raise what ends the application before."""
         deadline = time.monotonic() + seconds
-        while not condition():
+        for is_so in asked(condition):
+            if is_so:
+                return
             if self.app.state is ps.ApplicationState.ERROR:
                 self.app.stop()
             assert time.monotonic() < deadline, f"Time is over before {what}: {self.notices}"
-            time.sleep(0.02)
 
     def wait_end(self, *, seconds: float = 60) -> None:
         """Wait until the application ends by itself, and raise why."""

@@ -75,6 +75,31 @@ def test_a_store_without_changelog_survives_restarts_kills_and_lost_disks(scene:
         run.wait_committed(sent)
         assert len(recovered(run)) == 2
     check_exact(scene)
+    check_outputs_are_repeated_if_asked(scene, sent)
+    check_input_that_is_gone_is_named(scene, sent)
+
+
+def check_outputs_are_repeated_if_asked(scene: Scene, sent: int) -> None:
+    shutil.rmtree(scene.state_dir)
+    with Run(scene, unlogged, recover_outputs="repeat") as run:
+        run.wait_for(lambda: len(scene.read(scene.results)) == 2 * sent, what="all was repeated")
+    assert Counter(len(each) for each in scene.sequences().values()) == {2 * sent // KEYS: KEYS}
+    assert scene.counts() == scene.expected()
+
+
+def check_input_that_is_gone_is_named(scene: Scene, sent: int) -> None:
+    admin = scene.admin
+    for future in admin.delete_records([TopicPartition(scene.source, 0, 7)]).values():
+        future.result()
+    # As long as the store is there, nobody needs them.
+    sent += produce(scene, 20)
+    with Run(scene, unlogged) as run:
+        run.wait_committed(sent)
+    shutil.rmtree(scene.state_dir)
+    error = start_fails(scene, unlogged)
+    assert isinstance(error, InputLostError)
+    assert "records 0 to 6 are gone" in str(error)
+    assert error.where["topic"] == scene.source
 
 
 def test_kills_at_any_moment_of_a_recovery_lose_and_double_nothing(scene: Scene) -> None:
@@ -150,32 +175,3 @@ def set_policy(scene: Scene, policy: str) -> None:
     resource = ConfigResource(ResourceType.TOPIC, scene.changelog, incremental_configs=[entry])
     admin = scene.admin
     admin.incremental_alter_configs([resource])[resource].result()
-
-
-def test_outputs_are_repeated_if_asked(scene: Scene) -> None:
-    sent = produce(scene, 100)
-    with Run(scene, unlogged) as run:
-        run.wait_committed(sent)
-    shutil.rmtree(scene.state_dir)
-    with Run(scene, unlogged, recover_outputs="repeat") as run:
-        run.wait_for(lambda: len(scene.read(scene.results)) == 200, what="all was repeated")
-    assert Counter(len(each) for each in scene.sequences().values()) == {10: KEYS}
-    assert scene.counts() == scene.expected()
-
-
-def test_input_that_is_gone_is_named(scene: Scene) -> None:
-    sent = produce(scene, 200)
-    with Run(scene, unlogged) as run:
-        run.wait_committed(sent)
-    admin = scene.admin
-    for future in admin.delete_records([TopicPartition(scene.source, 0, 7)]).values():
-        future.result()
-    # As long as the store is there, nobody needs them.
-    sent += produce(scene, 20)
-    with Run(scene, unlogged) as run:
-        run.wait_committed(sent)
-    shutil.rmtree(scene.state_dir)
-    error = start_fails(scene, unlogged)
-    assert isinstance(error, InputLostError)
-    assert "records 0 to 6 are gone" in str(error)
-    assert error.where["topic"] == scene.source

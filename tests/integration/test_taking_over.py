@@ -62,16 +62,28 @@ class World:
         assert producer.flush(30) == 0
         self.sent += count
 
-    def java(self, *, halt_after: int = 0) -> None:
-        """The application in Java, to the end of its input, or until it dies."""
+    def java(self, *, halt_after: int = 0) -> dict[tuple[str, int], int]:
+        """The application in Java, to the end of its input, or until it dies.
+
+        Returns the times that it found beside the group's offsets on the source.
+        """
         scene = self.scene
         names = (scene.application_id, scene.source, self.windowed, self.rekeyed)
-        self._program.run("run", scene.bootstrap, *names, scene.directory / "j", halt_after)
+        lines = self._program.run(
+            "run", scene.bootstrap, *names, scene.directory / "j", halt_after
+        ).splitlines()
+        told = [line.split() for line in lines]
+        return {
+            (topic, int(partition)): int(at)
+            for topic, partition, at in told
+            if topic == scene.source
+        }
 
     def penstock(self) -> None:
         """The application in Python, to the end of its input."""
+        expected = self.expected()
         with Run(self.scene, topology) as run:
-            run.wait_for(lambda: self.found() == self.expected(), what="all was counted")
+            run.wait_for(lambda: self.found() == expected, what="all was counted")
 
     def wait_until_nobody_runs(self) -> None:
         """Wait until the group has given its last member up: Java's says no goodbye."""
@@ -117,16 +129,6 @@ class World:
             found[where] = max(found[where], row.timestamp)
         return found
 
-    def times_that_java_reads(self) -> dict[tuple[str, int], int]:
-        application = self.scene.application_id
-        lines = self._program.run("metadata", self.scene.bootstrap, application).splitlines()
-        told = [line.split() for line in lines]
-        return {
-            (topic, int(partition)): int(at)
-            for topic, partition, at in told
-            if topic == self.scene.source
-        }
-
 
 def test_java_is_killed_we_go_on_and_java_after_us(kafka: str, tmp_path: Path) -> None:
     world = World(kafka, tmp_path)
@@ -144,9 +146,9 @@ def test_java_is_killed_we_go_on_and_java_after_us(kafka: str, tmp_path: Path) -
     world.penstock()
     world.wait_until_nobody_runs()
     assert world.found() == world.expected()
-    assert world.times_that_java_reads() == world.latest()
+    latest = world.latest()
 
     # Java goes on from our state and offsets; what it had itself is older, or was never finished.
     world.produce(50)
-    world.java()
+    assert world.java() == latest
     assert world.found() == world.expected()

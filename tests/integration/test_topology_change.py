@@ -38,17 +38,53 @@ def other_type(app: ps.Application, source: str, results: str) -> None:
     stream.group_by_key().reduce(lambda old, new: new, "counts").to_stream().to(results)
 
 
-def test_what_would_orphan_or_misread_state_is_refused(kafka: str, tmp_path: Path) -> None:
+PROGRAM = """
+import penstock as ps
+app = ps.Application("{application_id}", bootstrap_servers="{bootstrap}")
+app.stream("{source}", key=bytes, value=bytes).group_by_key().count("{store}")
+"""
+
+
+class Shown:
+    """What `penstock topology diff` says of a program that has one store of a name."""
+
+    def __init__(self, scene: Scene, capsys: pytest.CaptureFixture[str]) -> None:
+        self._scene, self._capsys = scene, capsys
+
+    def __call__(self, store: str) -> tuple[int, str]:
+        scene = self._scene
+        path = scene.directory / f"shown_{store}.py"
+        names = {"application_id": scene.application_id, "source": scene.source}
+        path.write_text(PROGRAM.format(store=store, bootstrap=scene.bootstrap, **names))
+        self._capsys.readouterr()
+        with pytest.raises(SystemExit) as ended:
+            main(["topology", "diff", str(path)])
+        assert isinstance(ended.value.code, int)
+        return ended.value.code, self._capsys.readouterr().out
+
+
+def test_what_would_orphan_or_misread_state_is_shown_and_refused(
+    kafka: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     scene = Scene(kafka, tmp_path, partitions=2).create_topics()
     config = Config(bootstrap_servers=kafka)
     logs, admin = LogClients(config, scene.application_id), TopicAdmin(config)
     assert read_last_run(scene.application_id, logs, admin).topology is None
+    shown = Shown(scene, capsys)
+    code, text = shown("counts")
+    assert code == 0
+    assert "has not run" in text
 
     total = scene.produce(RECORDS)
     with Run(scene) as run:
         run.wait_committed(total)
     first = read_last_run(scene.application_id, logs, admin)
     assert sorted(first.tasks) == ["counts-0", "counts-1"]
+
+    assert shown("counts") == (0, "Nothing durable differs\n")
+    code, text = shown("totals")
+    assert code == 1
+    assert "orphans   Store 'counts' is gone" in text
 
     # Refused, and nothing was made.
     error = start_fails(scene, renamed)
@@ -79,36 +115,3 @@ def test_what_would_orphan_or_misread_state_is_refused(kafka: str, tmp_path: Pat
     assert last.topology.retired == ("a-latest", "counts")
     error = start_fails(scene)
     assert "'counts' is back" in str(error)
-
-
-PROGRAM = """
-import penstock as ps
-app = ps.Application("{application_id}", bootstrap_servers="{bootstrap}")
-app.stream("{source}", key=bytes, value=bytes).group_by_key().count("{store}")
-"""
-
-
-def test_differences_with_what_ran_are_shown(
-    kafka: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    scene = Scene(kafka, tmp_path, partitions=2).create_topics()
-
-    def shown(store: str) -> tuple[int, str]:
-        path = tmp_path / f"shown_{store}.py"
-        facts = {"application_id": scene.application_id, "bootstrap": kafka, "source": scene.source}
-        path.write_text(PROGRAM.format(store=store, **facts))
-        with pytest.raises(SystemExit) as ended:
-            main(["topology", "diff", str(path)])
-        assert isinstance(ended.value.code, int)
-        return ended.value.code, capsys.readouterr().out
-
-    code, text = shown("counts")
-    assert code == 0
-    assert "has not run" in text
-    with Run(scene):
-        pass
-    capsys.readouterr()
-    assert shown("counts") == (0, "Nothing durable differs\n")
-    code, text = shown("totals")
-    assert code == 1
-    assert "orphans   Store 'counts' is gone" in text

@@ -1,9 +1,8 @@
 // The application that test_taking_over.py has in Python too: a windowed count, and a count by another key.
 //   run BOOTSTRAP APPLICATION SOURCE WINDOWED REKEYED DIRECTORY HALT
-//     until everything is processed; or, if HALT is not 0, until so many counts by the other key were made: then it
-//     dies where it stands
-//   metadata BOOTSTRAP APPLICATION                prints what Kafka Streams reads beside the group's offsets:
-//                                                 topic, partition, time
+//     prints what Kafka Streams reads beside the group's offsets at its start: topic, partition, time. It runs until
+//     everything is processed; or, if HALT is not 0, until so many counts by the other key were made: then it dies
+//     where it stands
 import java.time.Duration;
 import java.util.Map;
 import java.util.Properties;
@@ -21,8 +20,8 @@ import org.apache.kafka.streams.processor.internals.TopicPartitionMetadata;
 public class TakeOver {
   public static void main(String[] arguments) throws Exception {
     try (var admin = Admin.create(Map.of("bootstrap.servers", (Object) arguments[1]))) {
-      if (arguments[0].equals("metadata")) metadata(admin, arguments[2]);
-      else run(admin, arguments);
+      metadata(admin, arguments[2]);
+      run(admin, arguments);
     }
   }
 
