@@ -181,8 +181,14 @@ def test_a_store_that_was_away_longer_than_tombstones_last_is_rebuilt(log: Log) 
     day = 24 * 3600 * 1000
     assert log.restore(store, now_ms=lambda: day).outcome is RestoreOutcome.COMPLETE
     assert store.caught_up_at() == day
-    assert log.restore(store, now_ms=lambda: day + day // 2).outcome is RestoreOutcome.COMPLETE
+    # One that missed nothing is whole, however long it was away.
+    whole = log.restore(store, now_ms=lambda: 9 * day, markers=1)
+    assert whole.outcome is RestoreOutcome.COMPLETE
+    log.write({b"b": b"2"})
+    store.set_caught_up_at(day)
     assert log.restore(store, now_ms=lambda: 3 * day).outcome is RestoreOutcome.TRUNCATED
+    store.set_caught_up_at(day)
+    assert log.restore(store, now_ms=lambda: day + day // 2).outcome is RestoreOutcome.COMPLETE
 
 
 def test_a_changelog_that_falls_silent_is_an_error_not_a_hang(log: Log) -> None:
