@@ -232,7 +232,6 @@ class SimProducer:
         self._id: str = properties["transactional.id"]
         self._epoch = -1
         self._waiting: list[tuple[Partition, Any]] = []
-        self._lost = 0
 
     def list_topics(self, topic: str, timeout: float) -> None:
         self._reach(timeout)
@@ -246,7 +245,6 @@ class SimProducer:
 
     def begin_transaction(self) -> None:
         self._waiting.clear()
-        self._lost = 0
 
     def produce(self, topic: str, value: bytes, key: bytes, partition: int, *rest: Any) -> None:
         time = rest[2] if len(rest) > 2 else 1
@@ -256,17 +254,15 @@ class SimProducer:
 
     def purge(self) -> None:
         self._waiting.clear()
-        self._lost = 0
 
     def flush(self, timeout: float) -> int:
         if not self._waiting:
-            return self._lost
+            return 0
         records, self._waiting = self._waiting, []
         try:
             self._reach(timeout)
             self._await_markers(timeout)
         except KafkaException:
-            self._waiting = records  # It goes on trying.
             return len(records)
         id_, epoch, writer = self._id, self._epoch, self._process
 
@@ -275,8 +271,7 @@ class SimProducer:
 
         if self._strikes("records not acknowledged"):
             self._perhaps_late(write)
-            self._lost = len(records)
-            return self._lost
+            return len(records)
         self._guard(write)
         return 0
 
@@ -299,7 +294,6 @@ class SimProducer:
 
     def abort_transaction(self, timeout: float) -> None:
         self._waiting.clear()
-        self._lost = 0
         self._end("abort", timeout)
 
     def _end(self, state: str, timeout: float) -> None:

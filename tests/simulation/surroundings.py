@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import math
 from collections.abc import Callable, Iterator
 from types import ModuleType, SimpleNamespace
 from typing import Any
@@ -153,6 +154,8 @@ def _replace_clients(patch: pytest.MonkeyPatch) -> None:
     for module in (writer, task, state, restore):
         patch.setattr(module, "crash_point", _crash_point)
     patch.setattr(writer, "crash_point_soon", _crash_point)
+    # No record is ever refused here: there is nothing to look for while a flush waits.
+    patch.setattr(writer, "_LOOK_SECONDS", math.inf)
     member = SimpleNamespace(join=lambda: None, close=lambda: None, write=lambda position: None)
     patch.setattr(lease, "GroupMember", lambda *_, **__: member)
     patch.setattr(lease, "process_start", lambda pid: 0.0)

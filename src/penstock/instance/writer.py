@@ -215,8 +215,9 @@ class Writer:
         A transaction of which one record was refused sends no more: nobody waits for the others.
         """
         remaining = 0
-        for _ in range(math.ceil(self._timeout / _LOOK_SECONDS)):
-            remaining = self._producer.flush(_LOOK_SECONDS)
+        step = min(_LOOK_SECONDS, self._timeout)
+        for _ in range(math.ceil(self._timeout / step)):
+            remaining = self._producer.flush(step)
             if not remaining or self._rejected:
                 break
         return remaining
