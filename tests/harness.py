@@ -101,6 +101,8 @@ class Scene:
         wanted = names or (self.source, self.results)
         topics = [NewTopic(name, self.partitions, self.copies) for name in wanted]
         admin = self.admin  # Kept alive until the futures are done: they die with their client.
+        # Until it knows the brokers it may drop the connection that a request waits on.
+        admin.list_topics(timeout=30)
         for future in admin.create_topics(topics).values():
             future.result()
         return self

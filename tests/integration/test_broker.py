@@ -28,6 +28,8 @@ TOPIC = "kept"
 
 def create_topic(bootstrap: str, *, copies: int) -> None:
     admin = AdminClient({"bootstrap.servers": bootstrap, "log_level": 0})
+    # Until it knows the brokers it may drop the connection that a request waits on.
+    admin.list_topics(timeout=30)
     for future in admin.create_topics([NewTopic(TOPIC, 1, copies)]).values():
         future.result(30)
 
