@@ -121,10 +121,14 @@ class Follower:
             time.sleep(0.01)
         return task
 
-    def status(self) -> TaskStatus:
+    def statuses(self) -> list[TaskStatus]:
+        """One of each task that was ordered to be taken; none of those that are followed."""
         reply = self.call("status", StatusReply(tasks=[]))
         assert isinstance(reply, StatusReply)
-        [found] = reply.tasks
+        return reply.tasks
+
+    def status(self) -> TaskStatus:
+        [found] = self.statuses()
         return found
 
     def restored(self) -> dict[str, int]:

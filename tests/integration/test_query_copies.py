@@ -178,9 +178,8 @@ def test_on_the_way_from_standby_to_owner_it_still_answers_as_what_it_was(
         # It takes the task, and nobody serves it yet.
         wait_until(
             lambda: (
-                follower.holder.tasks() == ["0_0"]
+                [each.state for each in follower.statuses()] == [state]
                 and not follower_says(follower, GET).reason
-                and follower.status().state == state
             ),
             what="the follower was taking the task",
         )

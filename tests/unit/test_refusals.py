@@ -159,6 +159,14 @@ class Other(NamedTuple):
 _JOIN = ps.join_window(_SECOND, grace=_SECOND)
 _STORE: dict[str, Any] = {"name": "mine"}
 _AGGREGATE: dict[str, Any] = {"initializer": str, "aggregator": _say, "value": str, "name": "mine"}
+_TABLE: dict[str, Any] = {
+    "topic": "in",
+    "store": "kept",
+    "key": str,
+    "value": str,
+    "timestamp": _say,
+    "name": "mine",
+}
 _SINK: dict[str, Any] = {"key": str, "value": str, "partitioner": _say, "name": "mine"}
 _JOINED: dict[str, Any] = {"joiner": _say, "value": str, "name": "mine"}
 _TABLE_JOIN: dict[str, Any] = {"other": Other(_other_table), **_JOINED, "store": "kept"}
@@ -272,26 +280,12 @@ CALLS = [
     Call(
         lambda b: b,
         "table",
-        {
-            "topic": "in",
-            "store": "kept",
-            "key": str,
-            "value": str,
-            "timestamp": _say,
-            "name": "mine",
-        },
+        _TABLE,
     ),
     Call(
         lambda b: b,
         "global_table",
-        {
-            "topic": "in",
-            "store": "kept",
-            "key": str,
-            "value": str,
-            "timestamp": _say,
-            "name": "mine",
-        },
+        _TABLE,
     ),
     Call(
         lambda b: b,

@@ -61,14 +61,16 @@ def test_a_cluster_that_is_gone_is_told() -> None:
 
 
 class SlowBroker:
-    """Describes a topic a few questions after it is on the list."""
+    """Describes a topic at the third question, whether or not it is on the list before."""
 
-    def __init__(self, *, listed: bool) -> None:
+    def __init__(self, *, listed: bool, brokers: int = 1) -> None:
         self.asked = 0
         self._listed = listed
+        self._brokers = dict.fromkeys(range(brokers))
 
     def list_topics(self, *, timeout: float) -> Any:
-        return SimpleNamespace(topics={"orders": 1} if self._listed else {"others": 1})
+        topics = {"orders": 1} if self._listed else {"others": 1}
+        return SimpleNamespace(topics=topics, brokers=self._brokers)
 
     def describe_topics(self, topics: Any, *, request_timeout: float) -> dict[str, Future[Any]]:
         self.asked += 1
@@ -93,7 +95,13 @@ def test_a_topic_that_one_broker_shows_and_another_does_not_know_yet_is_asked_fo
     assert client.asked == 3
 
 
-def test_a_topic_that_nobody_shows_is_missing_at_once() -> None:
+def test_a_topic_that_the_asked_brokers_do_not_know_yet_is_asked_for_again() -> None:
+    client: Any = SlowBroker(listed=False, brokers=3)
+    assert "orders" in TopicAdmin(Config(), admin=client).require(["orders"])
+    assert client.asked == 3
+
+
+def test_a_topic_that_the_only_broker_does_not_show_is_missing_at_once() -> None:
     client: Any = SlowBroker(listed=False)
     with pytest.raises(TopicMissingError, match="orders"):
         TopicAdmin(Config(), admin=client).require(["orders"])

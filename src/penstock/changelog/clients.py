@@ -15,7 +15,6 @@ from penstock.changelog.read_ahead import ReadAhead, Readers
 from penstock.config import Config
 from penstock.errors import KafkaError
 
-RESTORES_AT_ONCE = 16
 ASK_TIMEOUT = timedelta(seconds=10)
 """How long a broker may take to answer one question."""
 

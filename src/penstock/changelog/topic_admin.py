@@ -14,6 +14,7 @@ from confluent_kafka import TopicCollection, TopicPartition, Uuid
 from confluent_kafka.admin import (  # type: ignore[attr-defined]  # the stubs do not re-export
     AdminClient,
     AlterConfigOpType,
+    ClusterMetadata,
     ConfigEntry,
     ConfigResource,
     ConfigSource,
@@ -40,6 +41,8 @@ _Key = TypeVar("_Key")
 _Answers = Mapping[_Key, Future[Any]]
 VISIBLE_TIMEOUT = timedelta(seconds=30)
 _VISIBLE_PAUSE_SECONDS = 0.05
+_HEARD_TIMEOUT = timedelta(seconds=5)
+"""Within which every broker hears of a new topic."""
 _ALREADY_THERE = confluent_kafka.KafkaError.TOPIC_ALREADY_EXISTS
 _ORIGINS: dict[object, Origin] = {
     ConfigSource.DYNAMIC_TOPIC_CONFIG.value: "topic",
@@ -66,8 +69,11 @@ class TopicAdmin:
 
     def names(self) -> set[str]:
         """Every topic that this client may see."""
+        return set(self._cluster().topics)
+
+    def _cluster(self) -> ClusterMetadata:
         try:
-            return set(self._admin.list_topics(timeout=self._ask_seconds).topics)
+            return self._admin.list_topics(timeout=self._ask_seconds)
         except confluent_kafka.KafkaException as error:
             raise self._error(error, "list topics", {}) from error
 
@@ -109,19 +115,23 @@ class TopicAdmin:
     ) -> dict[str, ExistingTopic]:
         """Describe topics that must exist; `TopicMissingError` names the nearest one.
 
-        A broker may not have heard yet of a topic that another one shows: it is asked again.
+        A broker may not have heard yet of a topic that another one has: where there are several,
+        they are asked again for a while.
         """
         wanted = sorted(set(names))
-        deadline = time.monotonic() + timeout.total_seconds()
+        began = time.monotonic()
         while True:
             found = self.describe(wanted)
             missing = [name for name in wanted if name not in found]
             if not missing:
                 return found
-            shown = self.names()
-            unknown = [name for name in missing if name not in shown]
-            if unknown or time.monotonic() > deadline:
-                raise topic_missing((unknown or missing)[0], shown)
+            cluster = self._cluster()
+            unknown = [name for name in missing if name not in cluster.topics]
+            patience = timeout
+            if unknown:
+                patience = min(_HEARD_TIMEOUT, timeout) if len(cluster.brokers) > 1 else timedelta()
+            if time.monotonic() - began >= patience.total_seconds():
+                raise topic_missing((unknown or missing)[0], cluster.topics)
             time.sleep(_VISIBLE_PAUSE_SECONDS)
 
     def plan(self, wanted: Sequence[TopicSpec]) -> TopicPlan:

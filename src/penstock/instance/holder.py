@@ -11,7 +11,6 @@ from concurrent.futures import ThreadPoolExecutor
 import pyarrow as pa
 from msgspec import structs
 
-from penstock.changelog.clients import RESTORES_AT_ONCE
 from penstock.errors import PenstockError
 from penstock.instance import protocol, querying
 from penstock.instance.global_tables import GlobalTables
@@ -48,7 +47,7 @@ from penstock.observability import groups
 from penstock.observability.readings import Snapshot
 from penstock.observability.tallies import Tally
 
-_TAKES_AT_ONCE = RESTORES_AT_ONCE
+_TAKES_AT_ONCE = 16
 """Taking mostly waits for Kafka, 0.25 s for a producer alone: many at once start fast."""
 
 

@@ -13,25 +13,20 @@ from collections.abc import Collection, Sequence
 import pyarrow as pa
 import pyarrow.compute as pc
 from confluent_kafka import KafkaError as NativeError
-from confluent_kafka import KafkaException
-from confluent_kafka.admin import (  # type: ignore[attr-defined]  # the stubs do not re-export
-    ConfigResource,
-    ResourceType,
-)
 
-from penstock.errors import ProductionError
+from penstock.changelog.topic_admin import TopicAdmin
+from penstock.errors import KafkaError, ProductionError
 from penstock.instance.clients import SharedClients
 from penstock.instance.protocol import Rejection
 from penstock.processors.records import SliceResult
 
 _TOO_LARGE, _INVALID = "MSG_SIZE_TOO_LARGE", "INVALID_RECORD"
-_MISSING = {
+_GONE = {
     NativeError._UNKNOWN_TOPIC,  # noqa: SLF001 - it has no other name
     NativeError._UNKNOWN_PARTITION,  # noqa: SLF001
     NativeError.UNKNOWN_TOPIC_OR_PART,
-    NativeError.TOPIC_EXCEPTION,
-    NativeError.TOPIC_AUTHORIZATION_FAILED,
 }
+_FORBIDDEN = {NativeError.TOPIC_EXCEPTION, NativeError.TOPIC_AUTHORIZATION_FAILED}
 _OF_RECORDS = {
     NativeError.MSG_SIZE_TOO_LARGE,
     NativeError.RECORD_LIST_TOO_LARGE,
@@ -41,7 +36,9 @@ _OF_RECORDS = {
     NativeError.POLICY_VIOLATION,
     NativeError.UNSUPPORTED_FOR_MESSAGE_FORMAT,
 }
-_MISSING_NAMES = {NativeError(code).name() for code in _MISSING}
+_GONE_NAMES = {NativeError(code).name() for code in _GONE}
+_FORBIDDEN_NAMES = {NativeError(code).name() for code in _FORBIDDEN}
+"""As in Kafka Streams, no handler is asked: a right that lacks would empty the topic."""
 _HINTS = {
     _TOO_LARGE: "Raise the topic's max.message.bytes, and message.max.bytes in kafka=, or write "
     "less; production_exception_handler says what such records do",
@@ -50,20 +47,18 @@ _HINTS = {
     "TOPIC_AUTHORIZATION_FAILED": "Allow the application's user to write the topic",
 }
 _CREATE = "Create the topic; production_exception_handler says what records do that have none"
-_NEVER_SKIPPED = {"TOPIC_AUTHORIZATION_FAILED", "TOPIC_EXCEPTION"}
-"""As in Kafka Streams, no handler is asked: a right that lacks would empty the topic."""
 _SMALL_BATCH = 1024
 """Where a topic's limit cannot be asked for: below every limit that is of use."""
 
 
 def rejection(error: NativeError, topic: str, *, has_key: bool, row: int = -1) -> Rejection | None:
     """What a failed delivery says of the record; None if the same record may pass later."""
-    if error.code() not in _MISSING | _OF_RECORDS:
-        return None
     reason, message = error.name(), error.str()
-    if error.code() in _MISSING:
+    if error.code() in _GONE | _FORBIDDEN:
         return Rejection(topic=topic, reason=reason, message=message)
-    return Rejection(topic=topic, reason=reason, message=message, row=row, has_key=has_key)
+    if error.code() in _OF_RECORDS:
+        return Rejection(topic=topic, reason=reason, message=message, row=row, has_key=has_key)
+    return None
 
 
 def numbered_rows(batch: pa.RecordBatch, first: int) -> pa.RecordBatch:
@@ -81,7 +76,7 @@ def to_be_judged(rejected: Sequence[Rejection], internal: Collection[str]) -> li
     return [
         each
         for each in rejected
-        if (each.reason not in _MISSING_NAMES or each.topic not in internal)
+        if (each.reason not in _GONE_NAMES or each.topic not in internal)
         and not (each.reason == _INVALID and each.has_key and each.topic in keyless)
     ]
 
@@ -104,12 +99,10 @@ def fitting_batch(clients: SharedClients, rejected: Sequence[Rejection]) -> tupl
 
 
 def _limit(clients: SharedClients, topic: str) -> int:
-    resource = ConfigResource(ResourceType.TOPIC, topic)
-    admin, seconds = clients.logs.admin, clients.timeout_seconds
     try:
-        [answer] = admin.describe_configs([resource], request_timeout=seconds).values()
-        return int(answer.result(seconds)["max.message.bytes"].value)
-    except (KafkaException, TimeoutError, KeyError, ValueError):
+        found = TopicAdmin(clients.config, admin=clients.logs.admin).describe([topic])
+        return int(found[topic].config["max.message.bytes"])
+    except (KafkaError, KeyError):  # It may not be asked for, or the topic has just gone.
         return _SMALL_BATCH
 
 
@@ -123,24 +116,20 @@ def rejected_rows(result: SliceResult, rejected: Sequence[Rejection]) -> dict[in
     found: dict[int, ProductionError] = {}
     for each in rejected:
         rows = [each.row - first]
-        if each.reason in _MISSING_NAMES:
+        if each.reason in _GONE_NAMES | _FORBIDDEN_NAMES:
             rows = _rows_of_topic(outputs, each.topic)
         if not rows or rows[0] < 0:
-            raise _error(each)
-        if each.reason in _NEVER_SKIPPED:
-            raise _error(each, size=_size(outputs, rows[0]))
-        found |= {row: _error(each, size=_size(outputs, row)) for row in rows}
+            raise _error(each, "a change of a store")
+        errors = {row: _error(each, "a record", bytes=_size(outputs, row)) for row in rows}
+        if each.reason in _FORBIDDEN_NAMES:
+            raise errors[rows[0]]
+        found |= errors
     return found
 
 
 def refused_outbox(rejected: Sequence[Rejection], task: str) -> ProductionError:
     """The error of outputs that wait in a database's outbox: no handler can undo them."""
-    found = _error(rejected[0], size=0)
-    return ProductionError(
-        f"{found.message}. It waits in the outbox of the store's database",
-        where={"topic": rejected[0].topic, "error": rejected[0].reason, "task": task},
-        hint="Let the topic take it, and start again",
-    )
+    return _error(rejected[0], "a record that waits in the outbox of its database", task=task)
 
 
 def _rows_of_topic(outputs: pa.RecordBatch, topic: str) -> list[int]:
@@ -158,13 +147,10 @@ def _size(outputs: pa.RecordBatch, row: int) -> int:
     return sum(len(part) for part in parts if part is not None)
 
 
-def _error(rejected: Rejection, *, size: int | None = None) -> ProductionError:
-    where = {"topic": rejected.topic, "error": rejected.reason}
-    what = "a record" if size is not None else "a change of a store"
+def _error(rejected: Rejection, what: str, **where: object) -> ProductionError:
+    create = _CREATE if rejected.reason in _GONE_NAMES else "Mend the record"
     return ProductionError(
         f"Kafka does not take {what}: {rejected.message}",
-        where=where if size is None else {**where, "bytes": size},
-        hint=_HINTS.get(
-            rejected.reason, _CREATE if rejected.reason in _MISSING_NAMES else "Mend the record"
-        ),
+        where={"topic": rejected.topic, "error": rejected.reason, **where},
+        hint=_HINTS.get(rejected.reason, create),
     )

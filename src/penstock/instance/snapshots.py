@@ -5,10 +5,10 @@ from __future__ import annotations
 import contextlib
 import logging
 import threading
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 
-from penstock.changelog.snapshots import Manifest, SnapshotLocation, read_files
+from penstock.changelog.snapshots import Manifest, SnapshotFile, SnapshotLocation, read_files
 from penstock.errors import PenstockError, TaskNotHereError
 from penstock.instance.state import TaskStores
 from penstock.instance.task import OpenTask
@@ -50,13 +50,13 @@ class Snapshotter:
     def _copy(self, task: OpenTask, store: str) -> None:
         key = (task.order.name, store)
         try:
-            last = self._last.get(key)
-            if last is not None and not self._location.is_whole(task.order.name, last):
-                last = None  # Somebody cut or removed a file: what is lacking is written again.
-            with checkpoint(task.stores, store, last) as copy:
-                if copy is not None:
-                    self._location.write(task.order.name, *copy)
-                    self._last[key] = copy[0]
+            offset, last = task.stores.get(store).offset(), self._last.get(key)
+            if offset is None or (last is not None and self._is_there(task, last, offset)):
+                return
+            known = () if last is None else last.files
+            with checkpoint(task.stores, store, offset=offset, known=known) as (manifest, path):
+                self._location.write(task.order.name, manifest, path)
+                self._last[key] = manifest
         except TaskNotHereError:
             pass  # It moved, or was closed, meanwhile.
         except (PenstockError, OSError) as error:
@@ -64,24 +64,24 @@ class Snapshotter:
             task.tell([f"Store {store} of task {task.order.task} has no new snapshot: {error}"])
             _log.warning("%s", error)
 
+    def _is_there(self, task: OpenTask, last: Manifest, offset: int) -> bool:
+        """Whether a store is as it was copied last, and nobody cut or removed a file since."""
+        return last.offset == offset and self._location.is_whole(task.order.name, last)
+
 
 @contextlib.contextmanager
 def checkpoint(
-    stores: TaskStores, name: str, last: Manifest | None
-) -> Iterator[tuple[Manifest, Path] | None]:
-    """A copy of a store, gone afterwards; None if `last` is as new."""
-    offset = stores.get(name).offset()
-    if offset is None or (last is not None and last.offset == offset):
-        yield None
-        return
+    stores: TaskStores, name: str, *, offset: int, known: Sequence[SnapshotFile]
+) -> Iterator[tuple[Manifest, Path]]:
+    """A copy of a store that is at `offset`, or newer; gone afterwards.
+
+    The checksums of files that are `known` are not made again.
+    """
     with stores.copy(name, "snapshot") as path:
-        files = read_files(path, last.files if last else ())
-        yield (
-            Manifest(
-                identity=stores.identity(stores.order(name)),
-                offset=offset,
-                files=files,
-                written_ms=wall_clock_ms(),
-            ),
-            path,
+        manifest = Manifest(
+            identity=stores.identity(stores.order(name)),
+            offset=offset,
+            files=read_files(path, known),
+            written_ms=wall_clock_ms(),
         )
+        yield manifest, path

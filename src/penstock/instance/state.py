@@ -10,6 +10,7 @@ from pathlib import Path
 
 from penstock.changelog.clients import LogClients
 from penstock.changelog.commit_record import ChangelogEnd, CommitRecord
+from penstock.changelog.read_ahead import Readers
 from penstock.changelog.reading import LogRange, wait_stable
 from penstock.changelog.restore import (
     RestoreOutcome,
@@ -105,7 +106,6 @@ class TaskStores:
         self._ends: dict[str, int] = {}
         markers = 1 if clients.config.exactly_once else 0
         self._known = KnownStarts(order.task, now_ms, markers=markers)
-        self._readers = clients.logs.readers
         self._record: CommitRecord | None = None
         self.lost = ""
         """Which store is lost, and why, if the task is to read its input again for that."""
@@ -131,7 +131,6 @@ class TaskStores:
 
     def restore(self, stop: Callable[[], bool]) -> list[str]:
         """Bring every store up to the end of its changelog; what had to be rebuilt is told."""
-        self._readers = self._clients.logs.readers
         notes: list[str] = []
         logged = [order for order in self._orders.values() if order.logged]
         began_ms = wall_clock_ms()
@@ -150,7 +149,7 @@ class TaskStores:
                         self.restores.note_whole(order.name, order.changelog, self._partition, log)
                         self._stores[order.name].set_caught_up_at(began_ms)
                     else:
-                        notes += self._restore_store(order, log, stop)
+                        notes += self._restore_store(order, log, stop, self._clients.logs.readers)
         for order in self._orders.values():
             if not order.logged and not (order.recovers and self._is_whole(order)):
                 # Nobody can tell whether what is on the disk is all that the last owner committed.
@@ -163,7 +162,7 @@ class TaskStores:
         A copy that cannot go on is made anew, where its changelog has all that it needs.
         """
         # Who follows rests in between, and an owner is not to wait for that.
-        self._readers = self._clients.logs.followers
+        readers = self._clients.logs.followers
         notes: list[str] = []
         logged = [order for order in self._orders.values() if order.logged]
         logs = _ranges(self._clients.logs, logged, self._partition, stop)
@@ -172,13 +171,13 @@ class TaskStores:
             if self.lost or stop():
                 break
             try:
-                notes += self._restore_store(order, log, stop)
+                notes += self._restore_store(order, log, stop, readers)
             except ChangelogError as error:
                 if not self._known.can_rebuild(order, log):
                     raise
                 notes.append(f"{error.summary}: {self.remedy(order.name)}")
                 self._reopen_empty(order)
-                notes += self._restore_store(order, log, stop)
+                notes += self._restore_store(order, log, stop, readers)
         return notes
 
     @property
@@ -341,7 +340,7 @@ class TaskStores:
             directory.unlock()
 
     def _restore_store(
-        self, order: StoreOrder, log: LogRange, stop: Callable[[], bool]
+        self, order: StoreOrder, log: LogRange, stop: Callable[[], bool], readers: Readers
     ) -> list[str]:
         notes: list[str] = []
         try:
@@ -371,7 +370,7 @@ class TaskStores:
                         stop=stop,
                         tombstone_retention=timedelta(milliseconds=order.tombstones_ms),
                         writing=lambda: self.steady(order.name).changing(),
-                        reading=lambda n: self._readers.reading(n, stop),
+                        reading=lambda n: readers.reading(n, stop),
                         markers=self._known.markers,
                     )
                     if result.outcome is RestoreOutcome.COMPLETE:

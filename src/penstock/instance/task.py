@@ -368,6 +368,7 @@ class OpenTask:
         for_handler = to_be_judged(error.rejected, own)
         # A database may have the commit already: whoever takes the task sends the rest, or says so.
         if not for_handler or self._external.is_ahead(error.rejected):
+            self._notes.append(f"{error.summary}: the task is taken again")
             return self._lost(error)
         fits, topic = fitting_batch(self._environment.clients, for_handler)
         if 0 < fits < self._batch_bytes:
