@@ -149,8 +149,8 @@ class _Late:
         self._steps = steps
         self._name = name
 
-    def get(self, key: Any) -> Value | None:
-        found: Value | None = self._steps[self._name].get(key)
+    def get(self, key: Any, *, sent: bool = False) -> Value | None:
+        found: Value | None = self._steps[self._name].get(key, sent=sent)
         return found
 
     def get_as_of(self, key: Any, time: int) -> Value | None:
@@ -305,6 +305,7 @@ class Builder:
                     here=self._view(node.parent),
                     other=self._view(node.other),
                     sends_old=node.sends_old,
+                    knows_old=self._has_cache(node.children[0]),
                 )
             case TableMergeNode():
                 merge = TableMerge(
@@ -507,6 +508,11 @@ class Builder:
         )
         self.flushers.append(table.flush)
         return table
+
+    def _has_cache(self, name: str) -> bool:
+        """Whether a step's own store knows what each row was when it was passed on."""
+        store = getattr(self._sub.by_name[name], "store", None)
+        return store is not None and self._sub.store(store).caching and self._cache_bytes > 0
 
     def _view(self, name: str) -> View:
         return _Late(self.steps, name)

@@ -43,6 +43,8 @@ class RecordCache:
         self._flush = flush
         self._sizes: OrderedDict[bytes, int] = OrderedDict()
         self._dirty: dict[bytes, Held] = {}
+        self._leaving: dict[bytes, Held] = {}
+        """Those that are flushed together, and whose turn has not come."""
         self._total = 0
 
     def read(self, key: bytes, stored: Stored | None) -> None:
@@ -53,6 +55,10 @@ class RecordCache:
             size = len(key) + self._own_bytes + self._time_bytes + len(stored.value)
             self._set_size(key, size)
             self._evict()
+
+    def held(self, key: bytes) -> Held | None:
+        """The write of a key that waits, if one does; of two, the first."""
+        return self._leaving.get(key) or self._dirty.get(key)
 
     def touch(self, key: bytes) -> None:
         """Note that a value was read; if it is not here it need not come."""
@@ -97,7 +103,9 @@ class RecordCache:
 
     def _let_through(self, keys: list[bytes]) -> None:
         held = [self._dirty.pop(key) for key in keys]
+        self._leaving.update((each.key, each) for each in held)
         for each in held:
+            self._leaving.pop(each.key, None)
             if each.value is None:
                 self._total -= self._sizes.pop(each.key, 0)
             # A key that was made and deleted within the cache was never seen by anyone.

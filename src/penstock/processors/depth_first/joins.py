@@ -18,16 +18,29 @@ NEVER = 2**63 - 1
 
 
 class TableJoin(Step):
-    """One side of a join of tables."""
+    """One side of a join of tables.
+
+    Where it has to say what a joined row was, and no cached store behind it `knows_old`, it joins
+    what both sides have passed on. With what a cache still holds back, which Kafka Streams takes,
+    it would name rows that never were: a group that counts them would never be rid of the others.
+    """
 
     def __init__(
-        self, shared: Shared, node: TableJoinNode, *, here: View, other: View, sends_old: bool
+        self,
+        shared: Shared,
+        node: TableJoinNode,
+        *,
+        here: View,
+        other: View,
+        sends_old: bool,
+        knows_old: bool,
     ) -> None:
         super().__init__(node.name, shared)
         self._node = node
         self._here = here
         self._other = other
         self._sends_old = sends_old
+        self._joins_sent = sends_old and not knows_old
 
     def process(self, record: Record) -> None:
         if record.key is None:
@@ -37,7 +50,7 @@ class TableJoin(Step):
         if self._node.versioned and not change.latest:
             self.shared.drop("out_of_order")
             return
-        other = self._other.get(record.key)
+        other = self._other.get(record.key, sent=self._joins_sent)
         timestamp = record.timestamp
         if other is not None:
             timestamp = max(timestamp, other.timestamp)
@@ -48,9 +61,9 @@ class TableJoin(Step):
         old = self._joined(record.key, change.old, right) if self._sends_old else None
         self.forward(Record(record.key, Change(new, old), timestamp, record.headers))
 
-    def get(self, key: Any) -> Value | None:
+    def get(self, key: Any, *, sent: bool = False) -> Value | None:
         """The joined row of a key, seen from this side."""
-        here, other = self._here.get(key), self._other.get(key)
+        here, other = self._here.get(key, sent=sent), self._other.get(key, sent=sent)
         if here is None and not self._node.there_outer:
             return None
         if other is None and not self._node.here_outer:
@@ -85,9 +98,9 @@ class TableMerge(Step):
         """Give the step a store."""
         self.table = table
 
-    def get(self, key: Any) -> Value | None:
+    def get(self, key: Any, *, sent: bool = False) -> Value | None:
         """The joined row of a key."""
-        return self._left.get(key) if self.table is None else self.table.get(key)
+        return (self._left if self.table is None else self.table).get(key, sent=sent)
 
     def get_as_of(self, key: Any, time: int) -> Value | None:
         """The row that a key had at a time; without a store, of streams that share one."""

@@ -22,8 +22,11 @@ class Value(NamedTuple):
 class View(Protocol):
     """A table as other steps look into it."""
 
-    def get(self, key: Any) -> Value | None:
-        """The row that the table has now for a key."""
+    def get(self, key: Any, *, sent: bool = False) -> Value | None:
+        """The row that the table has now for a key; with `sent`, the last that it passed on.
+
+        They differ while a record cache holds a row back.
+        """
 
     def get_as_of(self, key: Any, time: int) -> Value | None:
         """The row that a table which keeps versions had for a key at a time."""

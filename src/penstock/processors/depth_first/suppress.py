@@ -188,13 +188,13 @@ class Suppress(Step):
         if self._is_over():
             self._relieve()
 
-    def get(self, key: Any) -> Value | None:
+    def get(self, key: Any, *, sent: bool = False) -> Value | None:
         """The row of a key as those behind the buffer know it."""
         data = self.shared.encode(self.name, self._node.key_serde, key, "key")
         assert data is not None
         waiting = self._buffer.get(data)
         if waiting is None:
-            return self._parent.get(key)
+            return self._parent.get(key, sent=sent)
         if waiting.prior is None:
             return None
         return Value(self._node.value_serde.deserialize(waiting.prior), -1)

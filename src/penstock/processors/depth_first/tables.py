@@ -52,9 +52,11 @@ class TableStore:
         except (TypeError, ValueError, OverflowError, AttributeError) as error:
             raise self._shared.refused(self._step.name, self.key_serde, "key", error) from error
 
-    def get(self, key: Any) -> Value | None:
-        """The present row of a key."""
-        return self._value(self._read(key))
+    def get(self, key: Any, *, sent: bool = False) -> Value | None:
+        """The present row of a key, or the last that was passed on."""
+        stored = self._read(key)
+        held = self._cache.held(self.key(key)) if sent and self._cache is not None else None
+        return self._value(stored if held is None else held.below)
 
     def work(self, key: Any) -> Value | None:
         """The present row of a key, for its own step."""
@@ -142,9 +144,9 @@ class StoredStep(Step):
         """Give the step its store."""
         self.table = table
 
-    def get(self, key: Any) -> Value | None:
+    def get(self, key: Any, *, sent: bool = False) -> Value | None:
         """The row of a key."""
-        return self.table.get(key)
+        return self.table.get(key, sent=sent)
 
     def get_as_of(self, key: Any, time: int) -> Value | None:
         """The row that a key had at a time."""
@@ -257,11 +259,11 @@ class TableTransform(Step):
         """Give the step a store."""
         self.table = table
 
-    def get(self, key: Any) -> Value | None:
+    def get(self, key: Any, *, sent: bool = False) -> Value | None:
         """The row of a key: the stored one, or the parent's, transformed."""
         if self.table is not None:
-            return self.table.get(key)
-        return self._transformed(key, self._parent.get(key))
+            return self.table.get(key, sent=sent)
+        return self._transformed(key, self._parent.get(key, sent=sent))
 
     def get_as_of(self, key: Any, time: int) -> Value | None:
         """The row that a key had at a time."""

@@ -172,8 +172,8 @@ class VersionedTable:
         self._versions = versions
         self._sends_old = sends_old
 
-    def get(self, key: Any) -> Value | None:
-        """The latest row of a key."""
+    def get(self, key: Any, *, sent: bool = False) -> Value | None:
+        """The latest row of a key; each was passed on at once."""
         return self._value(self._versions.get(self._key(key)))
 
     def work(self, key: Any) -> Value | None:

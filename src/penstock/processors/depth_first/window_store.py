@@ -74,9 +74,13 @@ class WindowStore:
         """A window's present value."""
         return self._worked(self._read(key, window))
 
-    def row(self, key: Windowed[Any]) -> Value | None:
-        """The row of a windowed key, as the table's view shows it."""
-        return self._value(self._read(self.key(key.key), Window(key.start, key.end)))
+    def row(self, key: Windowed[Any], *, sent: bool = False) -> Value | None:
+        """The row of a windowed key, as the table's view shows it, or as it was passed on."""
+        data, window = self.key(key.key), Window(key.start, key.end)
+        stored, held = self._read(data, window), None
+        if sent and self._cache is not None:
+            held = self._cache.held(self.state.store_key(data, *self._numbers(window)))
+        return self._value(stored if held is None else held.below)
 
     def _read(self, key: bytes, window: Window) -> Stored | None:
         stored = self.state.get(key, *self._numbers(window))

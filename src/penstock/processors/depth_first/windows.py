@@ -80,9 +80,9 @@ class WindowStep(Step, Generic[W]):
         """Give the step its store."""
         self.store = store
 
-    def get(self, key: Windowed[Any]) -> Value | None:
+    def get(self, key: Windowed[Any], *, sent: bool = False) -> Value | None:
         """The row of a windowed key."""
-        return self.store.row(key)
+        return self.store.row(key, sent=sent)
 
     def finish(self) -> None:
         """Leave what the next slice needs."""
