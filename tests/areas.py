@@ -89,7 +89,7 @@ _FILES = {
         cli_records cli_run cli_running cli_topics cli_topology cli_usage console console_routes
         docs_changelogs docs_commands docs_custom_stores docs_deploying docs_external_stores
         docs_functions docs_http docs_kafka_streams docs_queries docs_runbook docs_serdes docs_site
-        docs_snippets jars reset_by_name resets topology_diagram tutorial
+        docs_on_kafka docs_snippets jars reset_by_name resets topology_diagram tutorial
     """,
 }
 _OF_FILE = {f"test_{name}": area for area, names in _FILES.items() for name in names.split()}
