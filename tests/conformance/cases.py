@@ -414,6 +414,10 @@ class _Draft:
 
     def mapped_values(self, flow: _Flow) -> _Flow:
         word = self.chance.choice(list(VALUES))
+        if flow.table and self.knot(0.4):
+            # "bracket" makes something of a row that is not there.
+            word = self.one_of(["bracket", word])
+            return replace(self.row_by_row(flow, "transform_values", word), longs=False)
         return replace(self.row_by_row(flow, "map_values", word, **self.keyed()), longs=False)
 
     def keyed(self) -> dict[str, bool]:

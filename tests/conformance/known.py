@@ -495,6 +495,24 @@ def foreign_joins() -> Iterator[Known]:
     )
 
 
+def transformed() -> Iterator[Known]:
+    """A table's transformer is asked about rows that are not there, where another step looks."""
+    for kind, end in (("inner", "a=-@15"), ("outer", "a=(null,<null>%a)@15")):
+        yield _known(
+            f"transformed, {kind}",
+            [
+                {"op": "table", "topic": "l", "store": "lefts"},
+                {"op": "table", "topic": "r", "store": "rights"},
+                {"op": "transform_values", "from": "s1", "f": "bracket"},
+                {"op": "join", "from": "s0", "with": "s2", "kind": kind, "f": "pair", "name": "j"},
+                {"op": "to_stream", "from": "s3"},
+                {"op": "to", "from": "s4", "topic": "out"},
+            ],
+            "l/a:1@10 r/a:x@12 r/a:-@13 l/a:3@14 l/a:-@15",
+            f"a=(1,<null>%a)@10 | a=(1,<x>%a)@12 | a=(1,<null>%a)@13 | a=(3,<null>%a)@14 | {end}",
+        )
+
+
 def knots() -> Iterator[Known]:
     """What a step gives that is used twice, and meets itself or others further down."""
     stream: Step = {"op": "stream", "topics": ["in"]}
@@ -651,4 +669,6 @@ def _windows_that_meet() -> Iterator[Known]:
         )
 
 
-KNOWN = tuple(each for part in (windows, suppression, tables, joins, knots) for each in part())
+KNOWN = tuple(
+    each for part in (windows, suppression, tables, joins, transformed, knots) for each in part()
+)

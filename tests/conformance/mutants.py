@@ -300,6 +300,11 @@ def _inner_sides_drop_null_keys(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(materialization, "_joins_null_keys", joins_null_keys)
 
 
+def _absent_rows_are_not_transformed(patch: pytest.MonkeyPatch) -> None:
+    """A transformer is not asked about a row that its table does not have."""
+    patch.setattr(tables.TableTransformValues, "_transformed", tables.TableTransform._transformed)
+
+
 MUTANTS: dict[Mutant, tuple[str, ...]] = {
     _late_records_count: ("tumbling", "hopping"),
     _last_window_is_forgotten: ("hopping",),
@@ -325,6 +330,7 @@ MUTANTS: dict[Mutant, tuple[str, ...]] = {
     _the_left_grace_counts: (),
     _filters_know_what_rows_were: (),
     _inner_sides_drop_null_keys: ("stream_join",),
+    _absent_rows_are_not_transformed: (),
 }
 """Each with operators that it shows in: small cases of those are tried first.
 

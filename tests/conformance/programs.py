@@ -9,6 +9,7 @@ import struct
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from datetime import timedelta
+from functools import partial
 from typing import Any
 
 import penstock as ps
@@ -28,6 +29,16 @@ class UnsupportedError(Exception):
     def __init__(self, operator: str, reason: str) -> None:
         super().__init__(f"{operator}: {reason}")
         self.operator = operator
+
+
+class _Transformer(ps.ValueTransformer[Any, Any, str]):
+    """A word's function, as `transform_values` wants it."""
+
+    def __init__(self, word: str) -> None:
+        self._transform = words.keyed_value(word)
+
+    def transform(self, key: Any, value: Any) -> str | None:
+        return self._transform(key, value)
 
 
 @dataclass(frozen=True)
@@ -170,6 +181,7 @@ class _Program:
             "filter": self._filter,
             "filter_not": self._filter,
             "map_values": self._map_values,
+            "transform_values": self._transform_values,
             "map": self._map,
             "flat_map": self._flat_map,
             "flat_map_values": self._flat_map_values,
@@ -239,6 +251,15 @@ class _Program:
             mapper = words.keyed_value(step["f"])
             options["with_key"] = True
         node = flow.node.map_values(mapper, value=str, **options)
+        return replace(flow, node=node, longs=False)
+
+    def _transform_values(self, step: Step) -> _Flow:
+        flow = self._from(step)
+        options: dict[str, Any] = {}
+        if "store" in step:
+            options = {"store": _store(step), **self._kept(step)}
+        supplier = partial(_Transformer, step["f"])
+        node = flow.node.transform_values(supplier, value=str, **options)
         return replace(flow, node=node, longs=False)
 
     def _map(self, step: Step) -> _Flow:

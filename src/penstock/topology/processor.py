@@ -224,7 +224,8 @@ class Processor(Generic[K, V, K2, V2]):
 class ValueTransformer(Generic[K, V, V2]):
     """Makes a table's values of others, with stores to look into; as short-lived as a processor.
 
-    Unlike `map_values` it is shown deletions too: a value that is None.
+    Unlike `map_values` it is shown deletions too, and without a store also rows that are not there,
+    where another step looks for one: a value that is None.
     """
 
     context: ProcessorContext

@@ -9,6 +9,7 @@ import org.apache.kafka.common.utils.Bytes;
 import org.apache.kafka.streams.KeyValue;
 import org.apache.kafka.streams.StreamsBuilder;
 import org.apache.kafka.streams.kstream.*;
+import org.apache.kafka.streams.processor.ProcessorContext;
 import org.apache.kafka.streams.processor.StateStore;
 import org.apache.kafka.streams.state.KeyValueStore;
 import org.apache.kafka.streams.state.SessionStore;
@@ -52,6 +53,7 @@ final class Program {
       case "table" -> table(step);
       case "global_table" -> globalTable(step);
       case "filter", "filter_not", "map_values" -> filterOrMap(step, from(step));
+      case "transform_values" -> transformValues(step, from(step));
       case "map", "flat_map", "flat_map_values", "select_key" -> reshape(step, from(step));
       case "merge" -> from(step).with(from(step).stream().merge(with(step).stream()));
       case "branch" -> branch(step, from(step));
@@ -100,6 +102,23 @@ final class Program {
       default -> new Flow(
           flow.isTable() ? flow.table().mapValues(mapper) : flow.stream().mapValues(mapper), flow.key, TEXT);
     };
+  }
+
+  private Flow transformValues(JsonNode step, Flow flow) {
+    String f = step.get("f").asText();
+    ValueTransformerWithKeySupplier<Object, Object, Object> supplier = () -> new ValueTransformerWithKey<>() {
+      public void init(ProcessorContext context) {}
+
+      public Object transform(Object key, Object value) {
+        return Functions.keyed(key, Functions.mapValue(f, value));
+      }
+
+      public void close() {}
+    };
+    KTable<Object, Object> made = step.has("store")
+        ? flow.table().transformValues(supplier, kept(step, flow.key, TEXT))
+        : flow.table().transformValues(supplier);
+    return new Flow(made, flow.key, TEXT);
   }
 
   private Flow reshape(JsonNode step, Flow flow) {

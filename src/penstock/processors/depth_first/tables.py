@@ -127,6 +127,7 @@ def _at(context: Context, record: Record) -> Context:
 
 
 Table = TableStore | VersionedTable
+_NO_TIME = -1
 
 
 def row_as_of(table: Table, key: Any, time: int) -> Value | None:
@@ -301,7 +302,13 @@ class TableTransform(Step):
 
 
 class TableTransformValues(TableTransform):
-    """As `TableTransform`, and a deletion is shown to the user's code like any other row."""
+    """As `TableTransform`, and the user's code is shown deletions, and rows that are not there."""
+
+    def _transformed(self, key: Any, below: Value | None) -> Value | None:
+        value = self._apply(key, None if below is None else below.value)
+        if value is None:
+            return None
+        return Value(value, _NO_TIME if below is None else below.timestamp)
 
     def _apply(self, key: Any, value: Any) -> Any:
         return self.call(self._compute, key, value)
