@@ -138,7 +138,8 @@ def make_case(seed: int, *, knotted: bool = True) -> Case:
     draft.build(draft.tied(_plan(chance, pair)))
     return Case(
         seed=seed,
-        cache=draft.cache,
+        # Kafka Streams joins rows that a cache holds back, and Penstock does not: differences.md.
+        cache=0 if _joins_its_own(draft.steps) else draft.cache,
         steps=tuple(draft.steps),
         records=tuple(_records(chance, draft)),
         operators=tuple(draft.operators),
@@ -152,6 +153,22 @@ def matrix(cases: Iterable[Case]) -> Counter[tuple[str, str]]:
     for case in cases:
         cells.update(case.pairs)
     return cells
+
+
+def _joins_its_own(steps: list[Step]) -> bool:
+    """Whether one record can change both sides of a join of tables that has no store."""
+    origins: dict[str, set[str]] = {}
+    for step in steps:
+        above = step.get("from", [])
+        sides = [*([above] if isinstance(above, str) else above), *filter(None, [step.get("with")])]
+        topics = {*step.get("topics", []), *filter(None, [step.get("topic")])}
+        found = topics.union(*(origins[side] for side in sides))
+        for name in step.get("ids", [step["id"]]):
+            origins[name] = found
+        is_bare = step["op"] == "join" and "window" not in step and "store" not in step
+        if is_bare and origins[sides[0]] & origins[sides[1]]:
+            return True
+    return False
 
 
 def _plan(chance: random.Random, pair: tuple[str, str]) -> list[str]:
