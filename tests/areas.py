@@ -70,7 +70,7 @@ _FILES = {
         bootstrap checkpoint_file cli_state custom_stores directory external_stores history
         hostile_names internal_topics lru memory_stores postgres postgres_task recovery restore
         restore_listeners restore_progress restoring rocksdb_engine rocksdb_store snapshots
-        topic_admin topics versioned_stores windowed_stores
+        topic_admin topics truncation versioned_stores windowed_stores
     """,
     "members": """
         assignment brokers_fail client coordination coordinator external_instances following

@@ -490,7 +490,7 @@ def test_a_store_that_missed_nothing_is_whole_though_its_changelog_is_empty(
 ) -> None:
     world.produce(2)
     world.admin.alter([ConfigChange(world.changelog, "cleanup.policy", "", "compact,delete")])
-    more = {**WINDOWS, "expires": True, "kept_ms": 60_000} if windows else {}
+    more = {**WINDOWS, "expires": True, "kept_ms": -1} if windows else {}
     order = world.store_order(**more)
     key = window_key(b"a", 70) if windows else b"a"
     task = world.take(order)
@@ -498,12 +498,19 @@ def test_a_store_that_missed_nothing_is_whole_though_its_changelog_is_empty(
     task.close()
     # The application was away for long: Kafka has removed everything, and deletions last no time.
     world.admin.delete_records({(world.changelog, 0): world.offset()})
-    task = world.take(msgspec.structs.replace(order, tombstones_ms=0))
+    task = world.take(msgspec.structs.replace(order, tombstones_ms=0, kept_ms=60_000))
     notes = task.status().notes
     assert [note for note in notes if "is whole on this disk" not in note] == []
     assert len(notes) == (0 if windows else 1)
     found = ask(task, "fetch", (b"a", 0, 1000)) if windows else ask(task, "get", (b"a",))
     assert [row[-1] for row in found] == [stored_value(70, b"x")]
+    task.close()
+    # Nobody else has it, and a log that keeps everything did not lose it by its age.
+    shutil.rmtree(world.state.path / "0_0")
+    task = world.try_to_take(order)
+    fault = task.status().fault
+    assert fault is not None
+    assert (fault.kind, fault.where["topic"]) == ("ChangelogError", world.changelog)
     task.close()
 
 

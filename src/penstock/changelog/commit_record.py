@@ -46,10 +46,11 @@ class Mark(msgspec.Struct, frozen=True, array_like=True):
 class ChangelogEnd(
     msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True
 ):
-    """How far a store's changelog went with this commit; -1 if nothing was ever written."""
+    """What a commit knows of a store's changelog."""
 
     id: str
     end: Annotated[int, msgspec.Meta(ge=-1)]
+    """An offset that it reaches with this commit, at the least; -1 if nothing was ever written."""
     start: Count = 0
     """Where it began when the store was last made from the input: it was written whole since."""
     marks: tuple[Mark, ...] = ()
@@ -57,6 +58,8 @@ class ChangelogEnd(
     the store's retention."""
     kept_ms: int = 0
     """For how long its topic kept records when that was noted."""
+    latest: int = -1
+    """The latest time of the windows that it holds with this commit; -1 if that is not known."""
 
 
 class CommitRecord(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -3,7 +3,8 @@
 Kafka removes their records by time, so that they may begin anywhere. But it keeps what is younger
 than the topic's `retention.ms`. So commits note, now and then, where the changelog ended and what
 the latest time of the store's windows was: a changelog that begins behind such a place, though its
-time is not that old, lost records by another way.
+time is not that old, lost records by another way. Where a commit's own records will be, it does not
+know when it is written; it notes their latest time, and whoever reads it knows the changelog's end.
 """
 
 from __future__ import annotations

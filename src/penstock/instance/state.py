@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from datetime import timedelta
 from pathlib import Path
 
@@ -258,10 +258,10 @@ class TaskStores:
             return "rebuilding it from the input" if order.recovers else "it starts empty"
         return f"rebuilding it from {order.changelog}"
 
-    def ends(self) -> dict[str, ChangelogEnd]:
-        """How far each store's changelog surely goes."""
+    def ends(self, changes: Mapping[str, Collection[Change]]) -> dict[str, ChangelogEnd]:
+        """What a commit that brings these changes knows of each store's changelog."""
         return {
-            name: self._known.end_of(order, self.get(name))
+            name: self._known.end_of(order, self.get(name), changes.get(name, ()))
             for name, order in self._orders.items()
             if order.logged
         }
@@ -275,6 +275,7 @@ class TaskStores:
             store.apply(changes[:half], offset=None)
             crash_point("commit.mid_store_write")
             store.apply(changes[half:], offset=offset)
+        self._known.applied(name)
 
     @property
     def snapshot_stores(self) -> list[str]:

@@ -342,7 +342,7 @@ class OpenTask:
                     logged, changelogs=changelogs, topics=header.topics, own=self._partition
                 )
             collect_changes(batch, header.stores, self._stores.versioned, changes)
-        ends = self._stores.ends()
+        ends = self._stores.ends(changes)
         recovery = recovery_fields(self._standing.recovery.after(header.end))
         record = next_record(self.order, header, self._standing.position, ends)
         record = structs.replace(record, **recovery)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 
 from penstock.changelog.commit_record import ChangelogEnd, CommitRecord, Mark
 from penstock.changelog.expiring import marked, shorter, start_max
@@ -10,8 +10,8 @@ from penstock.changelog.reading import LogRange
 from penstock.changelog.restore import truncated
 from penstock.coordination.ids import TaskId
 from penstock.instance.protocol import StoreOrder
-from penstock.stores.contract import KeyValueStore
-from penstock.stores.segments import SegmentedStore
+from penstock.stores.contract import Change, KeyValueStore
+from penstock.stores.segments import LAYOUTS, NEVER, SegmentedStore
 
 
 class KnownStarts:
@@ -27,48 +27,71 @@ class KnownStarts:
         self._starts: dict[str, int] = {}
         self._marks: dict[str, tuple[Mark, ...]] = {}
         self._kept: dict[str, int] = {}
+        self._latest: dict[str, int] = {}
+        """Of the windows that each store holds; a user's store need not know it."""
+        self._coming: dict[str, int] = {}
+        """The same with the commit that is being written."""
 
     def read(self, record: CommitRecord) -> None:
         """Go by what the last commit noted."""
         self._starts = {name: each.start for name, each in record.changelogs.items()}
         self._marks = {name: each.marks for name, each in record.changelogs.items()}
         self._kept = {name: each.kept_ms for name, each in record.changelogs.items()}
+        self._latest = {name: each.latest for name, each in record.changelogs.items()}
 
     def begin_anew(self) -> None:
         """All that the changelogs are to hold is written from now on."""
-        self._starts, self._marks = dict(self.found), {}
+        self._starts, self._marks, self._latest = dict(self.found), {}, {}
 
-    def start_max(self, order: StoreOrder) -> int:
-        """Where a store's changelog begins at the latest, if it lost nothing that it should not."""
+    def start_max(self, order: StoreOrder, end: int) -> int:
+        """Where a store's changelog that ends at `end` begins at the latest, if it lost nothing
+        that it should not.
+        """
         if not order.expires:
             return self._starts.get(order.name, 0)
         marks = self._marks.get(order.name, ())
+        latest = self._latest.get(order.name, NEVER)
+        if latest != NEVER:
+            # Where the last commit's records are, it could not know: before the end, in any case.
+            marks = (*marks, Mark(end - 1, latest))
         # Raised since then, it does not bring back what Kafka removed before.
         kept_ms = shorter(self._kept.get(order.name, 0), order.kept_ms)
         return start_max(marks, kept_ms=kept_ms, now_ms=self._now_ms())
 
-    def end_of(self, order: StoreOrder, store: KeyValueStore) -> ChangelogEnd:
-        """What the next commit is to note of a store's changelog."""
+    def end_of(
+        self, order: StoreOrder, store: KeyValueStore, changes: Collection[Change]
+    ) -> ChangelogEnd:
+        """What the commit that brings these changes is to note of a store's changelog."""
         held, marks = store.offset(), self._marks.get(order.name, ())
-        if order.expires and isinstance(store, SegmentedStore) and held is not None:
-            latest, span = store.latest_time, order.retention_ms
-            marks = marked(marks, end=held, latest=latest, retention_ms=span)
-            self._marks[order.name] = marks
+        end, coming = -1 if held is None else held, NEVER
+        if order.expires and order.kind in LAYOUTS:
+            latest = self._latest.get(order.name, NEVER)
+            if isinstance(store, SegmentedStore):
+                latest = max(latest, store.latest_time)
+            marks = marked(marks, end=end, latest=latest, retention_ms=order.retention_ms)
+            coming = max(latest, LAYOUTS[order.kind].latest(key for key, _ in changes))
+            self._marks[order.name], self._coming[order.name] = marks, coming
         return ChangelogEnd(
             id=order.changelog_id,
-            end=-1 if held is None else held,
+            # Each change is a record, and markers or what was aborted may lie between.
+            end=end + len(changes),
             start=self._starts.get(order.name, 0),
             marks=marks,
-            kept_ms=order.kept_ms if marks else 0,
+            kept_ms=order.kept_ms if marks or coming != NEVER else 0,
+            latest=coming,
         )
+
+    def applied(self, name: str) -> None:
+        """The store holds the changes of the commit that was written last."""
+        self._latest[name] = self._coming.get(name, NEVER)
 
     def can_rebuild(self, order: StoreOrder, log: LogRange) -> bool:
         """Whether an empty store would get all that it should from its changelog."""
-        return order.allow_truncated or log.start <= self.start_max(order)
+        return order.allow_truncated or log.start <= self.start_max(order, log.end)
 
     def notes(self, order: StoreOrder, log: LogRange, held: int | None) -> list[str]:
         """What is to be said of a changelog that lost its start; `ChangelogError` if it matters."""
-        if log.start <= self.start_max(order):
+        if log.start <= self.start_max(order, log.end):
             return []
         partition = TaskId.parse(self._task).partition
         lost = held is None or held + 1 + self.markers < log.start

@@ -48,6 +48,15 @@ class KeyLayout:
         """The time's bytes, which order as the times do: no time is negative."""
         return key[len(key) - self.tail_bytes : len(key) - self.tail_bytes + TIME_BYTES]
 
+    def latest(self, keys: Iterable[bytes]) -> int:
+        """The latest time of all keys, -1 if there are none.
+
+        >>> LAYOUTS["window"].latest([b"a" + bytes(7) + b"\\x05" + bytes(4)])
+        5
+        """
+        time = max(map(self.time, keys), default=None)
+        return NEVER if time is None else int.from_bytes(time)
+
     def index_row(self, key: bytes) -> bytes:
         """Time first, in the order in which Kafka Streams keeps entries by time."""
         inner, tail = key[: -self.tail_bytes], key[-self.tail_bytes :]

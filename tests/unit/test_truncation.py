@@ -1,0 +1,179 @@
+"""Changelogs that lost records: what the last commit alone says of that, whatever the store is."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+
+import msgspec
+import pytest
+
+from penstock.changelog.commit_record import ChangelogEnd, CommitRecord, Mark
+from penstock.changelog.reading import LogRange
+from penstock.changelog.restore import check_end
+from penstock.errors import ChangelogError
+from penstock.instance.protocol import StoreOrder
+from penstock.instance.state import shaped
+from penstock.instance.truncation import KnownStarts
+from penstock.serdes.windowed import session_key, window_key
+from penstock.stores.contract import Change, Entry, KeyValueStore
+from penstock.stores.memory import MemoryStore
+
+HOUR = 3_600_000
+NOW = 1_000 * HOUR
+WINDOWS = StoreOrder(
+    name="hourly",
+    changelog="app-hourly-changelog",
+    changelog_id="id",
+    kind="window",
+    retention_ms=4 * HOUR,
+    segment_ms=2 * HOUR,
+    expires=True,
+    kept_ms=28 * HOUR,
+)
+SESSIONS = msgspec.structs.replace(WINDOWS, kind="session")
+COUNTS = StoreOrder(name="hourly", changelog="app-hourly-changelog", changelog_id="id")
+
+
+class OwnWindows(MemoryStore):
+    """A user's store, which arranges windows by itself and does not say how late it is."""
+
+    def fetch(self, key: bytes, first: int, last: int) -> Iterator[Entry]:
+        yield from ()
+
+
+@dataclass
+class Log:
+    """A changelog and its store: each commit is a transaction, with a marker behind it."""
+
+    order: StoreOrder
+    store: KeyValueStore
+    end: int = 0
+    known: KnownStarts = field(init=False)
+    record: CommitRecord | None = None
+
+    def __post_init__(self) -> None:
+        self.known = KnownStarts("0_0", lambda: NOW, markers=1)
+
+    def write(self, *changes: Change) -> CommitRecord:
+        """What commits note of changes that are written and not yet applied."""
+        end = self.known.end_of(self.order, self.store, changes)
+        position = {"in": {0: 1}}
+        return CommitRecord(
+            n=1, epoch=(1, 1), position=position, previous=position, changelogs={"hourly": end}
+        )
+
+    def commit(self, *changes: Change) -> ChangelogEnd:
+        """The same, committed."""
+        self.record = self.write(*changes)
+        self.end += len(changes)
+        self.store.apply(changes, offset=self.end - 1)
+        self.known.applied("hourly")
+        self.end += 1
+        return self.record.changelogs["hourly"]
+
+    def next_owner(self, *, now_ms: int = NOW) -> KnownStarts:
+        """Who knows the last commit and nothing else."""
+        assert self.record is not None
+        known = KnownStarts("0_0", lambda: now_ms, markers=1)
+        known.read(CommitRecord.decode(self.record.encode()))
+        return known
+
+    def lost_all(self) -> LogRange:
+        """The changelog after all of its records were deleted."""
+        return LogRange(self.end, self.end)
+
+
+def own_log() -> Log:
+    return Log(WINDOWS, shaped(OwnWindows("hourly"), WINDOWS))
+
+
+def our_log(order: StoreOrder = WINDOWS) -> Log:
+    return Log(order, shaped(MemoryStore("hourly"), order))
+
+
+def window(hours_ago: int) -> Change:
+    return (window_key(b"a", NOW - hours_ago * HOUR), b"x")
+
+
+@pytest.mark.parametrize("make", [our_log, own_log])
+def test_windows_that_were_lost_after_a_single_commit_are_missed(make: Callable[[], Log]) -> None:
+    log = make()
+    log.commit(window(2), window(1))
+    known = log.next_owner()
+    with pytest.raises(ChangelogError, match="begins at offset 3, and an empty store needs more"):
+        known.notes(WINDOWS, log.lost_all(), None)
+    assert not known.can_rebuild(WINDOWS, log.lost_all())
+    # A disk that has them says so, and what Kafka removed by its age nobody misses.
+    [note] = known.notes(WINDOWS, log.lost_all(), 1)
+    assert "is whole on this disk, and could not be rebuilt" in note
+    much_later = log.next_owner(now_ms=NOW + 30 * HOUR)
+    assert much_later.notes(WINDOWS, log.lost_all(), None) == []
+    # As long as one record is there, its neighbours may have been older.
+    assert known.notes(WINDOWS, LogRange(1, log.end), None) == []
+
+
+def test_sessions_count_by_their_end() -> None:
+    log = our_log(SESSIONS)
+    log.commit((session_key(b"a", NOW - 40 * HOUR, NOW - HOUR), b"x"))
+    with pytest.raises(ChangelogError):
+        log.next_owner().notes(SESSIONS, log.lost_all(), None)
+
+
+@pytest.mark.parametrize("make", [our_log, own_log])
+def test_a_users_windows_are_noted_as_ours_are(make: Callable[[], Log]) -> None:
+    log = make()
+    assert log.commit(window(9)).marks == ()
+    assert log.commit(window(8)).marks == (Mark(0, NOW - 9 * HOUR),)
+    assert log.commit().latest == NOW - 8 * HOUR
+    # The next owner goes on with what it finds.
+    log.known = log.next_owner()
+    assert log.commit(window(1)).marks == (Mark(0, NOW - 9 * HOUR), Mark(2, NOW - 8 * HOUR))
+    assert log.commit().marks == (Mark(5, NOW - HOUR),)
+
+
+@pytest.mark.parametrize("make", [our_log, own_log])
+def test_what_was_aborted_counts_for_nothing(make: Callable[[], Log]) -> None:
+    log = make()
+    log.commit(window(9))
+    log.write(window(1))
+    end = log.commit(window(8))
+    assert (end.latest, end.marks) == (NOW - 8 * HOUR, (Mark(0, NOW - 9 * HOUR),))
+
+
+@pytest.mark.parametrize("make", [our_log, own_log])
+def test_a_store_that_is_made_from_the_input_again_is_as_late_as_that(
+    make: Callable[[], Log],
+) -> None:
+    log = make()
+    log.commit(window(1))
+    log.store = make().store
+    log.known.begin_anew()
+    end = log.commit(window(9))
+    assert (end.latest, end.marks) == (NOW - 9 * HOUR, ())
+
+
+def test_a_record_of_before_is_read_and_gone_on_from() -> None:
+    log = our_log()
+    log.commit(window(2))
+    assert log.record is not None
+    old = msgspec.json.decode(log.record.encode())
+    del old["changelogs"]["hourly"]["latest"]
+    known = KnownStarts("0_0", lambda: NOW, markers=1)
+    known.read(CommitRecord.decode(msgspec.json.encode(old)))
+    assert known.notes(WINDOWS, log.lost_all(), None) == []
+    log.known = known
+    assert log.commit().latest == NOW - 2 * HOUR
+
+
+@pytest.mark.parametrize("order", [COUNTS, WINDOWS])
+def test_a_changelog_that_lost_its_end_is_missed_after_a_single_commit(order: StoreOrder) -> None:
+    log = our_log(order)
+    known = log.commit(window(2), window(1)).end
+    assert known == 1
+    check_end("log", 0, LogRange(0, log.end), known)
+    with pytest.raises(ChangelogError, match="ends at 1, and offset 1 was committed"):
+        check_end("log", 0, LogRange(0, 1), known)
+    # Where markers lie between, what is known lags behind them, and never is ahead.
+    assert log.commit(window(1)).end == 2
+    assert log.store.offset() == 3
