@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 
 import penstock as ps
-from penstock.changelog.commit_record import BootstrapRecord
+from penstock.changelog.commit_record import BootstrapRecord, ChangelogEnd, Mark
 from penstock.changelog.reading import LogRange
 from penstock.config import Config
 from penstock.coordination.history import (
@@ -25,6 +25,7 @@ from penstock.coordination.history import (
     parse_offsets,
     refuse_half_filled,
 )
+from penstock.driver.bootstrap import filled_end, kept_end
 from penstock.errors import BootstrapError, BootstrapUnfinishedError
 from penstock.pipeline.history import ENTRIES, HistoryOrder, encode, latest_entries
 from penstock.serdes.windowed import session_key, window_key
@@ -124,6 +125,16 @@ def test_other_stores_of_the_tasks_keep_their_position() -> None:
     check_others(found(), {"pulses": {0: 9}})
     with pytest.raises(BootstrapError, match="sums"):
         check_others(found(others=("sums",)), {"pulses": {0: 9}})
+
+
+def test_what_was_known_of_other_stores_changelogs_stays_known() -> None:
+    log = LogRange(5, 9)
+    filled = filled_end("id", log, [70])
+    assert (filled.end, filled.start, filled.latest) == (8, 5, 70)
+    # One that lost its start, or was made anew, is not to pass for whole after a bootstrap.
+    known = ChangelogEnd(id="old", end=7, marks=(Mark(3, 70),), latest=80, kept_ms=-1)
+    assert kept_end(known, "id", log) == known
+    assert kept_end(None, "id", log) == ChangelogEnd(id="id", end=8, start=5)
 
 
 def test_an_unfinished_one_stops_every_start_but_its_own() -> None:

@@ -67,6 +67,7 @@ from penstock.pipeline.group import leave_group
 from penstock.pipeline.history import Entries, History, HistoryOrder, Tally, describe_store
 from penstock.pipeline.session import Session, open_session
 from penstock.processors import STREAM_TIME
+from penstock.stores.segments import LAYOUTS
 from penstock.topology import StoreSpec, SubTopology, Topology
 from penstock.topology.naming import changelog_topic
 
@@ -384,11 +385,7 @@ class _Filling:
                 for topic in position
             },
             changelogs={
-                store.name: ChangelogEnd(
-                    id=topics[self._changelog(store.name)].id,
-                    end=logs[self._changelog(store.name), partition].end - 1,
-                    start=logs[self._changelog(store.name), partition].start,
-                )
+                store.name: self._changelog_end(store, partition, last, logs, tallies)
                 for store in task.sub_topology.stores
                 if store.logging
             },
@@ -397,6 +394,21 @@ class _Filling:
             metadata=self._metadata(last, position)
             or ({STREAM_TIME: str(tallies[partition].time)} if own else {}),
         )
+
+    def _changelog_end(
+        self,
+        store: StoreSpec,
+        partition: int,
+        last: CommitRecord | None,
+        logs: Mapping[Input, LogRange],
+        tallies: Mapping[int, Tally],
+    ) -> ChangelogEnd:
+        changelog = self._changelog(store.name)
+        log, topic_id = logs[changelog, partition], self._prepared.topics[changelog].id
+        if store.name != self._store.name:
+            return kept_end(last.changelogs.get(store.name) if last else None, topic_id, log)
+        times = (tallies[partition].time,) if partition in tallies else ()
+        return filled_end(topic_id, log, times if store.kind in LAYOUTS else ())
 
     def _metadata(self, last: CommitRecord | None, position: Position) -> dict[str, str]:
         """What operators had seen, if the stream goes on where it was."""
@@ -421,6 +433,18 @@ class _Filling:
             if store.logging
         ]
         return wait_stable(self._logs, partitions)
+
+
+def filled_end(topic_id: str, log: LogRange, times: Iterable[int]) -> ChangelogEnd:
+    """What is known of the changelog of a store that was filled: it is all there from its start."""
+    return ChangelogEnd(
+        id=topic_id, end=log.end - 1, start=log.start, latest=max(times, default=-1)
+    )
+
+
+def kept_end(known: ChangelogEnd | None, topic_id: str, log: LogRange) -> ChangelogEnd:
+    """What is known of another store's changelog: what the last commit knew, whatever it lost."""
+    return known or ChangelogEnd(id=topic_id, end=log.end - 1, start=log.start)
 
 
 @dataclass(frozen=True)
