@@ -13,10 +13,12 @@ import msgspec
 import pytest
 
 from penstock.changelog.snapshots import (
+    Checksums,
     Manifest,
     Snapshot,
     SnapshotFile,
     SnapshotLocation,
+    checksum_of,
     copy_snapshot,
     read_files,
 )
@@ -62,12 +64,12 @@ def _fill(store: RocksDBStore, first: int, last: int) -> None:
 
 
 def _write(
-    location: SnapshotLocation, store: RocksDBStore, path: Path, last: Manifest | None = None
+    location: SnapshotLocation, store: RocksDBStore, path: Path, known: Checksums | None = None
 ) -> tuple[Manifest, int]:
     store.checkpoint(path)
     offset = store.offset()
     assert offset is not None
-    files = read_files(path, last.files if last else ())
+    files = read_files(path, known)
     manifest = Manifest(identity=IDENTITY, offset=offset, files=files)
     return manifest, location.write(TASK, manifest, path)
 
@@ -100,17 +102,40 @@ def test_what_is_there_is_not_copied_again(
     tmp_path: Path, store: RocksDBStore, location: SnapshotLocation
 ) -> None:
     _fill(store, 0, 20_000)
-    first, size = _write(location, store, tmp_path / "one")
+    known: Checksums = {}
+    first, size = _write(location, store, tmp_path / "one", known)
     _fill(store, 20_000, 20_100)
-    second, more = _write(location, store, tmp_path / "two", first)
+    second, more = _write(location, store, tmp_path / "two", known)
     assert more < size / 10
     kept = {file.name for file in first.files} & {file.name for file in second.files}
     assert any(name.endswith(".sst") for name in kept)
     # Files of the snapshot before the last one are gone.
     _fill(store, 0, 20_100)
-    third, _ = _write(location, store, tmp_path / "three", second)
+    third, _ = _write(location, store, tmp_path / "three", known)
     names = {f"{f.name}-{f.size}-{f.checksum:016x}" for f in (*second.files, *third.files)}
     assert {path.name for path in _files(tmp_path)} == names | {"manifest.json"}
+
+
+def test_a_store_that_is_made_anew_has_files_of_the_same_names_and_other_bytes(
+    tmp_path: Path,
+) -> None:
+    known: Checksums = {}
+    seen = []
+    for value in (b"a", b"b"):
+        path = tmp_path / value.decode()
+        store = RocksDBStore("counts", path / "counts")
+        store.apply([(b"k%03d" % n, value * 20) for n in range(100)], offset=99)
+        store.checkpoint(path / "copy")
+        seen.append({file.name: file for file in read_files(path / "copy", known)})
+        assert {checksum_of(path / "copy" / name) for name, _, _ in known} == {*known.values()}
+        store.close()
+    [data] = [name for name in seen[0] if name.endswith(".sst")]
+    assert seen[0][data].size == seen[1][data].size
+    assert seen[0][data].checksum != seen[1][data].checksum
+    # What was read before is not read again.
+    believed = dict.fromkeys(known, 7)
+    again = {file.name: file for file in read_files(tmp_path / "b" / "copy", believed)}
+    assert again[data].checksum == 7
 
 
 class OneTask:

@@ -87,15 +87,28 @@ class SnapshotSource(Protocol):
         """
 
 
-def read_files(directory: Path, known: Iterable[SnapshotFile] = ()) -> list[SnapshotFile]:
-    """The files of a closed copy of a store; the checksums of `known` ones are believed."""
-    # Data files never change under their name. The few others are small, and do.
-    seen = {(file.name, file.size): file for file in known if file.name.endswith(".sst")}
-    found = []
+Checksums = dict[tuple[str, int, int], int]
+"""Of files that were read before, by name, size and when they were written (nanoseconds)."""
+
+
+def read_files(directory: Path, known: Checksums | None = None) -> list[SnapshotFile]:
+    """The files of a closed copy of a store; `known` checksums are believed, and kept up to date.
+
+    A store that was made anew gives its files the names of those before: when they were written is
+    what tells them apart, and a link to a file has that too.
+    """
+    found, checksums = [], Checksums()
     for path in sorted(each for each in directory.iterdir() if each.is_file()):
-        size = path.stat().st_size
-        file = seen.get((path.name, size))
-        found.append(file or SnapshotFile(path.name, size, checksum_of(path)))
+        stat = path.stat()
+        file = (path.name, stat.st_size, stat.st_mtime_ns)
+        checksum = (known or {}).get(file) or checksum_of(path)
+        found.append(SnapshotFile(path.name, stat.st_size, checksum))
+        # Data files never change once they are written. The few others are small, and do.
+        if path.suffix == ".sst":
+            checksums[file] = checksum
+    if known is not None:
+        known.clear()
+        known |= checksums
     return found
 
 

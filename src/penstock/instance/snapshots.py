@@ -5,10 +5,10 @@ from __future__ import annotations
 import contextlib
 import logging
 import threading
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
-from penstock.changelog.snapshots import Manifest, SnapshotFile, SnapshotLocation, read_files
+from penstock.changelog.snapshots import Checksums, Manifest, SnapshotLocation, read_files
 from penstock.errors import PenstockError, TaskNotHereError
 from penstock.instance.state import TaskStores
 from penstock.instance.task import OpenTask
@@ -31,6 +31,7 @@ class Snapshotter:
         self._interval = interval_seconds
         self._tasks = tasks
         self._last: dict[tuple[str, str], Manifest] = {}
+        self._known: dict[tuple[str, str], Checksums] = {}
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._loop, name="snapshots", daemon=True)
         self._thread.start()
@@ -53,7 +54,7 @@ class Snapshotter:
             offset, last = task.stores.get(store).offset(), self._last.get(key)
             if offset is None or (last is not None and self._is_there(task, last, offset)):
                 return
-            known = () if last is None else last.files
+            known = self._known.setdefault(key, {})
             with checkpoint(task.stores, store, offset=offset, known=known) as (manifest, path):
                 self._location.write(task.order.name, manifest, path)
                 self._last[key] = manifest
@@ -71,11 +72,11 @@ class Snapshotter:
 
 @contextlib.contextmanager
 def checkpoint(
-    stores: TaskStores, name: str, *, offset: int, known: Sequence[SnapshotFile]
+    stores: TaskStores, name: str, *, offset: int, known: Checksums
 ) -> Iterator[tuple[Manifest, Path]]:
     """A copy of a store that is at `offset`, or newer; gone afterwards.
 
-    The checksums of files that are `known` are not made again.
+    Checksums that are `known` are not made again.
     """
     with stores.copy(name, "snapshot") as path:
         manifest = Manifest(
