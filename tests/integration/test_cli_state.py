@@ -108,3 +108,7 @@ def test_stores_are_compared_with_their_changelogs(
         (f"0x{b'new'.hex()}", "extra"),
     ]
     assert [place for place in places if found[place]["differences"]] == ["0_0/counts"]
+    (broken / scene.application_id / "0_0" / "counts" / "CURRENT").write_bytes(b"nonsense")
+    status, found = state(capsys, scene, broken, "verify")
+    assert status == 1
+    assert [place for place in places if found[place]["problem"]] == ["0_0/counts"]

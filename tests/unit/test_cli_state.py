@@ -226,6 +226,18 @@ def test_diff_names_what_differs(
     [store] = answer(capsys)["data"]["stores"]
     assert store["place"] == "counts"
     assert store["differences"] == {"different": 1, "extra": 1, "missing": 1}
+    # One that cannot be read is told, and the others are compared.
+    damaged = copy / "clinic" / "0_0" / "counts"
+    (damaged / "CURRENT").write_bytes(b"nonsense")
+    assert run("diff", states, copy, "--json") == 1
+    first, *_, last = answer(capsys)["data"]["stores"]
+    assert str(damaged) in first["problem"]
+    assert (last["place"], last["differences"]) == ("clinic/1_0/rates", {})
+    shutil.rmtree(states / "clinic" / "0_1")
+    assert run("diff", states, copy) == 1
+    out = capsys.readouterr().out
+    assert "clinic/0_0/counts: The store cannot be read: " in out
+    assert "clinic/1_0/rates: the same" in out
 
 
 HOLD = """

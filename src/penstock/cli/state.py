@@ -28,6 +28,7 @@ from penstock.config import Config
 from penstock.coordination.ids import TaskId
 from penstock.driver.setup import check_broker
 from penstock.errors import (
+    ChangelogError,
     ConfigError,
     CustomStoreError,
     StateLockedError,
@@ -304,9 +305,10 @@ def verify_stores(
     with held(stores), Bar("Comparing") as bar:
         for number, each in enumerate(stores):
             far = partial(_show_store, bar, each, number, len(stores))
-            found.append(_verified(subject, each, ends[each.application_id], limit, far))
+            judge = partial(_verified, subject, each, ends[each.application_id], limit, far)
+            found.append(_judged(each.place, judge))
     lines = [line for each in found for line in _verified_lines(each)]
-    different = any(each["differences"] for each in found)
+    different = any(each["differences"] or each["problem"] for each in found)
     print_answer("\n".join(lines) or "Nothing to compare", {"stores": found}, as_json=json)
     if different:
         raise typer.Exit(EXIT_REFUSED)
@@ -334,12 +336,13 @@ def diff(
             bar.show(number, len(places), f"Comparing {place}")
             if place not in ours or place not in theirs:
                 only = str(left if place in ours else right)
-                found.append({"place": place, "only_in": only, "skipped": "", "differences": {}})
+                found.append(_found(place) | {"only_in": only})
             else:
-                found.append(_difference(subject, ours[place], theirs[place], limit))
+                judge = partial(_difference, subject, ours[place], theirs[place], limit)
+                found.append(_judged(place, judge))
     lines = [line for each in found for line in _difference_lines(each)]
     print_answer("\n".join(lines) or "Nothing to compare", {"stores": found}, as_json=json)
-    if any(each["only_in"] or each["differences"] for each in found):
+    if any(each["only_in"] or each["differences"] or each["problem"] for each in found):
         raise typer.Exit(EXIT_REFUSED)
 
 
@@ -441,6 +444,19 @@ def _show_store(bar: Bar, disk: StoreOnDisk, number: int, count: int, far: Resto
     bar.show(number + share, count, f"Comparing {disk.place}")
 
 
+def _judged(place: str, judge: Callable[[], dict[str, Any]]) -> dict[str, Any]:
+    """What was found of a store; one that cannot be read does not hold up the others."""
+    try:
+        return _found(place) | judge()
+    except (StoreDamagedError, ChangelogError, CustomStoreError) as error:
+        return _found(place) | {"problem": error.summary}
+
+
+def _found(place: str) -> dict[str, Any]:
+    words = {"only_in": "", "skipped": "", "problem": ""}
+    return {"place": place, **words, "differences": {}, "keys": []}
+
+
 def _verified(
     subject: _Subject,
     disk: StoreOnDisk,
@@ -448,20 +464,19 @@ def _verified(
     limit: int,
     on_progress: Callable[[RestoreProgress], None],
 ) -> dict[str, Any]:
-    facts: dict[str, Any] = {"place": disk.place, "skipped": "", "differences": {}, "keys": []}
     if unknown := _unknown(subject, disk):
-        return facts | {"skipped": unknown}
+        return {"skipped": unknown}
     with subject.opened(disk, ends=ends) as found:
         identity = found.identity
         if identity is None or identity.layout == LAYOUT or not identity.changelog_topic:
             is_global = identity is not None and identity.layout == LAYOUT
-            return facts | {"skipped": "a global table" if is_global else "it has no changelog"}
+            return {"skipped": "a global table" if is_global else "it has no changelog"}
         ends.check(identity.changelog_topic, identity.changelog_topic_id)
         clients = LogClients(subject.config, disk.application_id)
         with tempfile.TemporaryDirectory(prefix="penstock-verify-") as scratch:
             place = Path(scratch) / disk.name
             result: Verification = verify(found, clients, place, on_progress)
-        return facts | {
+        return {
             "changelog": identity.changelog_topic,
             "offset": found.store.offset(),
             "entries": result.entries,
@@ -482,13 +497,10 @@ def _difference(
     subject: _Subject, ours: StoreOnDisk, theirs: StoreOnDisk, limit: int
 ) -> dict[str, Any]:
     if unknown := _unknown(subject, ours) or _unknown(subject, theirs):
-        return {"place": ours.place, "only_in": "", "skipped": unknown, "differences": {}}
+        return {"skipped": unknown}
     with subject.opened(ours) as left, subject.opened(theirs) as right:
         differences = tuple(compare(left.store.all(), right.store.all()))
         return {
-            "place": ours.place,
-            "only_in": "",
-            "skipped": "",
             "offsets": [left.store.offset(), right.store.offset()],
             **_named(differences, limit),
         }
@@ -503,8 +515,8 @@ def _named(differences: tuple[Difference, ...], limit: int) -> dict[str, Any]:
 
 def _verified_lines(facts: dict[str, Any]) -> Iterator[str]:
     place = facts["place"]
-    if facts["skipped"]:
-        yield f"{place}: not compared, {facts['skipped']}"
+    if facts["skipped"] or facts["problem"]:
+        yield _not_compared(facts)
         return
     upto = "nothing" if facts["offset"] is None else f"offset {facts['offset']}"
     what = f"{facts['entries']} entries, {facts['changelog']} up to {upto}"
@@ -518,13 +530,19 @@ def _difference_lines(facts: dict[str, Any]) -> Iterator[str]:
     if facts["only_in"]:
         yield f"{facts['place']}: only in {facts['only_in']}"
         return
-    if facts["skipped"]:
-        yield f"{facts['place']}: not compared, {facts['skipped']}"
+    if facts["skipped"] or facts["problem"]:
+        yield _not_compared(facts)
         return
     left, right = facts["offsets"]
     offsets = f"offset {left}" if left == right else f"offsets {left} and {right}"
     yield f"{facts['place']}: {_counts(facts['differences']) or 'the same'} ({offsets})"
     yield from _key_lines(facts["keys"])
+
+
+def _not_compared(facts: dict[str, Any]) -> str:
+    if facts["problem"]:
+        return f"{facts['place']}: {facts['problem']}"
+    return f"{facts['place']}: not compared, {facts['skipped']}"
 
 
 def _counts(differences: dict[str, int]) -> str:
