@@ -164,6 +164,7 @@ def test_generated_store_names_survive_unrelated_changes() -> None:
         (lambda s: s.group_by_key().count(".."), "cannot be used"),
         (lambda s: s.to(""), "cannot be used"),
         (lambda s: s.group_by_key().count("n", logging={"segment.ms": 1}), "segment.ms=1, which"),
+        (lambda s: s.group_by_key().count("n", logging=None), "'n' has logging=None"),
         (lambda s: s.to("x" * 250), "250 characters"),
     ],
 )

@@ -32,6 +32,11 @@ def changelog_config(logging: Logging, store: str) -> dict[str, str]:
     """
     if isinstance(logging, bool):
         return {}
+    if not isinstance(logging, Mapping):
+        raise TopologyError(
+            f"The store {store!r} has logging={logging!r}",
+            hint='Write True, False, or settings: logging={"segment.bytes": "1048576"}',
+        )
     for name, setting in logging.items():
         if not isinstance(setting, str):
             raise TopologyError(
