@@ -20,7 +20,13 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 from penstock.changelog.commit_record import ChangelogEnd, CommitRecord
 from penstock.changelog.offset_metadata import OffsetMetadata
 from penstock.changelog.reading import read_last
-from penstock.changelog.snapshots import Manifest, Snapshot, SnapshotFile, SnapshotSource
+from penstock.changelog.snapshots import (
+    Manifest,
+    Snapshot,
+    SnapshotFile,
+    SnapshotSource,
+    read_files,
+)
 from penstock.changelog.topic_admin import TopicAdmin
 from penstock.changelog.topic_plan import ConfigChange
 from penstock.changelog.topics import TopicSpec, changelog_topic, commits_name, commits_topic
@@ -581,6 +587,43 @@ def test_a_task_is_closed_while_a_copy_of_its_store_is_on_its_way(world: World) 
     world.snapshots = ()
     task = world.take()
     assert ask(task, "get", (b"a",)) == [(stored_value(7, b"1"),)]
+    task.close()
+
+
+class Another:
+    """Copies whose files are those of a store with another identity than their manifests say."""
+
+    def __init__(self, directory: Path, **other: str) -> None:
+        self._directory, self._other = directory, other
+
+    @contextlib.contextmanager
+    def open(self, task: str, wanted: StoreIdentity) -> Iterator[Snapshot | None]:
+        store = RocksDBStore("counts", self._directory / "store")
+        store.set_identity(msgspec.structs.replace(wanted, **self._other))
+        store.apply([(b"a", stored_value(1, b"not ours"))], offset=0)
+        store.checkpoint(self._directory / "files")
+        store.close()
+        files = read_files(self._directory / "files")
+        yield Snapshot(Manifest(identity=wanted, offset=0, files=files), self._pour)
+
+    def _pour(self, file: SnapshotFile, target: Path) -> Iterator[None]:
+        shutil.copy(self._directory / "files" / file.name, target)
+        yield
+
+
+def test_a_copy_of_another_store_is_not_taken_for_this_one(world: World, tmp_path: Path) -> None:
+    world.produce(1)
+    task = world.take()
+    commit(task, [(b"a", b"1", 7)], to=1, metadata={})
+    task.close()
+    shutil.rmtree(world.state.path / "0_0")
+    others = ({"application_id": "else"}, {"changelog_topic_id": "else"}, {"task": "0_1"})
+    world.snapshots = [Another(tmp_path / f"copy-{n}", **o) for n, o in enumerate(others)]
+    task = world.take()
+    assert ask(task, "get", (b"a",)) == [(stored_value(7, b"1"),)]
+    assert (
+        len([note for note in task.status().notes if "is rebuilt from its changelog" in note]) == 3
+    )
     task.close()
 
 

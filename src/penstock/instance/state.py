@@ -30,6 +30,7 @@ from penstock.errors import (
     ChangelogError,
     PenstockError,
     SnapshotError,
+    StateForeignError,
     StoreDamagedError,
     TaskNotHereError,
     TopicMissingError,
@@ -63,6 +64,8 @@ from penstock.stores.versioned import VersionsStore
 _log = logging.getLogger("penstock.instance")
 
 _LOCK_WAIT = timedelta(seconds=5)
+_NOT_THIS_STORE = (StoreDamagedError, StateForeignError, ChangelogError)
+"""What is said of a copy that cannot be read, or is not what its manifest says."""
 FILLED_MIN = 50_000
 """From how many records on an empty store is filled apart: opening it twice more has a price."""
 
@@ -411,7 +414,7 @@ class TaskStores:
                     if snapshot is None or not snapshot.fits(self.identity(order), until):
                         continue
                     self._replace_by(snapshot, order, stop)
-            except (SnapshotError, StoreDamagedError) as error:
+            except (SnapshotError, *_NOT_THIS_STORE) as error:
                 self._reopen_empty(order)
                 failures.append(str(error))
                 continue
