@@ -44,11 +44,12 @@ class OwnWindows(MemoryStore):
 
 @dataclass
 class Log:
-    """A changelog and its store: each commit is a transaction, with a marker behind it."""
+    """A changelog and its store: each commit is a transaction, with `markers` behind it."""
 
     order: StoreOrder
     store: KeyValueStore
     end: int = 0
+    markers: int = 1
     known: KnownStarts = field(init=False)
     record: CommitRecord | None = None
 
@@ -69,7 +70,7 @@ class Log:
         self.end += len(changes)
         self.store.apply(changes, offset=self.end - 1)
         self.known.applied("hourly")
-        self.end += 1
+        self.end += self.markers
         return self.record.changelogs["hourly"]
 
     def next_owner(self, *, now_ms: int = NOW) -> KnownStarts:
@@ -109,8 +110,19 @@ def test_windows_that_were_lost_after_a_single_commit_are_missed(make: Callable[
     assert "is whole on this disk, and could not be rebuilt" in note
     much_later = log.next_owner(now_ms=NOW + 30 * HOUR)
     assert much_later.notes(WINDOWS, log.lost_all(), None) == []
-    # As long as one record is there, its neighbours may have been older.
+    # As long as one record is there, its neighbours may have been older. A marker is none.
     assert known.notes(WINDOWS, LogRange(1, log.end), None) == []
+    assert not known.can_rebuild(WINDOWS, LogRange(2, log.end))
+
+
+def test_a_last_record_without_a_marker_is_one() -> None:
+    log = our_log()
+    log.commit(window(40))
+    log.end, log.markers = 1, 0
+    log.commit(window(1))
+    # Exactly-once from now on; the log holds a record, and no marker.
+    assert log.next_owner().notes(WINDOWS, LogRange(1, log.end), None) == []
+    assert not log.next_owner().can_rebuild(WINDOWS, log.lost_all())
 
 
 def test_sessions_count_by_their_end() -> None:

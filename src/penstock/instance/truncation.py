@@ -27,6 +27,7 @@ class KnownStarts:
         self._starts: dict[str, int] = {}
         self._marks: dict[str, tuple[Mark, ...]] = {}
         self._kept: dict[str, int] = {}
+        self._ends: dict[str, int] = {}
         self._latest: dict[str, int] = {}
         """Of the windows that each store holds; a user's store need not know it."""
         self._coming: dict[str, int] = {}
@@ -38,6 +39,7 @@ class KnownStarts:
         self._marks = {name: each.marks for name, each in record.changelogs.items()}
         self._kept = {name: each.kept_ms for name, each in record.changelogs.items()}
         self._latest = {name: each.latest for name, each in record.changelogs.items()}
+        self._ends = {name: each.end for name, each in record.changelogs.items()}
 
     def begin_anew(self) -> None:
         """All that the changelogs are to hold is written from now on."""
@@ -52,8 +54,10 @@ class KnownStarts:
         marks = self._marks.get(order.name, ())
         latest = self._latest.get(order.name, NEVER)
         if latest != NEVER:
-            # Where the last commit's records are, it could not know: before the end, in any case.
-            marks = (*marks, Mark(end - 1, latest))
+            # Where its last record is, the last commit could not know: there at the earliest, and
+            # before the end and its marker. Without a marker, both are the same.
+            last = max(self._ends.get(order.name, -1), end - 1 - self.markers)
+            marks = (*marks, Mark(last, latest))
         # Raised since then, it does not bring back what Kafka removed before.
         kept_ms = shorter(self._kept.get(order.name, 0), order.kept_ms)
         return start_max(marks, kept_ms=kept_ms, now_ms=self._now_ms())
