@@ -38,6 +38,7 @@ from penstock.errors import (
     StoreDamagedError,
     TopicMissingError,
 )
+from penstock.observability.time_of_day import wall_clock_ms
 from penstock.stores.contract import KeyValueStore, StoreIdentity, stored_value
 from penstock.stores.memory import MemoryStore
 from penstock.stores.rocksdb import RocksDBStore
@@ -146,8 +147,12 @@ def test_a_stopped_restore_keeps_what_it_has(log: Log) -> None:
     for _ in range(3):
         log.write({b"%d" % i: b"x" for i in range(6000)})
     store = MemoryStore("counts")
-    result = log.restore(store, stop=lambda: True)
+    day = 24 * 3600 * 1000
+    result = log.restore(store, stop=lambda: True, now_ms=lambda: day)
     assert result.outcome is RestoreOutcome.STOPPED
+    # It never was whole: how long it may rest counts from when it began.
+    assert log.restore(store, now_ms=lambda: 3 * day).outcome is RestoreOutcome.TRUNCATED
+    store.set_caught_up_at(wall_clock_ms())
     assert log.restore(store).outcome is RestoreOutcome.COMPLETE
     assert store.approximate_num_entries() == 6000
 

@@ -440,8 +440,15 @@ def test_a_changelog_that_lost_its_end_is_not_taken_for_all_there_is(world: Worl
     assert f"ends at {ahead.end}, and offset {ahead.end} was committed" in fault.message
     assert fault.where["topic"] == world.changelog
     task.close()
-    # What was committed is there: then all is well.
     world.write_commit(record)
+    # So it does where the topic is another one.
+    other = msgspec.structs.replace(world.store_order(), changelog_id="another")
+    task = world.try_to_take(other)
+    fault = task.status().fault
+    assert fault is not None
+    assert "its id is another and the last commit was written to" in fault.message
+    task.close()
+    # What was committed is there: then all is well.
     task = world.take()
     assert ask(task, "get", (b"a",), (b"b",)) == [
         (stored_value(7, b"1"),),

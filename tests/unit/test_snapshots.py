@@ -98,6 +98,14 @@ def test_a_copy_is_the_store(
     copy.close()
 
 
+def test_a_copy_is_of_one_store_and_not_ahead_of_its_changelog() -> None:
+    snapshot = Snapshot(Manifest(identity=IDENTITY, offset=9, files=[]), lambda *_: iter([]))
+    assert snapshot.fits(IDENTITY, 10)
+    assert not snapshot.fits(IDENTITY, 9)
+    for other in ("task", "store", "changelog_topic_id", "layout"):
+        assert not snapshot.fits(msgspec.structs.replace(IDENTITY, **{other: "else"}), 10)
+
+
 def test_what_is_there_is_not_copied_again(
     tmp_path: Path, store: RocksDBStore, location: SnapshotLocation
 ) -> None:
