@@ -15,6 +15,7 @@ from penstock.changelog.topic_plan import (
     left_alone,
     plan_topics,
     settings_of,
+    sizes_note,
     still_to_do,
 )
 from penstock.changelog.topics import (
@@ -228,6 +229,24 @@ def test_replicas_in_sync_that_the_program_does_not_name_are_told_if_they_matter
     assert "min.insync.replicas=2 and a replication factor of 1" in note(2, 1)
     said = changelog_topic("clinic", "counts", partitions=1, config={"min.insync.replicas": "1"})
     assert note(1, 3, said) == ""
+
+
+def test_a_start_tells_of_topics_that_are_kept_to_a_size() -> None:
+    windows = changelog_topic("clinic", "rates", partitions=1, retention_ms=1000)
+    between = repartition_topic("clinic", "by-ward", partitions=1)
+    counts = changelog_topic("clinic", "counts", partitions=1)
+    said = changelog_topic(
+        "clinic", "own", partitions=1, retention_ms=1, config={"retention.bytes": "9"}
+    )
+    specs = [windows, between, counts, said]
+
+    def note(size: str) -> str:
+        found = [existing(spec, config={"retention.bytes": size}) for spec in specs]
+        return sizes_note(specs, {name: topic for each in found for name, topic in each.items()})
+
+    assert note("-1") == sizes_note(specs, {}) == ""
+    assert "clinic-rates-changelog (9), clinic-by-ward (9). Set topic=" in note("9")
+    assert "(0)" in note("0")
 
 
 def test_settings_are_shown_with_who_says_so() -> None:

@@ -22,6 +22,7 @@ KAFKA_DEFAULTS = {
 Who = Literal["program", "hand", "broker", "default"]
 """Who sets a setting: the program, someone on the topic itself, the brokers, or nobody."""
 _MIN_INSYNC = "min.insync.replicas"
+_BYTES = "retention.bytes"
 _BY_ORIGIN: dict[Origin, Who] = {"topic": "hand", "broker": "broker", "default": "default"}
 
 
@@ -210,6 +211,29 @@ def copies_note(wanted: Iterable[TopicSpec], existing: Mapping[str, ExistingTopi
             f'topic={{"{_MIN_INSYNC}": "2"}}, and run `penstock topics apply`'
         )
     return ". ".join(notes)
+
+
+def sizes_note(wanted: Iterable[TopicSpec], existing: Mapping[str, ExistingTopic]) -> str:
+    """What an operator should know of topics that Kafka keeps to a size; often nothing.
+
+    Windows leave their changelog by their age, and a repartition topic's records when they were
+    read. Where brokers or others set a size besides, Kafka removes what is still needed.
+    """
+    small = {
+        spec.name: found.config[_BYTES]
+        for spec in wanted
+        if (found := existing.get(spec.name)) is not None
+        and "delete" in policies(found.config.get("cleanup.policy", ""))
+        and _BYTES not in spec.config
+        and _number(found.config.get(_BYTES, "-1")) != -1
+    }
+    if not small:
+        return ""
+    names = ", ".join(f"{name} ({kept})" for name, kept in small.items())
+    return (
+        f"Kafka keeps topics to a size ({_BYTES}), and may remove what is still needed: {names}. "
+        f'Set topic={{"{_BYTES}": "-1"}}, and run `penstock topics apply`'
+    )
 
 
 _APPLY = "Run `penstock topics apply` on the program, or set manage_topics=True"

@@ -14,7 +14,7 @@ from penstock.changelog.clients import LogClients
 from penstock.changelog.kafka_failures import unreachable
 from penstock.changelog.partition_counts import AskedCounts
 from penstock.changelog.topic_admin import TopicAdmin
-from penstock.changelog.topic_plan import TopicPlan, before_start, copies_note
+from penstock.changelog.topic_plan import TopicPlan, before_start, copies_note, sizes_note
 from penstock.changelog.topics import TOMBSTONES_MS, ExistingTopic, TopicSpec, policies
 from penstock.config import Config
 from penstock.coordination.assignment import TaskFacts
@@ -291,6 +291,7 @@ def prepare(
         raise _with_its_source(error, outlook, application_id) from error
     admin.carry_out(plan, alter=config.manage_topics)
     own = admin.require(spec.name for spec in outlook.internal)
+    notes = (copies_note(outlook.internal, own), sizes_note(outlook.internal, own))
     last_run = outlook.last_run
     return Prepared(
         application_id=application_id,
@@ -302,7 +303,7 @@ def prepare(
         global_tables=outlook.global_tables,
         patterns=outlook.patterns,
         matched=outlook.matched,
-        notice=". ".join(filter(None, (notice, copies_note(outlook.internal, own)))),
+        notice=". ".join(filter(None, (notice, *notes))),
     )
 
 
