@@ -43,6 +43,7 @@ from penstock.instance.protocol import (
     TakeOrder,
 )
 from penstock.instance.task import OpenTask, TaskEnvironment
+from penstock.observability.time_of_day import wall_clock_ms
 from penstock.serdes.windowed import window_key
 from penstock.stores.contract import StoreIdentity, stored_value
 from penstock.stores.directory import StateDirectory
@@ -678,4 +679,8 @@ def test_a_store_that_a_flush_finds_damaged_is_rebuilt(
     assert "checksum mismatch" in note
     assert f"rebuilding it from {world.changelog}" in note
     assert ask(task, "get", (b"a",)) == [(stored_value(7, b"1"),)]
+    # An owner's store misses no deletion, however long ago it was restored.
+    now = wall_clock_ms()
+    task.flush()
+    assert (task.stores.get("counts").caught_up_at() or 0) >= now
     task.close()

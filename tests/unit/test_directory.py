@@ -267,9 +267,15 @@ def test_tasks_that_nobody_holds_leave_after_a_while(tmp_path: Path) -> None:
         (state.path / "global").mkdir()
         coming.unlock()
         moved.unlock()
+        # Letting it go is when its age begins.
         now = (state.path / "1_11").stat().st_mtime
+        assert now > 0
         assert state.remove_unused(delay, now=now + 599, keep=["0_1"]) == []
         assert state.tasks() == ["0_0", "0_1", "1_11"]
+        # One whose owner was killed is as old as its lock.
+        os.utime(state.path / "1_11", (0, 0))
+        os.utime(state.path / "1_11" / ".lock", (now, now))
+        assert state.remove_unused(delay, now=now + 599, keep=["0_1"]) == []
         # One that was cut off while it deleted is finished by the next.
         (state.path / ".removed-0_9").mkdir()
         assert state.remove_unused(delay, now=now + 601, keep=["0_1"]) == ["1_11"]
