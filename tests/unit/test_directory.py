@@ -8,6 +8,7 @@ import os
 import stat
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from datetime import timedelta
 from pathlib import Path
@@ -17,6 +18,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.errors import (
+    PenstockError,
     StateDirectoryError,
     StateForeignError,
     StateLockedError,
@@ -256,6 +258,7 @@ def test_a_file_system_without_locks_is_refused(
 
 def test_tasks_that_nobody_holds_leave_after_a_while(tmp_path: Path) -> None:
     delay = timedelta(minutes=10)
+    failed: list[PenstockError] = []
     with StateDirectory.open(tmp_path, "clinic") as state:
         held, coming = state.lock_task("0_0"), state.lock_task("0_1")
         moved = state.lock_task("1_11")
@@ -270,20 +273,30 @@ def test_tasks_that_nobody_holds_leave_after_a_while(tmp_path: Path) -> None:
         # Letting it go is when its age begins.
         now = (state.path / "1_11").stat().st_mtime
         assert now > 0
-        assert state.remove_unused(delay, now=now + 599, keep=["0_1"]) == []
+        assert state.remove_unused(delay, now=now + 599, keep=["0_1"], failed=failed.append) == []
         assert state.tasks() == ["0_0", "0_1", "1_11"]
         # One whose owner was killed is as old as its lock.
         os.utime(state.path / "1_11", (0, 0))
         os.utime(state.path / "1_11" / ".lock", (now, now))
-        assert state.remove_unused(delay, now=now + 599, keep=["0_1"]) == []
+        assert state.remove_unused(delay, now=now + 599, keep=["0_1"], failed=failed.append) == []
         # One that was cut off while it deleted is finished by the next.
         (state.path / ".removed-0_9").mkdir()
-        assert state.remove_unused(delay, now=now + 601, keep=["0_1"]) == ["1_11"]
+        assert state.remove_unused(delay, now=now + 601, keep=["0_1"], failed=failed.append) == [
+            "1_11"
+        ]
         names = sorted(entry.name for entry in state.path.iterdir())
         assert names == [".lock", "0_0", "0_1", "global", "process-metadata"]
         assert (held.path / "counts" / "data").exists()
+        assert failed == []
         # Who takes the task later finds nothing.
         again = state.lock_task("1_11")
         assert again.stores() == []
         again.unlock()
+        # One that cannot be deleted does not keep the others.
+        for name in ("0_5", "2_0"):
+            (state.path / name).symlink_to(tmp_path)
+        gone = state.remove_unused(delay, now=time.time() + 601, failed=failed.append)
+        assert gone == ["0_1", "1_11"]
+        assert len(failed) == 2
+        assert "leads out of the state directory" in str(failed[0])
         held.unlock()

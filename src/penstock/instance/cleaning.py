@@ -43,10 +43,14 @@ class Cleaner:
         while not self._stopping.wait(interval):
             try:
                 gone = self._directory.remove_unused(
-                    self._delay, now=time.time(), keep=self._keep()
+                    self._delay, now=time.time(), keep=self._keep(), failed=_tell
                 )
                 for task in gone:
                     _log.info("Task %s moved away a while ago; its copy here was deleted", task)
             except PenstockError as error:
-                # What cannot be deleted now may be later, and takes room until then.
-                _log.warning("Copies of tasks that moved away cannot be deleted: %s", error)
+                _tell(error)
+
+
+def _tell(error: PenstockError) -> None:
+    # What cannot be deleted now may be later, and takes room until then.
+    _log.warning("Copies of tasks that moved away cannot be deleted: %s", error)

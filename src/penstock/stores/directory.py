@@ -33,6 +33,7 @@ from typing import Self
 import msgspec
 
 from penstock.errors import (
+    PenstockError,
     StateDirectoryError,
     StateForeignError,
     StateLockedError,
@@ -270,24 +271,31 @@ class StateDirectory:
             return TaskDirectory(name, path, FileLock.acquire(path / LOCK_FILE, wait=wait))
 
     def remove_unused(
-        self, unused_for: timedelta, *, now: float, keep: Collection[str] = ()
+        self,
+        unused_for: timedelta,
+        *,
+        now: float,
+        keep: Collection[str] = (),
+        failed: Callable[[PenstockError], None],
     ) -> list[str]:
         """Delete the tasks that nobody has held for so long; the names of those that went.
 
         As Kafka Streams' cleaner does. `now` is in seconds since the epoch; tasks to `keep` are on
-        their way to being held.
+        their way to being held. One that cannot be deleted is told, and the others go.
         """
         removed: list[str] = []
         for leftover in self.path.glob(f"{_REMOVED}*"):
-            _remove(leftover)
+            with _telling(failed):
+                _remove(leftover)
         for task in set(self.tasks()) - set(keep):
-            path = _inside(self.path, task)
-            # Out of the way first, and nobody may lock it meanwhile: deleting takes its time.
-            with self._moving:
-                aside = self._set_aside(path, before=now - unused_for.total_seconds())
-            if aside is not None:
-                _remove(aside)
-                removed.append(task)
+            with _telling(failed):
+                path = _inside(self.path, task)
+                # Out of the way first, and nobody may lock it meanwhile: deleting takes its time.
+                with self._moving:
+                    aside = self._set_aside(path, before=now - unused_for.total_seconds())
+                if aside is not None:
+                    _remove(aside)
+                    removed.append(task)
         return sorted(removed)
 
     def _set_aside(self, path: Path, *, before: float) -> Path | None:
@@ -323,6 +331,14 @@ class StateDirectory:
         traceback: TracebackType | None,
     ) -> None:
         self.close()
+
+
+@contextlib.contextmanager
+def _telling(failed: Callable[[PenstockError], None]) -> Iterator[None]:
+    try:
+        yield
+    except PenstockError as error:
+        failed(error)
 
 
 def _inside(parent: Path, name: str) -> Path:
