@@ -110,6 +110,10 @@ def test_windows_that_were_lost_after_a_single_commit_are_missed(make: Callable[
     assert "is whole on this disk, and could not be rebuilt" in note
     much_later = log.next_owner(now_ms=NOW + 30 * HOUR)
     assert much_later.notes(WINDOWS, log.lost_all(), None) == []
+    # A retention that was raised since brings nothing back, and one that was lowered holds.
+    longer, shorter = (msgspec.structs.replace(WINDOWS, kept_ms=h * HOUR) for h in (900, 1))
+    assert much_later.notes(longer, log.lost_all(), None) == []
+    assert known.notes(shorter, log.lost_all(), None) == []
     # As long as one record is there, its neighbours may have been older. A marker is none.
     assert known.notes(WINDOWS, LogRange(1, log.end), None) == []
     assert not known.can_rebuild(WINDOWS, LogRange(2, log.end))
