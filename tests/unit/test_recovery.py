@@ -2,20 +2,26 @@
 
 from __future__ import annotations
 
-from typing import Any
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pyarrow as pa
 import pytest
 
 import penstock as ps
 from penstock.changelog.commit_record import CommitRecord
+from penstock.config import Config
 from penstock.coordination.ids import Epoch, TaskId
 from penstock.coordination.planning import PlanLimits, plan
 from penstock.coordination.recovery import Recovery
 from penstock.coordination.tasks import TaskBook
 from penstock.errors import BootstrapError, InputLostError, TopologyError
-from penstock.instance.protocol import CHANGE, OUTPUT, ROWS, CommitHeader, TakeOrder
+from penstock.instance.clients import SharedClients
+from penstock.instance.protocol import CHANGE, OUTPUT, ROWS, CommitHeader, StoreOrder, TakeOrder
 from penstock.instance.recovery import not_yet_written, recovery_fields, recovery_of
+from penstock.instance.state import TaskStores
+from penstock.stores.directory import StateDirectory
 
 TASK = TaskId(0, 0)
 BEGUN = Recovery(begun={"pulses": {0: 3}})
@@ -121,6 +127,33 @@ def test_outputs_are_dropped_or_repeated_but_never_to_repartition_topics(
     written = not_yet_written(rows(OUTPUT, 0, 1, 0), header, order)
     assert written.column("target").to_pylist() == left
     assert not_yet_written(rows(CHANGE, 0, 1), header, order).num_rows == 2
+
+
+@pytest.mark.parametrize(
+    ("changelog", "until", "lost"),
+    [("log", {"pulses": {0: 9}}, True), ("log", {}, False), ("", {"pulses": {0: 9}}, False)],
+)
+def test_a_changelog_that_was_half_written_again_is_no_store(
+    tmp_path: Path, changelog: str, until: dict[str, dict[int, int]], *, lost: bool
+) -> None:
+    store = StoreOrder(name="counts", changelog=changelog, recovers=True)
+    order = TakeOrder(
+        task="0_0",
+        name="x-0",
+        epoch=(1, 1),
+        first_taking=True,
+        inputs=[],
+        stores=[store],
+        commits_partition=1,
+    )
+    record = CommitRecord(n=1, epoch=(1, 0), position={"pulses": {0: 5}}, previous={}, until=until)
+    clients = SimpleNamespace(config=Config())
+    with StateDirectory.open(tmp_path, "clinic") as directory:
+        stores = TaskStores(order, directory, cast(SharedClients, clients))
+        stores.open(record)
+        # A changelog of which only some keys were written again would give values of two times.
+        assert ("was cut off while it read its input again" in stores.lost) is lost
+        stores.close()
 
 
 def test_a_repartition_topic_cannot_be_read_again() -> None:
