@@ -319,6 +319,10 @@ def test_a_changelog_that_lost_what_the_copy_needs_next_is_told_and_tried_again(
     follower.call("unfollow", UnfollowOrder(task="0_0"))
     follower.wait_for(lambda copy: copy.state == "at_rest")
     owner.close()
+    # What it has, nobody can make anew.
+    kept = RocksDBStore("counts", follower.directory.path / "0_0" / "counts")
+    assert kept.offset() == 9
+    kept.close()
     shutil.rmtree(follower.directory.path / "0_0")
     shutil.copytree(world.state.path / "0_0", follower.directory.path / "0_0")
     follower.follow()
