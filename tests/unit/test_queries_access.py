@@ -31,7 +31,7 @@ NO_TOKEN_NEEDED = {"/health/live", "/health/ready", "/docs", "/docs/style.css", 
 
 def routes(app: AsgiApp) -> list[Any]:
     inner: Any = app
-    return list(inner._app._app.routes)
+    return list(inner._app._app._app.routes)
 
 
 def paths(app: AsgiApp) -> list[str]:

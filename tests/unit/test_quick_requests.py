@@ -14,7 +14,7 @@ from penstock.config import Config
 from penstock.queries.listening import Listening
 from penstock.queries.quick_requests import quick_request
 from penstock.queries.server import HttpServer
-from tests.unit.queries_in_memory import InMemoryQueries
+from tests.unit.queries_in_memory import InMemoryQueries, unavailable
 from tests.unit.test_queries_server import served
 
 SLOWLY = "X-Other: 1\r\n"
@@ -142,6 +142,45 @@ def test_what_comes_during_an_answer_waits_for_it(listening: Listening) -> None:
         may_answer.set()
         assert [re.findall(rb'"key":"(.)"', talk.answer()[1]) for _ in "bc"] == [[b"b"], [b"c"]]
         talk.socket.close()
+
+
+def test_what_cannot_be_answered_quickly_gets_what_the_other_way_says(listening: Listening) -> None:
+    queries = InMemoryQueries()
+    queries.raises = unavailable()
+    with served(queries, replace(listening, port=0)) as server:
+        talk = Talk(server, listening.token)
+        answers = []
+        for more in ("", SLOWLY, ""):
+            talk.send(talk.request(more=more))
+            answers.append(talk.answer())
+        talk.socket.close()
+    assert answers[0] == answers[1] == answers[2]
+    assert answers[0][0].startswith(b"HTTP/1.1 503 ")
+    # Each once on the short way and once on the usual one.
+    assert len(queries.asked) == 6
+
+
+def test_who_goes_before_the_answer_leaves_the_others_theirs(listening: Listening) -> None:
+    queries, may_answer, began = InMemoryQueries(), threading.Event(), threading.Event()
+    ask = queries.ask
+
+    def slow(*arguments: object, **options: object) -> object:
+        began.set()
+        may_answer.wait(60)
+        return ask(*arguments, **options)  # type: ignore[arg-type]
+
+    queries.ask = slow  # type: ignore[assignment, method-assign]
+    with served(queries, replace(listening, port=0)) as server:
+        gone, other = Talk(server, listening.token), Talk(server, listening.token)
+        gone.send(gone.request())
+        began.wait(60)
+        gone.socket.close()
+        other.send(other.request())
+        may_answer.set()
+        assert other.answer()[0].startswith(b"HTTP/1.1 200 ")
+        other.send(other.request())
+        assert other.answer()[0].startswith(b"HTTP/1.1 200 ")
+        other.socket.close()
 
 
 def test_a_request_in_pieces_is_put_together(talk: Talk) -> None:

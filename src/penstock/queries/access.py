@@ -6,6 +6,7 @@ its host and origin are looked at as well keeps it from learning even that somet
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import hmac
 import ipaddress
@@ -122,6 +123,7 @@ def _host_name(host: str) -> str:
     return (name if colon and port.isdecimal() else host).lower()
 
 
+@functools.lru_cache(maxsize=64)
 def _is_address(name: str) -> bool:
     try:
         ipaddress.ip_address(name)

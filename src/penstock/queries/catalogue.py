@@ -13,7 +13,7 @@ from penstock.coordination.ids import TaskId
 from penstock.errors import QuestionRefusedError, UnknownStoreError
 from penstock.processors.partitioner import partition_of, partitions_of
 from penstock.queries.contract import StoreDescription
-from penstock.serdes import Serde, SessionWindowedSerde, WindowedSerde
+from penstock.serdes import BytesSerde, Serde, SessionWindowedSerde, WindowedSerde
 from penstock.serdes.subscription import CombinedKeySerde, ResponseSerde
 from penstock.serdes.windowed import SESSION_TAIL_BYTES, TIME_BYTES
 from penstock.topology import ResolveNode, StoreSpec, SubTopology, Topology, naming
@@ -63,7 +63,10 @@ class AskedStore:
 
     def keys_bytes(self, keys: Sequence[Any]) -> list[bytes]:
         """Keys as the store holds them. Raises `QuestionRefusedError` of the first that is none."""
-        serialize = self.spec.key_serde.serialize
+        serde = self.spec.key_serde
+        if type(serde) is BytesSerde and set(map(type, keys)) == {bytes}:
+            return list(keys)
+        serialize = serde.serialize
         try:
             if None not in keys:
                 return [serialize(key) for key in keys]

@@ -95,6 +95,7 @@ class Client:
             self._tls = _tls(ca_file, certificate_file, key_file)
         tls: Any = {} if self._tls is None else {"ssl_context": self._tls}
         self._pool = urllib3.PoolManager(maxsize=connections, block=True, retries=False, **tls)
+        self._host: urllib3.HTTPConnectionPool | None = None
 
     @classmethod
     def of_application(
@@ -208,6 +209,7 @@ class Client:
 
     def close(self) -> None:
         """Close the connections."""
+        self._host = None
         self._pool.clear()
 
     def __enter__(self) -> Self:
@@ -220,6 +222,13 @@ class Client:
         trace: TracebackType | None,
     ) -> None:
         self.close()
+
+    def _connections(self) -> urllib3.HTTPConnectionPool:
+        """Those to the service: found once, for that takes as long as some questions."""
+        host = self._host
+        if host is None:
+            host = self._host = self._pool.connection_from_url(self._url)
+        return host
 
     def _get(self, path: str) -> Any:
         return _data(self._request("GET", path, None, None))
@@ -243,12 +252,13 @@ class Client:
         end = time.monotonic() + ((timeout or self._timeout) + _GRACE).total_seconds()
         for attempt in range(_ATTEMPTS):
             try:
-                response = self._pool.request(
+                response = self._connections().urlopen(
                     method,
-                    self._url + path,
+                    path,
                     body=body,
                     headers={**self._headers, "accept": accept},
                     timeout=urllib3.Timeout(total=max(end - time.monotonic(), 0.001)),
+                    retries=False,
                     redirect=False,
                 )
             except urllib3.exceptions.ProtocolError as error:

@@ -17,6 +17,12 @@ Message = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[Message]]
 Send = Callable[[Message], Awaitable[None]]
 AsgiApp = Callable[[AsgiScope, Receive, Send], Awaitable[None]]
+Done = Callable[[bytes | None, AsgiScope], None]
+"""Gets the JSON of a read's answer, which is 200; or None, and the request as it goes on."""
+Start = Callable[[AsgiScope, Done], bool]
+"""Whether a request is a read that is answered without a coroutine: if so, `Done` is called soon,
+in the event loop's thread; if not, it goes through the application as others do.
+"""
 
 OPEN_PATHS = frozenset(
     {"/health/live", "/health/ready", "/docs", "/docs/style.css", "/openapi.json"}
@@ -46,9 +52,16 @@ class Gate:
     """An ASGI application in front of another one, which sees only what may pass."""
 
     def __init__(
-        self, app: AsgiApp, *, access: Access, limits: Limits, open_below: Sequence[str] = ()
+        self,
+        app: AsgiApp,
+        *,
+        access: Access,
+        limits: Limits,
+        open_below: Sequence[str] = (),
+        start: Start | None = None,
     ) -> None:
         self._app = app
+        self._start = start
         self._access = access
         self._limits = limits
         self._open_below = tuple(f"{path}/" for path in open_below)
@@ -70,6 +83,16 @@ class Gate:
             await refused.answer(guarded)
             return
         await self._app(scope, receive, guarded)
+
+    def start(self, scope: AsgiScope, done: Done) -> bool:
+        """As `Start` says; what may not pass does not start, and is told so by the other way."""
+        if self._start is None:
+            return False
+        try:
+            self._check(scope)
+        except _RefusedError:
+            return False
+        return self._start(scope, done)
 
     def _check(self, scope: AsgiScope) -> None:
         host, origin = _only(scope, b"host"), _only(scope, b"origin")

@@ -20,10 +20,9 @@ as in an address, is that text where the serde takes texts or bytes, and else is
 from __future__ import annotations
 
 import dataclasses
-import functools
 import json
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from datetime import datetime
 from typing import Any
 from uuid import UUID
@@ -73,6 +72,8 @@ def plain(value: Any) -> Any:
         return value
     if kind is int:
         return value if _INT_MIN <= value <= _INT_MAX else str(value)
+    if kind is bytes:
+        return "0x" + value.hex()
     if isinstance(value, str):
         return str(value)
     if isinstance(value, bytes | bytearray | memoryview):
@@ -120,8 +121,13 @@ def keys_of_json(serde: Serde[Any], values: Sequence[Any]) -> list[Any]:
     [b'ab', b'c']
     """
     try:
-        read = _reader(serde)
-        keys = [read(value) for value in values]
+        if type(serde) is BytesSerde:
+            # Most are short: a call for each would cost more than what it does.
+            return [
+                bytes.fromhex(value[2:]) if value.startswith("0x") else value.encode()
+                for value in values
+            ]
+        keys = [_typed(serde, value) for value in values]
         serialize = serde.serialize
         for key in keys:
             serialize(key)
@@ -156,11 +162,6 @@ def _typed(serde: Serde[Any], value: Any) -> Any:
         return _with_defaults(converted(value, serde.type))
     kind = _TYPES.get(type(serde))
     return value if kind is None else converted(value, kind)
-
-
-def _reader(serde: Serde[Any]) -> Callable[[Any], Any]:
-    """What reads each of a serde's keys; the choice is made once for all of them."""
-    return _bytes_of if isinstance(serde, BytesSerde) else functools.partial(_typed, serde)
 
 
 def _with_defaults(value: Any) -> Any:

@@ -12,7 +12,7 @@ import asyncio
 import contextlib
 import itertools
 import time
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from datetime import timedelta
 from typing import Any
 
@@ -20,7 +20,7 @@ from penstock.errors import PenstockError
 from penstock.queries.arrow_rows import ARROW_STREAM
 from penstock.queries.catalogue import AskedStore
 from penstock.queries.contract import TIMEOUT, Answer, Question, Row, Source
-from penstock.queries.gate import GRANTED, AsgiApp, AsgiScope, Receive, Send
+from penstock.queries.gate import GRANTED, AsgiApp, AsgiScope, Done, Receive, Send
 from penstock.queries.json_values import encode_json, key_of_text
 from penstock.queries.limits import Limits
 from penstock.queries.question_threads import QuestionThreads
@@ -37,6 +37,8 @@ _PATIENCE_SECONDS = 0.01
 """How long a few keys wait beside a call that has more: it may be stuck."""
 _KEYS_MAX = 200
 _now = time.monotonic
+Told = Callable[[bytes | None], None]
+"""Gets the body of an answer; None if there is none here. Called in the event loop's thread."""
 _BEGIN = b'{"ok":true,"data":{"rows":['
 _MILLISECOND = timedelta(milliseconds=1)
 _TIMEOUT = timedelta(seconds=1)
@@ -63,7 +65,7 @@ class PointReads:
             return
         began = _now()
         content = await self._answer(*named)
-        if content is None or len(content) > self._limits.response_bytes:
+        if content is None:
             await self._app(_with_the_rest(scope, began), receive, send)
             return
         headers = [
@@ -73,32 +75,62 @@ class PointReads:
         await send({"type": "http.response.start", "status": 200, "headers": headers})
         await send({"type": "http.response.body", "body": content})
 
+    def start(self, scope: AsgiScope, done: Done) -> bool:
+        """Whether a request is a plain read, which is then asked for: as `gate.Start` says."""
+        named, began = _plain_read(scope), _now()
+        if named is None:
+            return False
+
+        def answered(content: bytes | None) -> None:
+            # Asked for already: with what is left of its time it goes the usual way.
+            done(
+                content,
+                scope if content is not None else _with_the_rest(scope, began, is_spent=True),
+            )
+
+        return self._ask(*named, answered)
+
     async def _answer(self, store: str, text: str) -> bytes | None:
+        answered: asyncio.Future[bytes | None] = asyncio.get_running_loop().create_future()
+
+        def told(content: bytes | None) -> None:
+            if not answered.done():
+                answered.set_result(content)
+
+        return await answered if self._ask(store, text, told) else None
+
+    def _ask(self, store: str, text: str, told: Told) -> bool:
+        """Whether the key is one that is asked for here; `told` gets the answer, once it is there,
+        or None if it is to be asked for otherwise.
+        """
         catalogue = self._queries.catalogue()
         if catalogue is None:
-            return None
+            return False
         try:
             asked = catalogue.find(store)
             if asked.spec.kind not in _KINDS:
-                return None
+                return False
             key = key_of_text(asked.spec.key_serde, text)
         except PenstockError:
-            return None
-        return await self._gather(asked).ask(key)
+            return False
+        self._gather(asked).ask(key, told)
+        return True
 
     def _gather(self, asked: AskedStore) -> _Gathering:
         name = asked.spec.name
         found = self._gathering.get(name)
         if found is None or found.asked is not asked:
             # A driver that opened anew has another catalogue.
-            found = self._gathering[name] = _Gathering(asked, self._queries, self._threads)
+            found = self._gathering[name] = _Gathering(
+                asked, self._queries, self._threads, self._limits.response_bytes
+            )
         return found
 
 
-def _with_the_rest(scope: AsgiScope, began: float) -> AsgiScope:
+def _with_the_rest(scope: AsgiScope, began: float, *, is_spent: bool = False) -> AsgiScope:
     """A plain read for the usual way, with what is left of the time if some of it was spent."""
     spent = timedelta(seconds=_now() - began)
-    if spent < _MILLISECOND:
+    if spent < _MILLISECOND and not is_spent:
         return scope
     left = max((TIMEOUT - spent) // _MILLISECOND, 1)
     return {**scope, "query_string": b"timeout_ms=%d" % left}
@@ -137,26 +169,30 @@ def calls_now(waiting: int, under_way: Collection[int], *, is_late: bool = False
 class _Gathering:
     """The keys of one store that wait for the next call. Belongs to the event loop's thread."""
 
-    def __init__(self, asked: AskedStore, queries: ServedQueries, threads: QuestionThreads) -> None:
+    def __init__(
+        self,
+        asked: AskedStore,
+        queries: ServedQueries,
+        threads: QuestionThreads,
+        bytes_max: int,
+    ) -> None:
         self.asked = asked
+        self._bytes_max = bytes_max
         self._queries = queries
         self._threads = threads
-        self._waiting: list[tuple[Any, asyncio.Future[bytes | None]]] = []
+        self._waiting: list[tuple[Any, Told]] = []
         self._calls: dict[asyncio.Task[None], int] = {}
         """Each with how many keys it asks for."""
         self._is_due = False
         self._late: asyncio.TimerHandle | None = None
 
-    async def ask(self, key: Any) -> bytes | None:
-        """The answer to the question for one key; None if it is to be asked for otherwise."""
-        loop = asyncio.get_running_loop()
-        answered: asyncio.Future[bytes | None] = loop.create_future()
-        self._waiting.append((key, answered))
+    def ask(self, key: Any, told: Told) -> None:
+        """Ask for one key, and tell the answer."""
+        self._waiting.append((key, told))
         if not self._is_due:
             # Not at once: what came in the same moment over other connections goes along.
             self._is_due = True
-            loop.call_soon(self._call)
-        return await answered
+            asyncio.get_running_loop().call_soon(self._call)
 
     def _call(self, is_late: bool = False) -> None:
         self._is_due = False
@@ -175,15 +211,15 @@ class _Gathering:
         if self._waiting:
             self._call()
 
-    async def _answer_all(self, taken: list[tuple[Any, asyncio.Future[bytes | None]]]) -> None:
+    async def _answer_all(self, taken: list[tuple[Any, Told]]) -> None:
         keys = [key for key, _ in taken]
         contents: Sequence[bytes | None] = [None] * len(keys)
         # What fails is asked for again, each alone, and told then.
         with contextlib.suppress(Exception):
             contents = await self._threads.answer(lambda: self._look_up(keys), _TIMEOUT)
-        for (_, answered), content in zip(taken, contents, strict=True):
-            if not answered.done():
-                answered.set_result(content)
+        for (_, told), content in zip(taken, contents, strict=True):
+            is_too_large = content is not None and len(content) > self._bytes_max
+            told(None if is_too_large else content)
 
     def _ended(self, task: asyncio.Task[None]) -> None:
         del self._calls[task]

@@ -40,9 +40,12 @@ def looked_up_rows(spec: StoreSpec, keys: Sequence[Any], found: Sequence[Found])
                 rows.append(Row(key=key, value=None))
                 continue
             timestamp, value = split_stored_value(stored)
-            start = timestamp if is_versioned else None
             read = deserialize(value)
-            rows.append(Row(key=key, value=read, timestamp=timestamp, start=start, end=until))
+            if is_versioned or until is not None:
+                start = timestamp if is_versioned else None
+                rows.append(Row(key=key, value=read, timestamp=timestamp, start=start, end=until))
+            else:
+                rows.append(Row(key=key, value=read, timestamp=timestamp))
     except Exception:  # noqa: BLE001 - one by one it is told what cannot be read
         return [looked_up_row(spec, key, each) for key, each in zip(keys, found, strict=True)]
     return rows

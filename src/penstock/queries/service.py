@@ -18,6 +18,7 @@ from starlette.exceptions import HTTPException
 from penstock.errors import PenstockError, QueryAccessError, QueryError
 from penstock.queries.access import Access, Scope
 from penstock.queries.api_page import STYLE, api_page
+from penstock.queries.batch_reads import BatchReads
 from penstock.queries.failures import INTERNAL, error_body, status_of
 from penstock.queries.gate import GRANTED, AsgiApp, Gate
 from penstock.queries.json_values import encode_json
@@ -77,7 +78,8 @@ def service(
     app.router.route_class = _Route
     app.add_exception_handler(HTTPException, _not_routed)
     asking = QuestionThreads(limits)
-    _add_store_routes(app, StoreRoutes(queries, asking, limits))
+    routes = StoreRoutes(queries, asking, limits)
+    _add_store_routes(app, routes)
     _add_probes(app, probes)
     _add_instances(app, instances or dict, asking)
     if metrics is not None:
@@ -87,8 +89,9 @@ def service(
     if extend is not None:
         extend(app, asking.answer)
     _add_documents(app)
-    reads = PointReads(app, queries, asking, limits)
-    return Gate(reads, access=access, limits=limits, open_below=open_below)
+    batches = BatchReads(app, routes, _failure)
+    reads = PointReads(batches, queries, asking, limits)
+    return Gate(reads, access=access, limits=limits, open_below=open_below, start=reads.start)
 
 
 class _Route(APIRoute):
@@ -100,20 +103,25 @@ class _Route(APIRoute):
         async def handled(request: Request) -> Response:
             try:
                 return await handler(request)
-            except PenstockError as error:
-                if status_of(error) == INTERNAL:
-                    _log.warning("A question could not be answered: %s", error)
-                return _refused(error)
             except RequestValidationError as error:
                 return _refused(_invalid(error), status=_UNPROCESSABLE)
             except HTTPException as error:
                 return await _not_routed(request, error)
-            except Exception:  # noqa: BLE001 - told by number; the log has it
-                number = secrets.token_hex(4)
-                _log.exception("Answering a request failed; its number is %s", number)
-                return _refused(_unexpected(number), status=INTERNAL)
+            except Exception as error:  # noqa: BLE001 - told by number; the log has it
+                return _failure(error)
 
         return handled
+
+
+def _failure(error: Exception) -> Response:
+    """What is told of an error that is being handled; of one that is none of ours a number."""
+    if isinstance(error, PenstockError):
+        if status_of(error) == INTERNAL:
+            _log.warning("A question could not be answered: %s", error)
+        return _refused(error)
+    number = secrets.token_hex(4)
+    _log.exception("Answering a request failed; its number is %s", number)
+    return _refused(_unexpected(number), status=INTERNAL)
 
 
 def guarded(scope: Scope) -> dict[str, Any]:

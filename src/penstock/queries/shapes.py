@@ -24,19 +24,20 @@ T = TypeVar("T")
 TIME_MAX = 2**63 - 1
 _PARTITION_MAX = 2**31 - 1
 KEY_TEXT_MAX = 8 * 1024
-_HOUR_MS = 3_600_000
+STORE_NAME_MAX = 249
+HOUR_MS = 3_600_000
 _MILLISECOND = timedelta(milliseconds=1)
 
 Time = Annotated[int, Field(ge=0, le=TIME_MAX)]
 Partition = Annotated[int, Field(ge=0, le=_PARTITION_MAX)]
 Offset = Annotated[int, Field(ge=0, le=TIME_MAX)]
 Limit = Annotated[int, Field(ge=1, le=LIMIT_MAX)]
-Milliseconds = Annotated[int, Field(ge=1, le=_HOUR_MS)]
+Milliseconds = Annotated[int, Field(ge=1, le=HOUR_MS)]
 Page = Annotated[str, Field(max_length=KEY_TEXT_MAX)]
 
 KeyBound = Annotated[str | None, Field(max_length=KEY_TEXT_MAX)]
 
-StoreName = Annotated[str, Path(description="The store's name.", max_length=249)]
+StoreName = Annotated[str, Path(description="The store's name.", max_length=STORE_NAME_MAX)]
 KeyText = Annotated[str, Path(description="The key, as text.", max_length=KEY_TEXT_MAX)]
 
 

@@ -13,9 +13,16 @@ import h11
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from penstock.errors import ServiceBusyError
-from penstock.queries.gate import AsgiScope, Receive, Send, send_error
+from penstock.queries.gate import AsgiScope, Receive, Send, Start, send_error
 from penstock.queries.limits import Limits
-from penstock.queries.quick_requests import Headers, QuickCycle, quick_request, quick_scope
+from penstock.queries.quick_requests import (
+    Headers,
+    QuickCycle,
+    ReadUnderWay,
+    json_reply,
+    quick_request,
+    quick_scope,
+)
 
 
 class LimitedProtocol(H11Protocol):
@@ -42,7 +49,8 @@ class LimitedProtocol(H11Protocol):
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
-        if isinstance(self.cycle, QuickCycle) and not self.cycle.response_complete:
+        cycle: Any = self.cycle
+        if isinstance(cycle, QuickCycle | ReadUnderWay) and not cycle.response_complete:
             self._later += data
             self.flow.pause_reading()
             return
@@ -81,7 +89,36 @@ class LimitedProtocol(H11Protocol):
             "scheme": self.scheme,
             "state": self.app_state.copy(),
         }
-        scope: Any = quick_scope(target, headers, about)
+        scope = quick_scope(target, headers, about)
+        if not self._start_read(scope):
+            self._run(scope)
+
+    def _start_read(self, scope: AsgiScope) -> bool:
+        """Whether the request is a read that is answered without a task for it."""
+        # One who does not read what was sent waits for that, in a task.
+        start: Start | None = getattr(self.app, "start", None)
+        if start is None or self.flow.write_paused:
+            return False
+        under_way = ReadUnderWay()
+
+        def done(content: bytes | None, scope: AsgiScope) -> None:
+            if under_way.disconnected:
+                return
+            if content is None:
+                self._run(scope, keep_alive=under_way.keep_alive)
+                return
+            self.transport.write(json_reply(self.server_state.default_headers, content))
+            under_way.response_complete = True
+            if not under_way.keep_alive:
+                self.transport.close()
+            self.on_response_complete()
+
+        if not start(scope, done):
+            return False
+        self.cycle = under_way  # type: ignore[assignment]
+        return True
+
+    def _run(self, scope: Any, *, keep_alive: bool = True) -> None:
         cycle = QuickCycle(
             scope=scope,
             conn=self.conn,
@@ -95,6 +132,7 @@ class LimitedProtocol(H11Protocol):
             on_response=self.on_response_complete,
         )
         cycle.more_body = False
+        cycle.keep_alive = keep_alive
         cycle.message_event.set()
         self.cycle = cycle
         task = self.loop.create_task(cycle.run_asgi(self.app))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from dataclasses import asdict
 from datetime import timedelta
 from typing import Annotated, Any
@@ -48,7 +48,7 @@ ROWS: dict[int | str, dict[str, Any]] = {
 
 
 class StoreRoutes:
-    """What can be asked about stores; each public method but `table` is a route."""
+    """What can be asked about stores; each public method but `table` and `values` is a route."""
 
     rows_shape = RowsShape
 
@@ -177,8 +177,7 @@ class StoreRoutes:
     async def query(self, request: Request, store: StoreName, body: QueryBody) -> Response:
         """Any question, also about many keys at once; it changes nothing."""
         serde = self._queries.spec_of(store).key_serde
-        if len(body.keys) > self._limits.keys:
-            raise QueryLimitError(f"There are more than {self._limits.keys} keys")
+        self._check_number(body.keys)
         question = Question(
             kind=body.kind,
             keys=_given_keys(serde, body),
@@ -193,6 +192,16 @@ class StoreRoutes:
         position = {int(partition): offset for partition, offset in body.position.items()}
         return await self._rows(request, store, question, body, position)
 
+    async def values(
+        self, store: str, keys: Sequence[Any], bound: Bound, timeout_ms: int
+    ) -> Response:
+        """What `query` answers to a question for no more than the values of these keys."""
+        serde = self._queries.spec_of(store).key_serde
+        self._check_number(keys)
+        question = Question(kind="get", keys=tuple(keys_of_json(serde, keys)))
+        timeout = min(timedelta(milliseconds=timeout_ms), self._limits.timeout)
+        return await self._answered(store, question, bound, timeout)
+
     async def _rows(
         self,
         request: Request,
@@ -201,9 +210,20 @@ class StoreRoutes:
         choice: Choice,
         position: Mapping[int, int] | None = None,
     ) -> Response:
-        timeout = self._timeout(choice)
-        bound = _bound(choice, position)
         as_arrow = ARROW_STREAM in request.headers.get("accept", "")
+        return await self._answered(
+            store, question, _bound(choice, position), self._timeout(choice), as_arrow=as_arrow
+        )
+
+    async def _answered(
+        self,
+        store: str,
+        question: Question,
+        bound: Bound,
+        timeout: timedelta,
+        *,
+        as_arrow: bool = False,
+    ) -> Response:
         render = self._arrow if as_arrow else _json_rows
 
         def asked() -> bytes:
@@ -217,6 +237,10 @@ class StoreRoutes:
                 hint="Ask for fewer rows: limit, and next_page to go on",
             )
         return Response(content, media_type=ARROW_STREAM if as_arrow else "application/json")
+
+    def _check_number(self, keys: Sequence[Any]) -> None:
+        if len(keys) > self._limits.keys:
+            raise QueryLimitError(f"There are more than {self._limits.keys} keys")
 
     def _timeout(self, choice: Choice) -> timedelta:
         return min(timedelta(milliseconds=choice.timeout_ms), self._limits.timeout)
