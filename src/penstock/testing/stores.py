@@ -108,6 +108,8 @@ class DriverState:
 
 def rows_of(batch: pa.RecordBatch) -> Iterator[tuple[Any, ...]]:
     """A batch's rows. Arrow makes dictionaries of them, which takes several times as long."""
+    if not batch.num_rows:
+        return iter(())
     return zip(*(column.to_pylist() for column in batch.columns), strict=True)
 
 
