@@ -6,15 +6,23 @@ proof: any error would do that. What is so rare that chance recorded none is in 
 
 from __future__ import annotations
 
+from functools import cache
+
 import pytest
 
 from penstock.processors import choice
 from tests.conformance import programs
 from tests.conformance.cases import Case
-from tests.conformance.compare import difference
+from tests.conformance.compare import Answer, difference
 from tests.conformance.known import KNOWN
 from tests.conformance.mutants import MUTANTS, Mutant
 from tests.conformance.record import recorded
+
+
+@cache
+def _recorded() -> tuple[tuple[Case, Answer], ...]:
+    """Read once, and not for every bug: nobody changes them."""
+    return tuple(recorded())
 
 
 @pytest.mark.parametrize("mutant", MUTANTS, ids=lambda each: each.__name__.strip("_"))
@@ -32,7 +40,7 @@ def test_a_planted_bug_is_found(mutant: Mutant, monkeypatch: pytest.MonkeyPatch)
         operators = each[0].operators
         return not likely & set(operators), len(operators)
 
-    for case, expected in sorted(recorded(), key=promise):
+    for case, expected in sorted(_recorded(), key=promise):
         actual = programs.run(case)
         fails = "error" in actual and actual["at"] != expected.get("at")
         if not fails and difference(case, expected, actual) is not None:

@@ -1,10 +1,11 @@
-"""The examples through Spark and Kafka, one after the other, against the test driver."""
+"""The examples through Spark and Kafka, two at a time, against the test driver."""
 
 from __future__ import annotations
 
 import json
 from collections import Counter, defaultdict
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import Path
@@ -122,30 +123,53 @@ def check_patients(played: Played) -> None:
 def test_examples_do_on_kafka_and_spark_what_they_do_in_the_driver(
     kafka: str, tmp_path: Path
 ) -> None:
-    # 90 seconds of data: the first minute closes, the second one does not.
-    _, monitored = play("patient-monitoring", kafka, tmp_path, records=1130)
-    check_patients(monitored)
+    def monitoring() -> None:
+        # 90 seconds of data: the first minute closes, the second one does not.
+        check_patients(play("patient-monitoring", kafka, tmp_path, records=1130)[1])
 
-    counted, totals = play("topic-configs", kafka, tmp_path, records=30)
+    def patients() -> None:
+        # The second one reads what the first one was sent.
+        check_recent(kafka, tmp_path, before=check_tombstones(kafka, tmp_path))
+
+    together(monitoring, patients)
+    together(
+        lambda: check_topic_configs(kafka, tmp_path),
+        lambda: check_leaderboard(kafka, tmp_path),
+        lambda: check_words(kafka, tmp_path),
+    )
+
+
+def together(*checks: Callable[[], object]) -> None:
+    """Some examples at once: each of them waits for Kafka and for processes most of the time."""
+    with ThreadPoolExecutor(max_workers=2) as pool:
+        for check in [pool.submit(each) for each in checks]:
+            check.result()
+
+
+def check_topic_configs(kafka: str, directory: Path) -> None:
+    counted, totals = play("topic-configs", kafka, directory, records=30)
     assert totals.by_key("beat-totals") == driven(counted, totals.sent, "beat-totals")
     changelog = "topic-configs-beat-counts-changelog"
     settings = TopicAdmin(Config(bootstrap_servers=kafka)).describe([changelog])[changelog].config
     assert {name: settings[name] for name in CHANGELOG} == CHANGELOG
 
-    reduced, patients = play("tombstone", kafka, tmp_path, records=30)
+
+def check_tombstones(kafka: str, directory: Path) -> Sent:
+    """What was sent is returned."""
+    reduced, patients = play("tombstone", kafka, directory, records=30)
     in_house = driven(reduced, patients.sent, "patients-in-house")
     assert patients.by_key("patients-in-house") == in_house
-    logged = Scene(kafka, tmp_path).read("tombstone-patients-changelog")
+    logged = Scene(kafka, directory).read("tombstone-patients-changelog")
     assert by_key((row.key, row.value) for row in logged) == {
         key.encode(): [value and value.encode() for value in values]
         for key, values in patients.by_key("patients-in-house").items()
     }
+    return patients.sent
 
-    words, text = play("word-count", kafka, tmp_path, records=30)
+
+def check_words(kafka: str, directory: Path) -> None:
+    words, text = play("word-count", kafka, directory, records=30)
     assert text.by_key("word-totals") == driven(words, text.sent, "word-totals")
-
-    check_recent(kafka, tmp_path, before=patients.sent)
-    check_leaderboard(kafka, tmp_path)
 
 
 def check_recent(kafka: str, directory: Path, *, before: Sent) -> None:

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 import penstock as ps
+from penstock.driver import watch
 from penstock.errors import TopicMissingError
 from tests.harness import Scene
 from tests.in_process import Run, start_fails
@@ -21,8 +22,9 @@ def matching(app: ps.Application, source: str, results: str) -> None:
 
 
 def test_topics_that_match_are_read_from_the_start_or_from_when_they_come(
-    kafka: str, tmp_path: Path
+    kafka: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(watch, "WATCH_SECONDS", 0.2)
     scene = Scene(kafka, tmp_path, partitions=2).create_topics()
     assert isinstance(start_fails(scene, matching), TopicMissingError)
     keys = [b"k%d" % n for n in range(10)]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import Counter
-from datetime import timedelta
 from pathlib import Path
 
 import pytest
@@ -14,6 +13,8 @@ import penstock as ps
 from penstock.errors import ProductionError
 from tests.harness import Scene
 from tests.in_process import Run
+
+pytestmark = pytest.mark.usefixtures("spark")
 
 LIMIT = 2_000
 """What the narrow topic takes at most, in bytes."""
@@ -69,8 +70,8 @@ def test_a_handler_decides_about_what_kafka_does_not_take(kafka: str, tmp_path: 
         "production_exception_handler": decide,
         "errors_dead_letter_queue_topic_name": dead,
         "num_instances": 1,
-        # A topic that is not there is waited for a quarter of it.
-        "session_timeout": timedelta(seconds=20),
+        # So long a topic is waited for that is not there; else for a quarter of session_timeout.
+        "kafka": {"topic.metadata.propagation.max.ms": "1000"},
     }
     with Run(scene, routed, **options) as run:
         run.wait_committed(total)

@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 import urllib.request
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -89,8 +90,10 @@ def output(guarded: Guarded, tmp_path_factory: pytest.TempPathFactory) -> Output
     finally:
         run.send_signal(signal.SIGTERM)
         run.wait(60)
-    for words in ("topology describe", "topics plan --json", "state ls"):
-        found[f"penstock {words}"] = printed(words.split(), program, environment)
+    commands = ("topology describe", "topics plan --json", "state ls")
+    with ThreadPoolExecutor() as pool:
+        texts = pool.map(lambda words: printed(words.split(), program, environment), commands)
+        found |= {f"penstock {words}": text for words, text in zip(commands, texts, strict=True)}
     found["log"] = log.read_text(errors="replace")
     for path in [*(directory / "events").rglob("*"), *scene.state_dir.rglob("*")]:
         if path.is_file():

@@ -315,10 +315,15 @@ def test_murmur2_is_javas(skip: int) -> None:
     assert murmur2(keys).astype(np.int32).tolist() == [value for _, value in MURMUR2[skip:]]
     alone = [partition_of(key, 1_000) for key, _ in MURMUR2[skip:]]
     assert alone == partitions_of(keys, 1_000).tolist()
+    # Many are computed at once.
+    many = pa.concat_arrays([keys] * 9)
+    assert alone * 9 == partitions_of(many, 1_000).tolist()
 
 
-def test_partitions_of_same_length_keys_and_nulls() -> None:
-    keys = pa.array([b"21", None, b"21"], pa.binary())
-    assert partitions_of(keys, 1000).tolist() == [340, -1, 340]
+@pytest.mark.parametrize("times", [1, 50])
+def test_partitions_of_same_length_keys_and_nulls(times: int) -> None:
+    keys = pa.array([b"21", None, b"21"] * times, pa.binary())
+    assert partitions_of(keys, 1000).tolist() == [340, -1, 340] * times
     assert partitions_of(keys[:0], 4).tolist() == []
-    assert partitions_of(pa.array([b"", b""], pa.binary()), 1000).tolist() == [681, 681]
+    empty = pa.array([b"", b""] * times, pa.binary())
+    assert partitions_of(empty, 1000).tolist() == [681, 681] * times

@@ -170,6 +170,14 @@ def test_columns_equal_single_values(kind: Any, data: st.DataObject) -> None:
     serde.check_column(column[skip:])
 
 
+def test_many_texts_equal_single_ones() -> None:
+    """They are decoded all at once, where a few are not."""
+    serde, values = serde_of(str), ["", "a", None, "straße", "\U0001f600"] * 40
+    column = serde.serialize_column(values)
+    assert serde.deserialize_column(column[3:]) == values[3:]
+    serde.check_column(column[3:])
+
+
 @pytest.mark.parametrize(
     ("kind", "bad"),
     [
@@ -205,11 +213,12 @@ def test_undecodable_bytes_raise_value_error(kind: Any, bad: bytes) -> None:
     }
     with pytest.raises(ValueError, match=r".*"):
         serde.deserialize(bad)
-    column = pa.array([good[kind], bad, None], pa.binary())
-    with pytest.raises(ValueError, match=r".*"):
-        serde.check_column(column)
-    with pytest.raises(ValueError, match=r".*"):
-        serde.deserialize_column(column)
+    for goods in (1, 100):
+        column = pa.array([*[good[kind]] * goods, bad, None], pa.binary())
+        with pytest.raises(ValueError, match=r".*"):
+            serde.check_column(column)
+        with pytest.raises(ValueError, match=r".*"):
+            serde.deserialize_column(column)
 
 
 @pytest.mark.parametrize(

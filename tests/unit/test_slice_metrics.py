@@ -78,6 +78,18 @@ def test_sources_sinks_and_their_topics_are_counted(kind: Kind) -> None:
     assert not any(name in ("process", "record-lateness", "hit-ratio") for _, name, _ in found)
 
 
+@both
+@pytest.mark.parametrize("rows", [1, 100])
+def test_bytes_of_many_records_are_added_as_those_of_a_few(kind: Kind, rows: int) -> None:
+    def passed_on(stream: ps.KStream[str, str]) -> None:
+        stream.to("out")
+
+    sent = [Row(n, n, b"key", None if n % 2 else b"text") for n in range(rows)]
+    found = counted(run(passed_on, sent, kind, "INFO"))
+    [produced] = [tally for (_, name, _), tally in found.items() if name == "produced"]
+    assert (produced.count, produced.total) == (rows, 3 * rows + 4 * ((rows + 1) // 2))
+
+
 def edges(found: Counted) -> list[float]:
     return [tally.count for (group, _, _), tally in found.items() if group == groups.EDGE]
 

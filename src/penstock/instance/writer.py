@@ -87,7 +87,9 @@ class Writer:
             batch_size=min(batch_bytes, int(config.kafka.get("batch.size", batch_bytes))),
             message_max_bytes=config.kafka.get("message.max.bytes", _RECORD_BYTES_MAX),
             # A topic that is not there is to be told before a flush gives up.
-            topic_metadata_propagation_max_ms=int(self._timeout * 500),
+            topic_metadata_propagation_max_ms=config.kafka.get(
+                "topic.metadata.propagation.max.ms", int(self._timeout * 500)
+            ),
             # Failed deliveries are told one by one; the successes are known from the flush.
             delivery_report_only_error=True,
             # Where a topic is named by a function, the partition is chosen here, as Java would.

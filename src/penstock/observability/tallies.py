@@ -43,6 +43,8 @@ class Tally(msgspec.Struct, frozen=True, array_like=True):
     @classmethod
     def over(cls, values: npt.NDArray[Any]) -> Tally:
         """One event for each of these values, of which there is at least one."""
+        if len(values) == 1:
+            return cls.of(float(values[0]))
         return cls(
             float(len(values)),
             float(values.sum(dtype=np.float64)),

@@ -14,6 +14,7 @@ from penstock.processors.records import (
     HEADERS_TYPE,
     OUTPUTS_SCHEMA,
     Int64s,
+    batch_of,
 )
 
 
@@ -108,4 +109,4 @@ def _combined(batches: list[pa.RecordBatch], schema: pa.Schema) -> pa.RecordBatc
         return batches[0]
     if batches:
         return pa.concat_batches(batches)
-    return pa.RecordBatch.from_arrays([pa.array([], field.type) for field in schema], schema=schema)
+    return batch_of([], schema)

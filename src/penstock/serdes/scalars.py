@@ -16,6 +16,8 @@ import pyarrow as pa
 from penstock.serdes.contract import Serde
 
 T = TypeVar("T")
+# A call into Arrow costs as much as decoding so many texts here; slices of one record are common.
+_FEW = 64
 
 
 @dataclass(frozen=True)
@@ -59,14 +61,19 @@ class StringSerde(Serde[str]):
         return data.decode()
 
     def deserialize_column(self, array: pa.BinaryArray) -> list[str | None]:
+        if len(array) <= _FEW:
+            return super().deserialize_column(array)
         texts: list[str | None] = array.cast(pa.string()).to_pylist()
         return texts
 
     def serialize_column(self, values: Sequence[str | None]) -> pa.BinaryArray:
         return pa.array(values, type=pa.string()).cast(pa.binary())
 
-    def check_column(self, array: pa.BinaryArray) -> None:
+    def check_column(self, array: pa.BinaryArray) -> list[str | None] | None:
+        if len(array) <= _FEW:
+            return super().deserialize_column(array)
         array.cast(pa.string())
+        return None
 
 
 class NumberColumns:

@@ -21,7 +21,7 @@ from penstock.processors import HEADERS_TYPE, Limits, Records, Run, start_slice
 from penstock.processors.meter import SliceMeter
 from penstock.serdes import Serde, serde_of
 from penstock.testing.queues import Queues
-from penstock.testing.stores import DriverState, StoreView
+from penstock.testing.stores import DriverState, StoreView, rows_of
 from penstock.testing.topics import InputTopic, OutputTopic, RawRecord
 from penstock.topology import StoreSpec, SubTopology, Topology
 from penstock.topology.patterns import matching, patterns_of, with_topics
@@ -212,7 +212,7 @@ class TopologyTestDriver:
         self._metadata[sub_topology.name] = dict(result.metadata)
         self.dropped.update(result.dropped)
         self._count(f"{sub_topology.number}_0", result.meter)
-        return [_raw(row) for row in result.outputs.to_pylist()]
+        return [_raw(*row) for row in rows_of(result.outputs)]
 
     def _count(self, task: str, meter: SliceMeter | None) -> None:
         for entry in [] if meter is None else meter.entries(self._now_ms):
@@ -260,6 +260,8 @@ def _records(record: RawRecord, offset: int) -> Records:
     )
 
 
-def _raw(row: dict[str, Any]) -> RawRecord:
-    headers = tuple((each["key"], each["value"]) for each in row["headers"] or ())
-    return RawRecord(row["topic"], row["key"], row["value"], row["timestamp"], headers)
+def _raw(
+    topic: str, _: int, key: bytes | None, value: bytes | None, timestamp: int, headers: Any
+) -> RawRecord:
+    found = tuple((each["key"], each["value"]) for each in headers or ())
+    return RawRecord(topic, key, value, timestamp, found)

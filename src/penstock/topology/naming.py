@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from functools import lru_cache
 
 from penstock.errors import TopologyError
 
@@ -69,6 +70,7 @@ def repartition_base(name: str) -> str:
     return name if name.endswith("-repartition") else f"{name}-repartition"
 
 
+@lru_cache(maxsize=1024)  # Every slice asks for the names of its topics.
 def repartition_topic(application_id: str, base: str) -> str:
     """The full name of an internal topic: `<application_id>-<name>`.
 

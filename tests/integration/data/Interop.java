@@ -8,6 +8,7 @@ import java.util.List;
 import java.util.Map;
 import java.util.Properties;
 import org.apache.kafka.clients.admin.Admin;
+import org.apache.kafka.clients.admin.RemoveMembersFromConsumerGroupOptions;
 import org.apache.kafka.clients.consumer.ConsumerRecord;
 import org.apache.kafka.clients.consumer.KafkaConsumer;
 import org.apache.kafka.common.TopicPartition;
@@ -49,20 +50,21 @@ public class Interop {
     properties.put("processing.guarantee", "exactly_once_v2");
     properties.put("statestore.cache.max.bytes", "0");
     properties.put("auto.offset.reset", "none");
-    // Kafka Streams says no goodbye: so long does the test wait for its member to be given up.
-    properties.put("session.timeout.ms", "3000");
     properties.put("heartbeat.interval.ms", "500");
     long total = Long.parseLong(arguments[6]);
-    try (var streams = new KafkaStreams(builder.build(), properties);
-        var admin = Admin.create(Map.of("bootstrap.servers", (Object) arguments[1]))) {
-      streams.start();
-      while (true) {
-        var offsets = admin.listConsumerGroupOffsets(arguments[2]).partitionsToOffsetAndMetadata().get();
-        long sum = offsets.values().stream().mapToLong(each -> each == null ? 0 : each.offset()).sum();
-        if (sum >= total) break;
-        if (streams.state() == KafkaStreams.State.ERROR) System.exit(1);
-        Thread.sleep(50);
+    try (var admin = Admin.create(Map.of("bootstrap.servers", (Object) arguments[1]))) {
+      try (var streams = new KafkaStreams(builder.build(), properties)) {
+        streams.start();
+        while (true) {
+          var offsets = admin.listConsumerGroupOffsets(arguments[2]).partitionsToOffsetAndMetadata().get();
+          long sum = offsets.values().stream().mapToLong(each -> each == null ? 0 : each.offset()).sum();
+          if (sum >= total) break;
+          if (streams.state() == KafkaStreams.State.ERROR) System.exit(1);
+          Thread.sleep(50);
+        }
       }
+      // Kafka Streams says no goodbye: else the group has its member until the session times out.
+      admin.removeMembersFromConsumerGroup(arguments[2], new RemoveMembersFromConsumerGroupOptions()).all().get();
     }
   }
 }

@@ -10,6 +10,7 @@ import java.util.concurrent.atomic.AtomicLong;
 import java.util.stream.Collectors;
 import org.apache.kafka.clients.admin.Admin;
 import org.apache.kafka.clients.admin.OffsetSpec;
+import org.apache.kafka.clients.admin.RemoveMembersFromConsumerGroupOptions;
 import org.apache.kafka.common.IsolationLevel;
 import org.apache.kafka.clients.admin.ListOffsetsOptions;
 import org.apache.kafka.common.serialization.*;
@@ -55,7 +56,7 @@ public class TakeOver {
     properties.put("processing.guarantee", "exactly_once_v2");
     properties.put("statestore.cache.max.bytes", "0");
     properties.put("auto.offset.reset", "earliest");
-    // Kafka Streams says no goodbye: so long does the test wait for its member to be given up.
+    // If it dies it says no goodbye: so long does the test wait for its member to be given up.
     properties.put("session.timeout.ms", "3000");
     properties.put("heartbeat.interval.ms", "500");
     properties.put("transaction.timeout.ms", "3000");
@@ -66,6 +67,8 @@ public class TakeOver {
         Thread.sleep(50);
       }
     }
+    // Else the group has its member until the session times out.
+    admin.removeMembersFromConsumerGroup(arguments[2], new RemoveMembersFromConsumerGroupOptions()).all().get();
   }
 
   // How many offsets are left of the source, and of what was made of it.

@@ -6,8 +6,6 @@ import contextlib
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-import numpy as np
-
 from penstock.processors.batch import Batch
 from penstock.processors.depth_first.building import Builder
 from penstock.processors.depth_first.foreign_keys import subscription_range
@@ -58,10 +56,10 @@ def prefetch(
         if not len(batch):
             continue
         binary = batch.keys.binary(source.key_serde)
-        present = binary.is_valid().to_numpy(zero_copy_only=False)
-        rows = np.flatnonzero(present)
-        keys: list[bytes] = binary.drop_null().to_pylist()
-        times: list[int] = batch.timestamps[rows].tolist()
+        keys, times = binary.to_pylist(), batch.timestamps.tolist()
+        if binary.null_count:
+            times = [time for key, time in zip(keys, times, strict=True) if key is not None]
+            keys = [key for key in keys if key is not None]
         for node in _same_key(source, sub_topology):
             _read_for(builder, node, keys, times)
         earliest = int(batch.timestamps.min())

@@ -34,7 +34,7 @@ from penstock.processors.depth_first.state import Row
 from penstock.processors.depth_first.steps import Step
 from penstock.processors.inputs import before, joined, unprocessed
 from penstock.processors.meter import SliceMeter, sinks_by_topic
-from penstock.processors.partitioner import partitions_of
+from penstock.processors.partitioner import partition_of, partitions_of
 from penstock.processors.records import (
     CHANGES_SCHEMA,
     OUTPUTS_SCHEMA,
@@ -44,6 +44,7 @@ from penstock.processors.records import (
     Records,
     ScanReader,
     SliceResult,
+    batch_of,
 )
 from penstock.processors.source import read_source
 from penstock.serdes import SessionWindowedSerde, WindowedSerde
@@ -57,6 +58,8 @@ Input = tuple[str, int]
 _Output = tuple[str, bytes | None, bytes | None, int, Headers, bytes | None, int, Origin | None]
 BY_KEY, BY_PRODUCER = -2, -1
 """Partitions that are still to be computed: here from the key, or by whoever writes the record."""
+# So many outputs are quicker made row by row: each call into Arrow or numpy costs some of them.
+_FEW = 32
 
 
 class Sink(Step):
@@ -255,7 +258,7 @@ class RecordRun:
         self._builder.shapes.flush()
         self._builder.edges.finish()
         self._result = result = SliceResult(
-            changes=_changes(self._rows, [store.name for store in self._sub.stores]),
+            changes=batch_of(self._rows, CHANGES_SCHEMA),
             outputs=_outputs(self._outputs, self._limits.partition_counts),
             dropped=dict(self._shared.dropped),
             metadata=self._shared.metadata,
@@ -420,19 +423,10 @@ def _context(name: Input, chunks: list[Records], offset: int) -> Context:
     return Context(*name, offset, int(whole.timestamps[row]), headers_of(headers, 1)[0])
 
 
-def _changes(rows: list[Row], stores: list[str]) -> pa.RecordBatch:
-    numbers = {name: number for number, name in enumerate(stores)}
-    indices = pa.array([numbers[row[0]] for row in rows], pa.int32())
-    columns = [
-        pa.DictionaryArray.from_arrays(indices, pa.array(stores, pa.string())),
-        pa.array([row[1] for row in rows], pa.binary()),
-        pa.array([row[2] for row in rows], pa.binary()),
-        pa.array([row[3] for row in rows], pa.int64()),
-    ]
-    return pa.RecordBatch.from_arrays(columns, schema=CHANGES_SCHEMA)
-
-
 def _outputs(rows: list[_Output], counts: Mapping[str, int]) -> pa.RecordBatch:
+    if len(rows) <= _FEW:
+        few = [(row[0], _partition(row, counts), *row[1:4], row[4] or None) for row in rows]
+        return batch_of(few, OUTPUTS_SCHEMA)
     topics = list(dict.fromkeys(row[0] for row in rows))
     numbers = {name: number for number, name in enumerate(topics)}
     indices = np.array([numbers[row[0]] for row in rows], dtype=np.int32)
@@ -452,3 +446,10 @@ def _outputs(rows: list[_Output], counts: Mapping[str, int]) -> pa.RecordBatch:
         pa.array(headers, OUTPUTS_SCHEMA.field("headers").type),
     ]
     return pa.RecordBatch.from_arrays(columns, schema=OUTPUTS_SCHEMA)
+
+
+def _partition(row: _Output, counts: Mapping[str, int]) -> int:
+    topic, _, _, _, _, key, chosen, _ = row
+    if chosen != BY_KEY:
+        return chosen
+    return -1 if key is None else partition_of(key, counts[topic])
