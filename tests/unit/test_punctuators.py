@@ -6,7 +6,12 @@ from collections.abc import Callable
 from datetime import timedelta
 from typing import Any
 
+import pytest
+
+import penstock as ps
+from penstock.errors import TopologyError
 from penstock.processors import WALL_CLOCK_DUE, Limits, RecordRun
+from penstock.testing import TopologyTestDriver
 from penstock.testing.stores import DriverState
 from penstock.topology import Processor, ProcessorContext, Record, StreamsBuilder, key_value_store
 from tests.unit.slices import Row, records
@@ -106,12 +111,9 @@ def test_a_timer_that_was_cancelled_stays_so_though_init_schedules_it_again() ->
     assert int(said[WALL_CLOCK_DUE]) > 2**60
 
 
-def test_a_record_may_schedule_a_new_timer_after_one_was_cancelled() -> None:
-    _, said = run(5_000, {}, on_record=once, count=1)
-    called, said = run(6_000, said, on_record=once, count=1)
-    assert called == [6_000]
-    called, said = run(7_000, said, on_record=once, count=1)
-    assert (called, said[WALL_CLOCK_DUE]) == ([], "8000")
+def test_a_record_schedules_only_what_the_next_slice_can_find() -> None:
+    with pytest.raises(TopologyError, match=r"no method of its processor.*self\.on_time"):
+        run(5_000, {}, on_record=every_second, count=1)
 
 
 class Probe(Processor[str, str, str, str]):
@@ -124,11 +126,8 @@ class Probe(Processor[str, str, str, str]):
     def process(self, record: Record[str, str]) -> None:
         if record.value == "schedule":
             ten = timedelta(milliseconds=10)
-            timer = self.context.schedule(ten, "stream_time", lambda now: self._say("ten", now))
-            self.context.schedule(
-                timedelta(milliseconds=7), "stream_time", lambda now: self._say("seven", now)
-            )
-            self._timer = timer
+            self._timer = self.context.schedule(ten, "stream_time", self._ten)
+            self.context.schedule(timedelta(milliseconds=7), "stream_time", self._seven)
         elif record.value == "cancel":
             self._timer.cancel()
         elif record.value == "nested":
@@ -136,7 +135,16 @@ class Probe(Processor[str, str, str, str]):
 
     def _outer(self, now: int) -> None:
         self._say("outer", now)
-        self.context.schedule(SECOND, "stream_time", lambda then: self._say("inner", then))
+        self.context.schedule(SECOND, "stream_time", self._inner)
+
+    def _ten(self, now: int) -> None:
+        self._say("ten", now)
+
+    def _seven(self, now: int) -> None:
+        self._say("seven", now)
+
+    def _inner(self, now: int) -> None:
+        self._say("inner", now)
 
     def _say(self, key: str, now: int) -> None:
         context = self.context
@@ -200,3 +208,100 @@ def test_a_punctuation_has_its_own_time_in_the_changelog_and_no_input_record() -
         (b"wall", 4_500)
     ]
     assert calls(ticked) == [("wall", 4_500)]
+
+
+class Reminder(Processor[str, str, str, str]):
+    """Schedules a call of the kind that a record names; "once" ends itself."""
+
+    def process(self, record: Record[str, str]) -> None:
+        ten = timedelta(milliseconds=10)
+        if record.value == "stream":
+            self.context.schedule(ten, "stream_time", self.stream)
+        elif record.value == "wall":
+            self.context.schedule(ten, "wall_clock_time", self.wall)
+        elif record.value == "once":
+            self.context.schedule(ten, "wall_clock_time", self.once)
+        elif record.value == "early":
+            self.context.forward(record.with_timestamp(-5))
+
+    def stream(self, now: int) -> None:
+        self.context.forward(Record("stream", str(now), now))
+        if now > 30:
+            self.context.schedule(timedelta(milliseconds=20), "stream_time", self.nested)
+            assert self.context.current_call is not None
+            self.context.current_call.cancel()
+
+    def nested(self, now: int) -> None:
+        self.context.forward(Record("nested", str(now), now))
+
+    def wall(self, now: int) -> None:
+        self.context.forward(Record("wall", str(now), now))
+
+    def once(self, now: int) -> None:
+        self.context.forward(Record("once", str(now), now))
+        assert self.context.current_call is not None
+        self.context.current_call.cancel()
+
+
+class Reminded:
+    """A driver, each of whose records and moments is a slice of its own."""
+
+    def __init__(self) -> None:
+        app = ps.Application("reminders")
+        app.stream("in", key=str, value=str).process(Reminder, key=str, value=str).to("out")
+        self.driver = TopologyTestDriver(app)
+        self._in = self.driver.input_topic("in", key=str, value=str)
+        self._out = self.driver.output_topic("out", key=str, value=str)
+
+    def pipe(self, word: str, time: int) -> list[tuple[str, int]]:
+        self._in.pipe("k", word, timestamp=time)
+        return self._told()
+
+    def wait(self, milliseconds: int) -> list[str]:
+        self.driver.advance_wall_clock_time(timedelta(milliseconds=milliseconds))
+        return [key for key, _ in self._told()]
+
+    def _told(self) -> list[tuple[str, int]]:
+        return [(row.key, row.timestamp) for row in self._out.read_all()]
+
+
+def test_what_a_record_or_a_call_schedules_outlives_the_slice() -> None:
+    # The times are those of Kafka Streams 4.1.1 for the same records.
+    reminded = Reminded()
+    assert reminded.pipe("stream", 5) == [("stream", 5)]
+    assert reminded.pipe("x", 9) == []
+    assert reminded.pipe("x", 15) == [("stream", 15)]
+    assert reminded.pipe("x", 35) == [("stream", 35), ("nested", 35)]
+    assert reminded.pipe("x", 36) == []
+    assert reminded.pipe("x", 60) == [("nested", 60)]
+    assert reminded.pipe("x", 100) == [("nested", 100)]
+
+
+def test_a_timeout_that_a_record_sets_comes_without_another_record() -> None:
+    reminded = Reminded()
+    assert reminded.pipe("wall", 5) == []
+    assert reminded.pipe("once", 6) == []
+    assert reminded.wait(9) == []
+    assert reminded.wait(1) == ["wall", "once"]
+    assert reminded.wait(30) == ["wall"]
+    # What ended leaves nothing behind, and another may begin.
+    assert reminded.pipe("once", 7) == []
+    assert reminded.wait(10) == ["wall", "once"]
+
+
+def test_a_method_that_the_program_lost_is_called_no_more(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    reminded = Reminded()
+    reminded.pipe("wall", 5)
+    monkeypatch.delattr(Reminder, "wall")
+    assert reminded.wait(10) == []
+    assert "has no method wall any more" in caplog.text
+    caplog.clear()
+    assert reminded.wait(10) == []
+    assert not caplog.text
+
+
+def test_a_record_before_the_epoch_is_not_forwarded() -> None:
+    with pytest.raises(TopologyError, match="a record of time -5"):
+        Reminded().pipe("early", 5)

@@ -125,6 +125,11 @@ def test_a_name_that_cannot_be_used_is_told_with_its_step_and_one_that_can(
     assert "'n', for example" in caught.value.hint
 
 
+def test_sliding_windows_need_a_length() -> None:
+    with pytest.raises(TopologyError, match="less than a millisecond"):
+        ps.sliding(timedelta(microseconds=1), grace=_SECOND)
+
+
 @pytest.mark.parametrize(
     ("windows", "least"),
     [

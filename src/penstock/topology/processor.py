@@ -173,7 +173,15 @@ class ProcessorContext(Protocol):
     def schedule(
         self, interval: timedelta, kind: PunctuationType, action: Callable[[int], object]
     ) -> Cancellable:
-        """Call `action(time)` every `interval` of stream time or wall-clock time."""
+        """Call `action(time)` every `interval` of stream time or wall-clock time.
+
+        What `init` schedules may be any function. While records are processed it must be a method
+        of the processor: the next slice has a new one, which goes on with it.
+        """
+
+    @property
+    def current_call(self) -> Cancellable | None:
+        """The scheduled call that runs, which may cancel itself; None for a record."""
 
     @property
     def metrics(self) -> ProcessorMetrics:

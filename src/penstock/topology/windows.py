@@ -112,9 +112,14 @@ def hopping(size: timedelta, *, advance: timedelta, grace: timedelta) -> TimeWin
 
 def sliding(difference: timedelta, *, grace: timedelta) -> SlidingWindows:
     """A window for each set of records that lie at most `difference` apart."""
-    return SlidingWindows(
-        difference_ms=_milliseconds(difference, "difference"), grace_ms=_grace(grace)
-    )
+    difference_ms = _milliseconds(difference, "difference")
+    if difference_ms < 1:
+        # Kafka Streams accepts it, and fails at the first record.
+        raise TopologyError(
+            "A sliding window's difference is less than a millisecond",
+            hint="Let it be more; tumbling(...) of a millisecond counts equal times",
+        )
+    return SlidingWindows(difference_ms=difference_ms, grace_ms=_grace(grace))
 
 
 def session(gap: timedelta, *, grace: timedelta) -> SessionWindows:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from penstock.errors import TopologyError
@@ -27,12 +28,8 @@ from penstock.processors.depth_first.joins import (
     Unmatched,
 )
 from penstock.processors.depth_first.lru import LruState
-from penstock.processors.depth_first.process import (
-    HostedTransformer,
-    Process,
-    Punctuator,
-    Timers,
-)
+from penstock.processors.depth_first.process import HostedTransformer, Process
+from penstock.processors.depth_first.punctuators import Punctuator, Timers
 from penstock.processors.depth_first.record import Record, Shared
 from penstock.processors.depth_first.shaped import Shapes
 from penstock.processors.depth_first.state import (
@@ -221,7 +218,9 @@ class Builder:
     def punctuate(self, punctuator: Punctuator, now: int) -> None:
         """Run a punctuator; where a record may fail, it may."""
         handler = self._limits.on_processing_error
-        guarded(self._shared, punctuator.step, punctuator.punctuate, handler)(now)
+        step = punctuator.step
+        assert isinstance(step, Process)
+        guarded(self._shared, step.name, partial(step.punctuate, punctuator), handler)(now)
 
     def _step(self, node: Node) -> Step:
         made = self._stateless(node) or self._table(node) or self._join(node)

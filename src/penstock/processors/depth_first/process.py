@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from datetime import timedelta
-from typing import Any, get_args
+from typing import Any
 
 from penstock.errors import TopologyError
 from penstock.processors.depth_first.handed_out import HandedOut
+from penstock.processors.depth_first.punctuators import Punctuator, Schedule, Timers
 from penstock.processors.depth_first.record import Context, Record, Shared
 from penstock.processors.depth_first.steps import Step
 from penstock.processors.depth_first.user_metrics import UserMetrics
@@ -18,8 +19,9 @@ from penstock.processors.depth_first.user_stores import (
 )
 from penstock.processors.depth_first.versioned import UserVersionedStore
 from penstock.topology import ProcessNode
-from penstock.topology.callables import check_awaits_nothing, check_processor
+from penstock.topology.callables import check_processor
 from penstock.topology.processor import (
+    Cancellable,
     Processor,
     ProcessorContext,
     PunctuationType,
@@ -27,73 +29,6 @@ from penstock.topology.processor import (
     ValueTransformer,
 )
 from penstock.topology.processor import Record as UserRecord
-
-_MILLISECOND = timedelta(milliseconds=1)
-NEVER = 2**62
-"""When a punctuator is due that was cancelled; after every time that there is."""
-
-
-class Punctuator:
-    """A call that is due every interval; where it stands survives the slice."""
-
-    def __init__(
-        self,
-        step: Process,
-        name: str,
-        interval_ms: int,
-        kind: PunctuationType,
-        action: Callable[[int], object],
-    ) -> None:
-        self._step = step
-        self._name = name
-        self._interval = interval_ms
-        self.kind = kind
-        self._action = action
-        # Stream time counts from 0, so that the first record brings the first call; the wall clock
-        # counts from the moment of scheduling.
-        first = 0 if kind == "stream_time" else step.shared.now_ms + interval_ms
-        known = step.shared.recall(name, first)
-        # One that `init` schedules in every slice stays cancelled; one that a record schedules is
-        # another one than that which was cancelled.
-        self.due = first if known == NEVER and not step.is_starting else known
-
-    @property
-    def step(self) -> str:
-        """The processor's step."""
-        return self._step.name
-
-    def cancel(self) -> None:
-        """Call no more."""
-        self.due = NEVER
-
-    def punctuate(self, now: int) -> None:
-        """Call the action, which is due; once for all the times that were missed."""
-        missed = (now - self.due) // self._interval
-        self.due += (missed + 1) * self._interval
-        self._step.punctuate(self._action, now)
-
-    def finish(self) -> None:
-        """Leave what the next slice needs."""
-        self._step.shared.keep(self._name, self.due)
-
-
-class Timers:
-    """All punctuators of a run; a record may add to them at any time."""
-
-    def __init__(self) -> None:
-        self.by_stream_time: list[Punctuator] = []
-        self.by_wall_clock: list[Punctuator] = []
-
-    def add(self, punctuator: Punctuator) -> None:
-        """Take one in."""
-        by_time = punctuator.kind == "stream_time"
-        (self.by_stream_time if by_time else self.by_wall_clock).append(punctuator)
-
-
-def next_due(punctuators: Sequence[Punctuator], now: int) -> Punctuator | None:
-    """The one that has been due for longest; None if none is."""
-    first = min(punctuators, key=lambda each: each.due, default=None)
-    return first if first is not None and first.due <= now else None
 
 
 class Process(Step):
@@ -114,24 +49,26 @@ class Process(Step):
         super().__init__(node.name, shared)
         self._node = node
         self._stores = stores
-        self._timers = timers
         self._handed = handed
         self.application_id = application_id
         self.task_id = task_id
         self.partition = partition
         self.metrics = UserMetrics(node.name, shared.meter)
         self.named_children: dict[str, Callable[[Record], None]] = {}
-        self.punctuators: list[Punctuator] = []
+        self.current_call: Punctuator | None = None
         self._current: Record | None = None
-        self.is_starting = False
+        self._is_starting = False
         self.processor: Processor[Any, Any, Any, Any] = self.call(node.supplier)
         check_processor(self.processor, node.name)
+        owner = getattr(self.processor, "transformer", self.processor)
+        self._schedule = Schedule(self, owner, timers)
 
     def start(self) -> None:
         """Run the processor's `init`, once all steps are connected."""
-        self.is_starting = True
+        self._is_starting = True
         self.call(self.processor.init, UserContext(self))
-        self.is_starting = False
+        self._is_starting = False
+        self._schedule.take_up()
         if self._handed is not None:
             self._handed.check()
 
@@ -147,12 +84,17 @@ class Process(Step):
         if self._handed is not None:
             self._handed.check()
 
-    def punctuate(self, action: Callable[[int], object], now: int) -> None:
-        """Run a punctuator, in a context that has a time and no input record."""
+    def punctuate(self, punctuator: Punctuator, now: int) -> None:
+        """Run a punctuator that is due, in a context that has a time and no input record."""
+        punctuator.pass_by(now)
         self.shared.context = Context("", -1, -1, now, ())
         if self._handed is not None:
             self._handed.forget()
-        self.call(action, now)
+        self.current_call = punctuator
+        try:
+            self.call(punctuator.action, now)
+        finally:
+            self.current_call = None
         if self._handed is not None:
             self._handed.check()
 
@@ -198,8 +140,7 @@ class Process(Step):
         if self._handed is not None:
             self._handed.check_all()
         self.metrics.finish()
-        for punctuator in self.punctuators:
-            punctuator.finish()
+        self._schedule.finish()
 
     # What the processor sees of it: `ProcessorContext`.
 
@@ -227,6 +168,11 @@ class Process(Step):
             raise TopologyError(
                 f"The processor of step {self.name} changed a record's key",
                 hint="Use process(...), which may, instead of process_values(...)",
+            )
+        if record.timestamp < 0:
+            raise TopologyError(
+                f"The processor of step {self.name} forwards a record of time {record.timestamp}",
+                hint="Times are milliseconds since the epoch, 0 or more",
             )
         made = Record(record.key, record.value, record.timestamp, record.headers)
         if to is None:
@@ -259,23 +205,7 @@ class Process(Step):
                 f"The processor {self.name} of a global store schedules a call",
                 hint="It is only run for the records of its topic; schedule it in another one",
             )
-        span = int(interval / _MILLISECOND)
-        if span < 1:
-            raise TopologyError(
-                f"The step {self.name} schedules a call every {interval}",
-                hint="Let it be a millisecond or more",
-            )
-        check_awaits_nothing(action, f"What step {self.name} schedules")
-        if kind not in get_args(PunctuationType):
-            raise TopologyError(
-                f"The step {self.name} schedules a call by {kind!r}",
-                hint=f"Use one of {get_args(PunctuationType)}",
-            )
-        name = f"{self.name}:punctuator:{len(self.punctuators)}"
-        punctuator = Punctuator(self, name, span, kind, action)
-        self.punctuators.append(punctuator)
-        self._timers.add(punctuator)
-        return punctuator
+        return self._schedule.add(interval, kind, action, in_init=self._is_starting)
 
     def commit(self) -> None:
         """Every slice is committed anyway."""
@@ -321,6 +251,11 @@ class UserContext:
     def current_system_time_ms(self) -> int:
         """The wall clock, as the slice began."""
         return self._step.current_system_time_ms
+
+    @property
+    def current_call(self) -> Cancellable | None:
+        """The scheduled call that runs; None while a record is processed."""
+        return self._step.current_call
 
     def forward(self, record: UserRecord[Any, Any], to: str | None = None) -> None:
         """Pass a record on."""

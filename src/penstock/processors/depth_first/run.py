@@ -20,7 +20,7 @@ from penstock.processors.depth_first.bulk import answers_ahead
 from penstock.processors.depth_first.dead_letters import DeadLetterTopic, letter_of
 from penstock.processors.depth_first.guarding import answer_to_refusal
 from penstock.processors.depth_first.prefetch import prefetch
-from penstock.processors.depth_first.process import NEVER, Punctuator, next_due
+from penstock.processors.depth_first.punctuators import NEVER, Punctuator, next_due
 from penstock.processors.depth_first.record import (
     Context,
     DeadLetter,
