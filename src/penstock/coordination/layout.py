@@ -9,10 +9,11 @@ from functools import cached_property
 
 from penstock.config import OffsetReset
 from penstock.coordination.ids import TaskId, durable_name
-from penstock.errors import PartitionCountError
+from penstock.errors import PartitionCountError, TopologyError
 from penstock.topology import AggregateNode, LatestNode, Node, SubTopology, Topology
 from penstock.topology.graph import full_topic
 from penstock.topology.naming import changelog_topic
+from penstock.topology.placement import Apart, joins_apart
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -66,7 +67,7 @@ def lay_out(topology: Topology, application_id: str, partitions: Mapping[str, in
     A repartition topic has as many partitions as the user said; else as many as the topics that it
     is joined with; else as many as the largest input of what writes it, so that re-keying does not
     change how wide the application runs. Raises `PartitionCountError` where topics that are joined
-    differ.
+    differ, and `TopologyError` where they have equal keys in different partitions.
     """
     sizes = _sizes(topology, application_id, partitions)
     changelogs = {
@@ -188,7 +189,34 @@ def _sizes(
     assert all(sizes.values()), "a repartition topic that nothing feeds cannot be built"
     steps = [step for sub in topology.sub_topologies for step in sub.joining]
     check_copartitioned(groups, sizes, _tables(topology, application_id), steps)
+    _check_windows_meet(topology, application_id, sizes)
     return sizes
+
+
+def _check_windows_meet(topology: Topology, application_id: str, sizes: Mapping[str, int]) -> None:
+    for join in joins_apart(topology):
+        whole, inner = (
+            full_topic(source, source.topics[0], application_id)
+            for source in (join.whole, join.inner)
+        )
+        if sizes[whole] > 1:
+            raise TopologyError(
+                f"Windowed keys lie in {whole!r} by key and window, and those of "
+                f"{inner!r} by the key alone: equal keys would be in different tasks, and never "
+                "meet",
+                where={"step": join.step, "topic": whole},
+                hint=_way_together(join),
+            )
+
+
+def _way_together(join: Apart) -> str:
+    """What brings windowed keys to where their equals are: questions for foreign keys stay."""
+    if join.inner.repartition:
+        return "Join windows that went through no repartition topic, or say other_partitioner="
+    return (
+        "Send both sides through repartition() before they are joined, a table as "
+        "to_stream().repartition().to_table(...)"
+    )
 
 
 def _writers(topology: Topology, application_id: str) -> dict[str, list[SubTopology]]:

@@ -70,6 +70,7 @@ from penstock.processors import STREAM_TIME
 from penstock.stores.segments import LAYOUTS
 from penstock.topology import StoreSpec, SubTopology, Topology
 from penstock.topology.naming import changelog_topic
+from penstock.topology.placement import placement_of
 
 _log = logging.getLogger("penstock.driver")
 
@@ -149,7 +150,9 @@ class _Filling:
         tasks = self._prepared.layout.tasks
         own = next(each.sub_topology for each in tasks if each.task.sub_topology == sub_number)
         self._store: StoreSpec = own.store(order.store)
-        subs = feeding(_topology(self._prepared), own, application_id)
+        topology = _topology(self._prepared)
+        self._placement = placement_of(self._store, own, topology)
+        subs = feeding(topology, own, application_id)
         numbers = {each.number for each in subs}
         self._tasks = [each for each in tasks if each.task.sub_topology in numbers]
         self._own_tasks = [each for each in tasks if each.task.sub_topology == own.number]
@@ -318,6 +321,7 @@ class _Filling:
             application_id=order.application_id,
             now_ms=wall_clock_ms(),
             is_timed=columns.timestamp is not None,
+            unplacing=self._placement.unplacing,
         )
         ends = {
             partition: log.end for (name, partition), log in self._changelogs.items() if name == own

@@ -80,6 +80,8 @@ class StoreTold(Message, frozen=True):
     value: SerdeTold | None
     is_placed_by_program: bool
     """A function of the program's chooses the partitions of its keys."""
+    unplacing: int
+    """How many bytes at the end of a key do not choose its partition."""
     retention_ms: int | None
     window_ms: int | None
     duplicates: bool

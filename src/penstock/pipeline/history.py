@@ -71,6 +71,8 @@ class HistoryOrder:
     now_ms: int
     is_timed: bool
     """Whether the rows say when they are of; if not, a key may have one row."""
+    unplacing: int = 0
+    """How many bytes at the end of a key do not choose its partition."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -244,7 +246,9 @@ def encode(store: StoreSpec, order: HistoryOrder, batch: pa.RecordBatch) -> pa.R
         times = pa.array(np.full(len(batch), order.now_ms, dtype=np.int64))
     elif len(times) and pc.min(times).as_py() < 0:
         raise BootstrapError("A row has a time before 1970, which Kafka does not know")
-    partitions = partitions_of(keys, len(order.tasks))
+    tail = order.unplacing
+    placing = pc.binary_slice(keys, 0, -tail) if tail else keys
+    partitions = partitions_of(placing, len(order.tasks))
     return pa.record_batch(
         [pa.array(partitions), _stored_keys(store, keys, columns), values, times, columns["place"]],
         schema=ENTRIES,

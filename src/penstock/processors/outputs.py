@@ -59,17 +59,17 @@ class Outputs:
         batch: Batch,
         *,
         keys: pa.BinaryArray,
-        inner_keys: pa.BinaryArray,
+        placing_keys: pa.BinaryArray,
         values: pa.BinaryArray,
         rank: int,
     ) -> None:
         """Append a sink's rows; `rank` is the sink's place among the steps, depth first.
 
-        `inner_keys` choose the partitions: of a windowed key, the part that is the key.
+        `placing_keys` choose the partitions: of a windowed key, mostly the part that is the key.
         """
         columns = [
             _constant(self._topics, topic, len(keys)),
-            pa.array(partitions_of(inner_keys, partitions)),
+            pa.array(partitions_of(placing_keys, partitions)),
             keys,
             values,
             pa.array(batch.timestamps),

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Mapping
-from typing import Any
 
 import pyarrow as pa
 
@@ -22,8 +21,7 @@ from penstock.processors.stateless import split, transform
 from penstock.processors.suppress_run import SuppressRun
 from penstock.processors.tables import TableNode, change_table
 from penstock.processors.window_run import WindowRun, window_store_spec
-from penstock.serdes import Serde, SessionWindowedSerde, WindowedSerde
-from penstock.serdes.windowed import SESSION_TAIL_BYTES, TIME_BYTES
+from penstock.serdes.windowed import window_tail
 from penstock.topology import (
     AggregateNode,
     BranchNode,
@@ -229,17 +227,17 @@ class SliceRun:
             self._limits.partition_counts[topic],
             batch,
             keys=keys,
-            inner_keys=_inner_keys(keys, node.key_serde),
+            placing_keys=_placing_keys(keys, node),
             values=encode(node.name, batch, batch.values, node.value_serde, "value"),
             rank=self._rank[node.name],
         )
 
 
-def _inner_keys(keys: pa.BinaryArray, serde: Serde[Any]) -> pa.BinaryArray:
-    """The keys that choose the partitions: windows of one key belong together."""
-    if not isinstance(serde, WindowedSerde | SessionWindowedSerde):
+def _placing_keys(keys: pa.BinaryArray, node: SinkNode) -> pa.BinaryArray:
+    """What of the keys chooses the partitions: but for repartition topics, the key in a window."""
+    width = 0 if node.whole_key else window_tail(node.key_serde)
+    if not width:
         return keys
-    width = TIME_BYTES if isinstance(serde, WindowedSerde) else SESSION_TAIL_BYTES
     if not keys.null_count:
         return without_tail(keys, width)
     cut = [None if key is None else key[:-width] for key in keys.to_pylist()]

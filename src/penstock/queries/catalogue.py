@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,12 +13,12 @@ from penstock.coordination.ids import TaskId
 from penstock.errors import QuestionRefusedError, UnknownStoreError
 from penstock.processors.partitioner import partition_of, partitions_of
 from penstock.queries.contract import StoreDescription
-from penstock.serdes import BytesSerde, Serde, SessionWindowedSerde, WindowedSerde
-from penstock.serdes.subscription import CombinedKeySerde, ResponseSerde
-from penstock.serdes.windowed import SESSION_TAIL_BYTES, TIME_BYTES
-from penstock.topology import ResolveNode, StoreSpec, SubTopology, Topology, naming
+from penstock.serdes import BytesSerde
+from penstock.serdes.subscription import CombinedKeySerde
+from penstock.topology import StoreSpec, SubTopology, Topology, naming
+from penstock.topology.placement import Partitioner, Placement, placement_of
 
-Partitioner = Callable[[Any, Any, int], int | Collection[int] | None]
+_BY_KEY = Placement()
 _FEW_KEYS = 24
 """So many are looked at faster one by one than as a column."""
 
@@ -31,7 +31,7 @@ class AskedStore:
     sub_topology: int
     partitions: int
     changelog: str = ""
-    partitioner: Partitioner | None = None
+    placement: Placement = _BY_KEY
 
     @property
     def description(self) -> StoreDescription:
@@ -78,17 +78,16 @@ class AskedStore:
         """The partition in which each key is, as those choose it who write the store's input."""
         if self.spec.is_global or self.partitions == 1 or not keys:
             return [0] * len(keys)
-        tail = _tail(self.spec.key_serde)
-        inner = [each[:-tail] for each in data] if tail else data
-        if len(inner) <= _FEW_KEYS:
-            found = [partition_of(each, self.partitions) for each in inner]
+        tail, partitioner = self.placement.unplacing, self.placement.partitioner
+        placing = [each[:-tail] for each in data] if tail else data
+        if len(placing) <= _FEW_KEYS:
+            found = [partition_of(each, self.partitions) for each in placing]
         else:
-            found = partitions_of(pa.array(inner, pa.binary()), self.partitions).tolist()
-        if self.partitioner is None:
+            found = partitions_of(pa.array(placing, pa.binary()), self.partitions).tolist()
+        if partitioner is None:
             return found
         return [
-            self._chosen(self.partitioner, key, usual)
-            for key, usual in zip(keys, found, strict=True)
+            self._chosen(partitioner, key, usual) for key, usual in zip(keys, found, strict=True)
         ]
 
     def _chosen(self, partitioner: Partitioner, key: Any, usual: int) -> int:
@@ -127,7 +126,7 @@ class Catalogue:
                 sub_topology=sub.number,
                 partitions=widths.get(sub.name, 1),
                 changelog=_changelog(spec, application_id),
-                partitioner=_partitioner(spec.name, sub, topology),
+                placement=placement_of(spec, sub, topology),
             )
             for sub in topology.sub_topologies
             for spec in _for_users(sub)
@@ -172,46 +171,6 @@ def _for_users(sub: SubTopology) -> list[StoreSpec]:
 def _changelog(spec: StoreSpec, application_id: str) -> str:
     is_logged = spec.logging and spec.kept_in is None
     return naming.changelog_topic(application_id, spec.name) if is_logged else ""
-
-
-def _partitioner(store: str, sub: SubTopology, topology: Topology) -> Partitioner | None:
-    """What chooses the partitions of a store's input, if the application itself writes that."""
-    topics = _input_topics(store, sub)
-    chosen = [
-        sink.partitioner
-        for each in topology.sub_topologies
-        for sink in each.sinks
-        if sink.topic in topics
-        and sink.partitioner is not None
-        # An answer in a foreign-key join goes to the left row that asked, wherever that is.
-        and (sink.by_key_alone or not isinstance(sink.value_serde, ResponseSerde))
-    ]
-    return chosen[0] if chosen else None
-
-
-def _input_topics(store: str, sub: SubTopology) -> set[str]:
-    """The topics whose records come to the step that fills a store."""
-    waiting = [node.name for node in sub.nodes if store in node.stores][:1]
-    wanted: set[str] = set()
-    while waiting:
-        step = waiting.pop()
-        if step not in wanted:
-            wanted.add(step)
-            waiting += [node.name for node in sub.nodes if step in node.children]
-            # Rows of a join by a foreign key are where those of its left table are.
-            waiting += [
-                node.table
-                for node in sub.nodes
-                if isinstance(node, ResolveNode) and node.name == step
-            ]
-    return {topic for source in sub.sources if source.name in wanted for topic in source.topics}
-
-
-def _tail(serde: Serde[Any]) -> int:
-    """How many bytes of a key are a window's times: only the key inside chooses the partition."""
-    if isinstance(serde, WindowedSerde):
-        return TIME_BYTES
-    return SESSION_TAIL_BYTES if isinstance(serde, SessionWindowedSerde) else 0
 
 
 def _not_a_key(spec: StoreSpec, key: Any, why: str) -> QuestionRefusedError:

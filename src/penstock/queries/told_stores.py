@@ -44,6 +44,7 @@ from penstock.serdes import (
     WindowedSerde,
 )
 from penstock.topology import StoreSpec
+from penstock.topology.placement import Placement
 
 _BY_NAME: dict[str, type[Serde[Any]]] = {
     kind.name: kind
@@ -117,7 +118,8 @@ def told_store(store: AskedStore) -> StoreTold:
         value_name=spec.value_serde.name,
         key=told_serde(spec.key_serde, is_key=True),
         value=told_serde(spec.value_serde, is_key=False),
-        is_placed_by_program=store.partitioner is not None,
+        is_placed_by_program=store.placement.partitioner is not None,
+        unplacing=store.placement.unplacing,
         retention_ms=spec.retention_ms,
         window_ms=spec.window_ms,
         duplicates=spec.duplicates,
@@ -141,6 +143,7 @@ def store_told(told: StoreTold) -> AskedStore:
         sub_topology=told.sub_topology,
         partitions=told.partitions,
         changelog=told.changelog,
+        placement=Placement(unplacing=told.unplacing),
     )
 
 

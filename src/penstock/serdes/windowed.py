@@ -83,6 +83,26 @@ class SessionWindowedSerde(Serde[Windowed[Any]]):
         return replace(self, inner=self.inner.for_topic(topic, part))
 
 
+def window_tail(serde: Serde[Any]) -> int:
+    """How many bytes at the end of a key are its window's times; 0 of a key without a window.
+
+    >>> from penstock.serdes import StringSerde
+    >>> window_tail(SessionWindowedSerde(WindowedSerde(StringSerde(), 10)))
+    16
+    """
+    if isinstance(serde, WindowedSerde):
+        return TIME_BYTES
+    return SESSION_TAIL_BYTES if isinstance(serde, SessionWindowedSerde) else 0
+
+
+def window_depth(serde: Serde[Any]) -> int:
+    """How many windows a key is in, one within the other."""
+    depth = 0
+    while isinstance(serde, WindowedSerde | SessionWindowedSerde):
+        serde, depth = serde.inner, depth + 1
+    return depth
+
+
 def window_end(start: int, size_ms: int) -> int:
     """Where a window ends; windows near the end of time end with it, as Java's do."""
     return min(start + size_ms, _LONG_MAX)

@@ -259,6 +259,7 @@ class Draft:
             repartition=True,
             partitions=partitions,
             partitioner=partitioner,
+            whole_key=True,
         )
         self.add(sink, after=[parent])
         source = SourceNode(

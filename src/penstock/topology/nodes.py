@@ -457,6 +457,11 @@ class SinkNode(Node):
 
     None leaves it to the key.
     """
+    whole_key: bool = False
+    """Whether a window chooses the partition together with the key that is in it.
+
+    So it is in repartition topics, as in Kafka Streams: elsewhere a key's windows lie together.
+    """
     by_key_alone: bool = False
     """Whether the partitioner is shown no value, and may name but one partition."""
 

@@ -8,7 +8,7 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Generic, Literal, TypeVar, Unpack, overload
 
-from penstock.serdes import Serde
+from penstock.serdes import Serde, Windowed
 from penstock.topology.binding import bound_mapper, bound_pairs, bound_predicate
 from penstock.topology.draft import Draft, needed
 from penstock.topology.flow import Flow, chosen_serde, item_type, pair_types, returned_type
@@ -471,7 +471,20 @@ class Printer:
 
     def __call__(self, key: object, value: object) -> None:
         """Print a record."""
-        sys.stdout.write(f"[{self.label}]: {key}, {value}\n")
+        sys.stdout.write(f"[{self.label}]: {_shown(key)}, {_shown(value)}\n")
+
+
+def _shown(thing: object) -> str:
+    """A key or value as Java shows it; numbers and types of the user's as Python does.
+
+    >>> _shown(Windowed("a", 0, 10)), _shown(None), _shown(True)
+    ('[a@0/10]', 'null', 'true')
+    """
+    if isinstance(thing, Windowed):
+        return f"[{_shown(thing.key)}@{thing.start}/{thing.end}]"
+    if thing is None:
+        return "null"
+    return str(thing).lower() if isinstance(thing, bool) else str(thing)
 
 
 def _grouping(name: str | None, behind: str) -> str | None:

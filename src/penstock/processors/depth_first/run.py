@@ -47,8 +47,7 @@ from penstock.processors.records import (
     batch_of,
 )
 from penstock.processors.source import read_source
-from penstock.serdes import SessionWindowedSerde, WindowedSerde
-from penstock.serdes.windowed import SESSION_TAIL_BYTES, TIME_BYTES
+from penstock.serdes.windowed import window_tail
 from penstock.topology import Node, SinkNode, SubTopology
 from penstock.topology.graph import full_topic
 from penstock.topology.naming import is_name
@@ -82,8 +81,7 @@ class Sink(Step):
         self._outputs = outputs
         self._keeps_origins = keeps_origins
         # Windows of one key belong together: only the key inside chooses the partition.
-        tails = {WindowedSerde: TIME_BYTES, SessionWindowedSerde: SESSION_TAIL_BYTES}
-        self._tail = tails.get(type(node.key_serde), 0)
+        self._tail = 0 if node.whole_key else window_tail(node.key_serde)
 
     def process(self, record: Record) -> None:
         node, shared = self._node, self.shared
