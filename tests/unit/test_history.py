@@ -43,6 +43,8 @@ def topology() -> Topology:
     sessions = ps.session(timedelta(minutes=1), grace=timedelta(0))
     pulses.group_by_key().windowed_by(sessions).count("sessions")
     pulses.group_by(lambda key, value: str(value), key=str).count("values")
+    placed = pulses.repartition(name="placed", partitioner=lambda _key, _value, _count: 0)
+    placed.group_by_key().count("placed")
     app.global_table("wards", "wards", key=str, value=str)
     return app.build()
 
@@ -57,6 +59,7 @@ def spec(name: str) -> StoreSpec:
         ("count", "Did you mean 'counts'"),
         ("unlogged", "no changelog"),
         ("recent", "forgets"),
+        ("placed", "partitioner"),
         ("wards", "global table"),
     ],
 )

@@ -14,6 +14,7 @@ from penstock.errors import BootstrapError, BootstrapUnfinishedError
 from penstock.serdes import Serde
 from penstock.topology import StoreSpec, SubTopology, Topology
 from penstock.topology.graph import full_topic
+from penstock.topology.placement import placement_of
 
 Input = tuple[str, int]
 Offsets = Mapping[Input, int]
@@ -76,6 +77,7 @@ def fillable(topology: Topology, store: str) -> tuple[SubTopology, StoreSpec]:
         for spec in sub.stores:
             if spec.name == store:
                 _check_kind(spec)
+                _check_placement(spec, sub, topology)
                 if sub.recovers_from_input:
                     raise BootstrapError(
                         f"The store {store!r} cannot be filled from history: its task recovers "
@@ -118,6 +120,16 @@ def _check_kind(spec: StoreSpec) -> None:
     if reason:
         raise BootstrapError(
             f"The store {spec.name!r} cannot be filled from history: {reason}",
+            where={"store": spec.name},
+            hint="Fill the store that this one is made from, or let the application read its input",
+        )
+
+
+def _check_placement(spec: StoreSpec, sub: SubTopology, topology: Topology) -> None:
+    if placement_of(spec, sub, topology).partitioner is not None:
+        raise BootstrapError(
+            f"The store {spec.name!r} cannot be filled from history: a partitioner of the "
+            "program's chooses where its input goes, perhaps by what history does not tell",
             where={"store": spec.name},
             hint="Fill the store that this one is made from, or let the application read its input",
         )
