@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from penstock.topology import KStream, StreamsBuilder
-from tests.unit import described_stateful
+from tests.unit import described_orders, described_stateful
 
 TEXTS = Path(__file__).parent / "data" / "describe"
 
@@ -208,6 +208,7 @@ PROGRAMS = [
     table_named,
     read_twice,
     *described_stateful.PROGRAMS,
+    *described_orders.PROGRAMS,
 ]
 
 
@@ -217,6 +218,21 @@ def test_text_is_kafka_streams(program: Callable[[StreamsBuilder], object]) -> N
     program(builder)
     expected = (TEXTS / f"{program.__name__}.txt").read_text()
     assert builder.build().describe() == expected
+
+
+def _with_options(**options: Any) -> str:
+    builder = StreamsBuilder()
+    grouped = _stream(builder).group_by_key()
+    counts = grouped.count(**options)
+    grouped.windowed_by(described_stateful.MINUTES).count(**options).to_stream().foreach(_always)
+    table = counts.filter(_always, **options).map_values(str, value=str, **options)
+    joined = table.join(counts, lambda text, _count: text, value=str, **options)
+    joined.to_stream().to("out")
+    return builder.build().describe()
+
+
+def test_options_move_no_name_that_is_not_java() -> None:
+    assert _with_options(caching=False, persistent=True, logging=False) == _with_options()
 
 
 def test_every_text_has_its_program() -> None:

@@ -13,7 +13,7 @@ from penstock.topology.changelogs import Logging, RecoverFrom, changelog_config,
 from penstock.topology.draft import Draft, SerdeOrMissing, needed
 from penstock.topology.external import PostgreSQL, check_kept
 from penstock.topology.flow import Flow, chosen_serde, returned_type
-from penstock.topology.holding import Store, history_of, kept_in, name_of
+from penstock.topology.holding import Store, TableOptions, history_of, kept_in, name_of, says_how
 from penstock.topology.nodes import (
     AggregateKind,
     AggregateNode,
@@ -49,6 +49,12 @@ class Aggregation:
     supplier: str | None = None
     kept_in: PostgreSQL | None = None
 
+    @property
+    def says_how(self) -> bool:
+        """Whether it says how its store is kept, as a `Materialized` in Java would."""
+        kept = TableOptions(caching=self.caching, logging=self.logging, persistent=self.persistent)
+        return says_how(kept) or self.retention is not None
+
 
 class Grouping:
     """A stream or table on its way into aggregations; several may share a repartition topic."""
@@ -59,13 +65,19 @@ class Grouping:
         self._table = table
         self._shared_source: str | None = None
 
-    def store_name(self, spec: Aggregation) -> str:
+    def store_name(self, spec: Aggregation, windows: Windows | None = None) -> str:
         """The store's name, given or made."""
         origin = self.name or self.flow.origin
         # A table's stores are all called after aggregations, in Kafka Streams too.
         prefix = f"{'KTABLE-AGGREGATE' if self._table else spec.prefix}-STATE-STORE-"
         name = name_of(spec.store)
+        if name is None and spec.says_how and self._skips_number(spec, windows):
+            self.flow.draft.skip_number()
         return self.flow.draft.store_name(name, prefix, origin=origin, kind=spec.kind)
+
+    def _skips_number(self, spec: Aggregation, windows: Windows | None) -> bool:
+        """Whether Kafka Streams numbers such a store twice: most counts of streams do so."""
+        return spec.kind == "count" and not (self._table or isinstance(windows, SlidingWindows))
 
     def source(self, store: str) -> str:
         """The step that an aggregation goes behind: a repartition topic's source if need be."""

@@ -5,19 +5,20 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
-from penstock.topology.nodes import Node, SinkNode, SourceNode
+from penstock.topology.java_order import TreeSet, copied_hash_order, grown_hash_order
+from penstock.topology.nodes import MergeNode, Node, SinkNode, SourceNode, StreamTableJoinNode
 
 
 @dataclass(eq=False)
 class _Entry:
     node: Node
     size: int = 1
-    predecessors: list[_Entry] = field(default_factory=list)
-    successors: list[_Entry] = field(default_factory=list)
+    predecessors: TreeSet[_Entry] = field(default_factory=lambda: TreeSet(_rank))
+    successors: TreeSet[_Entry] = field(default_factory=lambda: TreeSet(_rank))
 
-    @property
-    def rank(self) -> tuple[int, str]:
-        return (-self.size, self.node.name)
+
+def _rank(entry: _Entry) -> tuple[int, str]:
+    return (-entry.size, entry.node.name)
 
 
 def describe(sub_topologies: Iterable[tuple[int, Sequence[Node], bool]]) -> str:
@@ -41,46 +42,32 @@ def _connect(nodes: Sequence[Node]) -> list[_Entry]:
     printed order depends on that order.
     """
     entries = {node.name: _Entry(node) for node in nodes}
-    parents: dict[str, list[str]] = {name: [] for name in entries}
+    parents = _parents(nodes)
+    for name in grown_hash_order(entries):
+        entry = entries[name]
+        for parent in (entries[each] for each in parents[name]):
+            entry.predecessors.add(parent)
+            parent.successors.add(entry)
+            _grow(parent, entry.size)
+    return list(entries.values())
+
+
+def _parents(nodes: Sequence[Node]) -> dict[str, list[str]]:
+    """Of each step those that feed it, in the order in which they were named."""
+    parents: dict[str, list[str]] = {node.name: [] for node in nodes}
     for node in nodes:
         for child in node.children:
             parents[child].append(node.name)
-    for name in _java_hash_order(list(entries)):
-        entry = entries[name]
-        for parent in (entries[each] for each in parents[name]):
-            _insert(entry.predecessors, parent)
-            _insert(parent.successors, entry)
-            _grow(parent, entry.size)
-    return list(entries.values())
+    for node in nodes:
+        if isinstance(node, MergeNode):
+            parents[node.name].sort(key=node.merged.index)
+    return parents
 
 
 def _grow(entry: _Entry, amount: int) -> None:
     entry.size += amount
     for predecessor in entry.predecessors:
         _grow(predecessor, amount)
-
-
-def _rank(entry: _Entry) -> tuple[int, str]:
-    return entry.rank
-
-
-def _insert(entries: list[_Entry], new: _Entry) -> None:
-    position = next((i for i, old in enumerate(entries) if new.rank < old.rank), len(entries))
-    entries.insert(position, new)
-
-
-def _java_hash_order(names: list[str]) -> list[str]:
-    buckets = 16
-    while len(names) > buckets * 3 // 4:
-        buckets *= 2
-    return sorted(names, key=lambda name: _java_spread_hash(name) & (buckets - 1))
-
-
-def _java_spread_hash(text: str) -> int:
-    value = 0
-    for character in text:
-        value = (31 * value + ord(character)) & 0xFFFFFFFF
-    return value ^ (value >> 16)
 
 
 def _text(entry: _Entry) -> str:
@@ -90,15 +77,23 @@ def _text(entry: _Entry) -> str:
     if isinstance(node, SourceNode):
         if node.pattern is not None:
             return f"Source: {node.name} (topics: {node.pattern.pattern}){after}"
-        return f"Source: {node.name} (topics: [{', '.join(sorted(node.topics))}]){after}"
+        topics = ", ".join(copied_hash_order(node.topics))
+        return f"Source: {node.name} (topics: [{topics}]){after}"
     if isinstance(node, SinkNode):
         if node.topic_of is not None:
             name = getattr(node.topic_of, "__qualname__", type(node.topic_of).__qualname__)
             return f"Sink: {node.name} (extractor class: {name}){before}"
         return f"Sink: {node.name} (topic: {node.topic}){before}"
-    stores = ", ".join(_java_hash_order(list(node.stores)))
+    stores = ", ".join(copied_hash_order(_stores(node)))
     return f"Processor: {node.name} (stores: [{stores}]){after}{before}"
 
 
-def _names(entries: list[_Entry]) -> str:
+def _stores(node: Node) -> tuple[str, ...]:
+    """The stores that a step uses, in the order in which Java connects them: its own first."""
+    if isinstance(node, StreamTableJoinNode) and node.buffer is not None:
+        return (node.buffer, *node.reads)
+    return node.stores
+
+
+def _names(entries: Iterable[_Entry]) -> str:
     return ", ".join(entry.node.name for entry in entries) or "none"

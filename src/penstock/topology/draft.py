@@ -113,6 +113,11 @@ class Draft:
         self._counter += 1
         return name
 
+    def skip_number(self) -> None:
+        """Use up a number that only Kafka Streams' own names are to lack."""
+        if self.names == "kafka_streams":
+            self._counter += 1
+
     def step_name(self, name: str | None, prefix: str) -> str:
         """The user's name or a generated one; either way a number is used up, as in Java."""
         generated = self.number(prefix)

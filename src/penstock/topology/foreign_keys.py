@@ -172,6 +172,11 @@ class _Names:
         number = self._draft.number(f"{prefix}{kind}-")
         return number if self._numbered else f"{self._base}-{suffix}"
 
+    def store(self, suffix: str, kind: str) -> str:
+        """The result's store; in Java it has a number even if the join has a name."""
+        number = self._draft.number(f"KTABLE-FK-JOIN-{kind}-")
+        return number if self._draft.names == "kafka_streams" else f"{self._base}-{suffix}"
+
     def topic(self, kind: str) -> str:
         """An internal topic's name."""
         return f"{self.step(kind.lower(), kind)}-topic"
@@ -214,7 +219,7 @@ def _result(
     draft: Draft, names: _Names, parent: str, key: Serde[Any], join: ForeignKeyJoin
 ) -> Flow:
     step = names.step("result", "OUTPUT")
-    store = name_of(join.store) or names.step("result-store", "OUTPUT-STATE-STORE")
+    store = name_of(join.store) or names.store("result-store", "OUTPUT-STATE-STORE")
     value = needed(join.value, "value", f"The store {store!r}")
     spec = table_store(draft, join.store, store, key=key, value=value, options=join.kept)
     draft.add_store(spec, behind=parent)

@@ -20,7 +20,11 @@ _MILLISECOND = timedelta(milliseconds=1)
 
 
 class KeptOptions(TypedDict, total=False):
-    """How a table's store of ours is kept; without a store they have no effect."""
+    """How a table's store of ours is kept.
+
+    Without a store they have no effect, but for the numbers in Kafka Streams' names, and that a
+    join of tables is kept if the application has those.
+    """
 
     caching: bool
     logging: Logging
@@ -58,6 +62,19 @@ def plain_name(store: Store | None, what: str) -> str | None:
             hint="Say the store's name alone",
         )
     return store
+
+
+def says_how(options: TableOptions) -> bool:
+    """Whether options say how a store is kept, as a `Materialized` in Java would.
+
+    >>> says_how({"caching": False}), says_how({"caching": True})
+    (True, False)
+    """
+    return (
+        not options.get("caching", True)
+        or options.get("logging", True) is not True
+        or options.get("persistent") is not None
+    )
 
 
 def table_store(

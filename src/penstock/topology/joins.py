@@ -11,7 +11,14 @@ from penstock.errors import TopologyError
 from penstock.serdes import BytesSerde, JoinSideSerde, Serde, TimedSideSerde
 from penstock.topology.draft import Draft, SerdeOrMissing, check_one_application, needed
 from penstock.topology.flow import Flow, chosen_serde, returned_type
-from penstock.topology.holding import Store, TableOptions, history_of, name_of, table_store
+from penstock.topology.holding import (
+    Store,
+    TableOptions,
+    history_of,
+    name_of,
+    says_how,
+    table_store,
+)
 from penstock.topology.naming import check_name
 from penstock.topology.nodes import (
     GlobalJoinNode,
@@ -192,7 +199,7 @@ def join_streams(
     sides = _sides(left, right, specs, steps, kind)
     for flow, window_step, _, own, _, _ in sides:
         draft.add(JoinWindowNode(name=window_step, store=own), after=[flow.step])
-    merge = MergeNode(name=steps[4])
+    merge = MergeNode(name=steps[4], merged=(steps[2], steps[3]))
     for _, window_step, join_step, own, other, side in sides:
         reads = (other,) if unmatched is None else (other, unmatched)
         draft.add(
@@ -210,7 +217,7 @@ def join_streams(
             ),
             after=[window_step],
         )
-    draft.add(merge, after=[steps[2], steps[3]])
+    draft.add(merge, after=merge.merged)
     return Flow(draft, merge.name, left.key, value, origin=base)
 
 
@@ -301,6 +308,7 @@ def join_tables(
     """The table of rows that have the same key in two tables."""
     check_one_application(left.draft, right.draft)
     draft = left.draft
+    held = _join_store_name(draft, store, kept)
     merge = draft.step_name(name, "KTABLE-MERGE-")
     steps = [draft.number(f"KTABLE-{part}-") for part in ("JOINTHIS", "JOINOTHER")]
     if name is not None:
@@ -326,7 +334,7 @@ def join_tables(
             ),
             after=[here.step],
         )
-    held, history = name_of(store), None
+    history = None
     if held is not None:
         where = f"The store {held!r}"
         key, serde = needed(left.key, "key", where), needed(value, "value", where)
@@ -346,12 +354,21 @@ def join_tables(
     )
 
 
+def _join_store_name(draft: Draft, store: Store | None, kept: TableOptions) -> str | None:
+    """What keeps a join's rows; Kafka Streams numbers one of which only is said how it keeps."""
+    name = name_of(store)
+    if name is None and draft.names == "kafka_streams" and says_how(kept):
+        return draft.number("KTABLE-MERGE-STATE-STORE-")
+    return name
+
+
 def merge_streams(left: Flow, right: Flow, *, name: str | None) -> Flow:
     """The records of both streams, as they come."""
     check_one_application(left.draft, right.draft)
     draft = left.draft
     step = draft.step_name(name, "KSTREAM-MERGE-")
-    draft.add(MergeNode(name=step), after=[left.step, right.step])
+    merge = MergeNode(name=step, merged=(left.step, right.step))
+    draft.add(merge, after=merge.merged)
     key = left.key if left.key == right.key else right.key
     return replace(left, step=step, key=key, rekeyed=left.rekeyed or right.rekeyed)
 

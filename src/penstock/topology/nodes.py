@@ -177,6 +177,9 @@ class WindowAggregateNode(AggregateNode):
 class MergeNode(Node):
     """Passes the records of several streams on as they come."""
 
+    merged: tuple[str, ...]
+    """The steps that they come from, in the order in which they were named."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class MaterializableNode(Node):

@@ -19,6 +19,7 @@ from penstock.topology.holding import (
     TableOptions,
     history_of,
     name_of,
+    says_how,
     table_store,
 )
 from penstock.topology.naming import check_name
@@ -117,6 +118,7 @@ class KTable(JoinableTable[K, V]):
 
         With `with_key=True` it is `mapper(key, value)`.
         """
+        self._skip_store_number(store, options)
         step = self.flow.draft.step_name(name, "KTABLE-MAPVALUES-")
         bound, serde = bound_mapper(
             self.flow,
@@ -234,7 +236,7 @@ class KTable(JoinableTable[K, V]):
             key_serde=key,
             value_serde=value,
         )
-        return KTable(flow.then(node, reads=(*flow.reads, store)))
+        return KTable(flow.then(node, reads=(store, *flow.reads)))
 
     def to_stream(self, *, name: str | None = None) -> KStream[K, V]:
         """The table's changes as a stream; a deleted key is a record without a value."""
@@ -254,6 +256,7 @@ class KTable(JoinableTable[K, V]):
         *,
         negate: bool,
     ) -> KTable[K, V]:
+        self._skip_store_number(store, options)
         step = self.flow.draft.step_name(name, "KTABLE-FILTER-")
         bound = bound_predicate(self.flow, step, predicate, on_table=True)
         node = TableFilterNode(
@@ -265,6 +268,11 @@ class KTable(JoinableTable[K, V]):
             versioned=self.flow.history_ms is not None,
         )
         return KTable(self._materialized(self.flow.then(node), store, options))
+
+    def _skip_store_number(self, store: Store | None, options: TableOptions) -> None:
+        # Kafka Streams numbers a store of which only is said how it keeps, and does not make it.
+        if store is None and says_how(options):
+            self.flow.draft.skip_number()
 
     def _materialized(self, flow: Flow, store: Store | None, options: TableOptions) -> Flow:
         name = name_of(store)

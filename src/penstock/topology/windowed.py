@@ -198,7 +198,7 @@ class WindowedKStream(Generic[K, V]):
     def _aggregate(self, spec: Aggregation) -> KTable[Any, Any]:
         grouping, windows, emit = self._grouping, self._windows, self._emit
         flow, draft = grouping.flow, grouping.flow.draft
-        store = grouping.store_name(spec)
+        store = grouping.store_name(spec, windows)
         step = draft.number(f"{spec.prefix}-")
         where = f"The store {store!r}"
         inner = needed(flow.key, "key", where)

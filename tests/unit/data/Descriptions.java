@@ -11,6 +11,8 @@ import org.apache.kafka.common.utils.Bytes;
 import org.apache.kafka.streams.KeyValue;
 import org.apache.kafka.streams.StreamsBuilder;
 import org.apache.kafka.streams.kstream.*;
+import org.apache.kafka.streams.processor.ProcessorContext;
+import org.apache.kafka.streams.processor.StateStore;
 import org.apache.kafka.streams.processor.api.ContextualFixedKeyProcessor;
 import org.apache.kafka.streams.processor.api.ContextualProcessor;
 import org.apache.kafka.streams.processor.api.FixedKeyProcessorSupplier;
@@ -349,6 +351,160 @@ public class Descriptions {
       b.stream(Pattern.compile("orders-.*"), C).groupByKey().count().toStream().to("out");
       b.stream("other", C).selectKey((k, v) -> v)
           .join(b.stream(Pattern.compile("pages-[0-9]+"), C), (x, y) -> x, WITHIN, SJ).to("out-2");
+    });
+    unstored();
+    options();
+    orders();
+  }
+
+  static <V, S extends StateStore> Materialized<String, V, S> uncached() {
+    return Materialized.<String, V, S>with(Serdes.String(), null).withCachingDisabled();
+  }
+
+  // Materialized without a store's name.
+  static void options() throws Exception {
+    describe("options_of_aggregates", b -> {
+      KGroupedStream<String, String> g = b.stream("in", C).groupByKey();
+      g.count(uncached()).toStream().to("out");
+      g.reduce((x, y) -> y, uncached()).toStream().to("out");
+      g.aggregate(() -> "", (k, v, x) -> v, uncached()).toStream().to("out");
+      g.count(Materialized.<String, Long, KeyValueStore<Bytes, byte[]>>as("counts")
+          .withCachingDisabled()).toStream().to("out");
+      g.count(Materialized.with(Serdes.String(), Serdes.Long())).toStream().to("out");
+      g.count().toStream().to("out");
+    });
+    describe("options_of_windows", b -> {
+      KGroupedStream<String, String> g = b.stream("in", C).groupByKey();
+      var windows = g.windowedBy(MINUTES);
+      windows.count(uncached()).toStream().foreach((k, v) -> { });
+      windows.reduce((x, y) -> y, uncached()).toStream().foreach((k, v) -> { });
+      windows.aggregate(() -> "", (k, v, x) -> v, uncached()).toStream().foreach((k, v) -> { });
+      var sliding = g.windowedBy(SlidingWindows.ofTimeDifferenceAndGrace(MINUTE, MINUTE));
+      sliding.count(uncached()).toStream().foreach((k, v) -> { });
+      sliding.reduce((x, y) -> y, uncached()).toStream().foreach((k, v) -> { });
+      var sessions = g.windowedBy(SessionWindows.ofInactivityGapAndGrace(MINUTE, MINUTE));
+      sessions.count(uncached()).toStream().foreach((k, v) -> { });
+      sessions.reduce((x, y) -> y, uncached()).toStream().foreach((k, v) -> { });
+      sessions.aggregate(() -> "", (k, v, x) -> v, (k, x, y) -> y, uncached()).toStream().foreach((k, v) -> { });
+      windows.count().toStream().foreach((k, v) -> { });
+    });
+    describe("options_of_cogroups", b -> {
+      var c = b.stream("in", C).groupByKey().cogroup((String k, String v, String g) -> g);
+      c.aggregate(() -> "", uncached()).toStream().to("out");
+      c.windowedBy(MINUTES).aggregate(() -> "", uncached()).toStream().foreach((k, v) -> { });
+      c.windowedBy(SlidingWindows.ofTimeDifferenceAndGrace(MINUTE, MINUTE))
+          .aggregate(() -> "", uncached()).toStream().foreach((k, v) -> { });
+      c.windowedBy(SessionWindows.ofInactivityGapAndGrace(MINUTE, MINUTE))
+          .aggregate(() -> "", (k, x, y) -> y, uncached()).toStream().foreach((k, v) -> { });
+    });
+    describe("options_of_tables", b -> {
+      KTable<String, String> t = b.table("a", C, uncached());
+      t.filter((k, v) -> true, uncached()).toStream().to("out");
+      t.filterNot((k, v) -> true, Named.as("kept"), uncached()).toStream().to("out");
+      t.mapValues(v -> v, uncached()).toStream().to("out");
+      t.transformValues(same(), uncached()).toStream().to("out");
+      b.stream("in", C).toTable(uncached()).groupBy((k, v) -> KeyValue.pair(v, k)).count(uncached()).toStream().to("out");
+      var grouped = t.groupBy((k, v) -> KeyValue.pair(v, k));
+      grouped.reduce((x, y) -> y, (x, y) -> y, uncached()).toStream().to("out");
+      grouped.aggregate(() -> "", (k, v, x) -> v, (k, v, x) -> v, uncached()).toStream().to("out");
+    });
+    describe("options_of_joins", b -> {
+      KTable<String, String> t = b.table("a", C), u = b.table("b", C);
+      t.join(u, (x, y) -> x, uncached()).toStream().to("out");
+      t.leftJoin(u, (x, y) -> x, Named.as("joined"), uncached()).toStream().to("out");
+      t.outerJoin(u, (x, y) -> x, uncached()).toStream().to("out");
+      t.join(u, v -> v, (x, y) -> x, Materialized.<String, String, KeyValueStore<Bytes, byte[]>>with(
+          Serdes.String(), Serdes.String()).withCachingDisabled()).toStream().to("out");
+      b.stream("in", C).groupByKey().count().toStream().to("out");
+    });
+  }
+
+  static void unstored() throws Exception {
+    describe("foreign_key_named_held", b -> b.table("a", C)
+        .leftJoin(b.table("b", C), v -> v, (x, y) -> x, TableJoined.as("refer"))
+        .groupBy((k, v) -> KeyValue.pair(v, k)).count().toStream().to("out"));
+  }
+
+  static ValueTransformerWithKeySupplier<String, String, String> same() {
+    return () -> new ValueTransformerWithKey<String, String, String>() {
+      public void init(ProcessorContext context) { }
+      public String transform(String key, String value) { return value; }
+      public void close() { }
+    };
+  }
+
+  // What stands in one line comes as Java's hash sets and trees give it.
+  static void orders() throws Exception {
+    describe("order_of_topics", b -> {
+      b.stream(List.of("orders", "payments", "refunds"), C).to("out");
+      b.stream(List.of("in1", "in2"), C).to("out");
+      b.stream(List.of("BB", "Aa"), C).to("out");
+      b.stream(List.of("AaBB", "BBAa"), C).to("out");
+      b.stream(java.util.stream.IntStream.range(0, 12).mapToObj(i -> "shard-" + i).toList(), C).to("out");
+      b.stream(java.util.stream.IntStream.range(0, 13).mapToObj(i -> "piece-" + i * 7).toList(), C).to("out");
+    });
+    describe("order_of_stores", b -> {
+      for (String each : List.of("BB", "Aa", "BBBB", "AaBB", "BBAa", "AaAa"))
+        b.addStateStore(Stores.keyValueStoreBuilder(
+            Stores.persistentKeyValueStore(each), Serdes.String(), Serdes.String()));
+      KStream<String, String> s = b.stream("in", C);
+      s.process(pass(), "BB", "Aa").to("out");
+      s.process(pass(), "Aa", "BB").to("out");
+      s.processValues(passValues(), "BBAa", "AaAa", "BB", "BBBB", "Aa", "AaBB").to("out");
+    });
+    describe("order_of_transforming_stores", b -> {
+      for (String each : List.of("BB", "Aa"))
+        b.addStateStore(Stores.keyValueStoreBuilder(
+            Stores.persistentKeyValueStore(each), Serdes.String(), Serdes.String()));
+      KTable<String, String> t = b.table("t", C);
+      t.transformValues(same(), Materialized.as("kept-9"), "BB", "Aa").toStream().to("out");
+      t.transformValues(same(), Materialized.as("kept-15"), "Aa", "BB").toStream().to("out");
+      t.transformValues(same(), Materialized.as("Bb"), "BB").toStream().to("out");
+      t.transformValues(same(), "Aa", "BB").toStream().to("out");
+    });
+    describe("order_of_joined_stores", b -> {
+      KTable<String, String> t = b.table("t", C, Materialized.as("BB")), u = b.table("u", C, Materialized.as("Aa"));
+      KTable<String, String> both = t.join(u, (x, y) -> x), swapped = u.join(t, (x, y) -> x);
+      KTable<String, String> v = b.table("v", C, Materialized.as("vs"));
+      both.join(v, (x, y) -> x).toStream().to("out");
+      swapped.join(v, (x, y) -> x).toStream().to("out");
+      both.filter((k, x) -> true).join(swapped, (x, y) -> x).toStream().to("out");
+      KStream<String, String> s = b.stream("in", C);
+      s.join(both, (x, y) -> x).to("out");
+      s.join(swapped, (x, y) -> x).to("out");
+      s.join(v.join(both, (x, y) -> x), (x, y) -> x).to("out");
+    });
+    describe("order_of_suppressed_stores", b -> {
+      KTable<String, String> t = b.table("t", C, Materialized.as("BB"));
+      KTable<String, String> calm = t.suppress(Suppressed.<String>untilTimeLimit(
+          MINUTE, Suppressed.BufferConfig.unbounded()).withName("kept-15"));
+      calm.join(b.table("u", C, Materialized.as("Aa")), (x, y) -> x).toStream().to("out");
+      calm.filter((k, v) -> true).join(calm, (x, y) -> x).toStream().to("out");
+    });
+    describe("order_of_buffer", b -> b.stream("in", C)
+        .leftJoin(b.table("names", C, versions("store3")), (x, y) -> x, J.withGracePeriod(MINUTE).withName("join8"))
+        .to("out"));
+    describe("order_of_merged", b -> {
+      KStream<String, String> s = b.stream("in", C);
+      s.filter((k, v) -> true).merge(s).to("out");
+      s.merge(s.filter((k, v) -> true)).to("out");
+      var branches = s.split(Named.as("split-")).branch((k, v) -> true, Branched.as("a"))
+          .branch((k, v) -> true, Branched.as("b")).defaultBranch(Branched.as("rest"));
+      var a = branches.get("split-a");
+      var z = branches.get("split-b");
+      var rest = branches.get("split-rest");
+      rest.merge(a).merge(z).to("out");
+      z.merge(a).mapValues(v -> v).merge(rest).to("out");
+      rest.mapValues(v -> v).to("out");
+    });
+    describe("order_of_children", b -> {
+      KStream<String, String> s = b.stream("in", C);
+      for (int i = 0; i < 14; i++) {
+        KStream<String, String> each = s.filter((k, v) -> true);
+        for (int j = 0; j < i * 5 % 4; j++) each = each.mapValues(v -> v);
+        for (int j = 0; j < i * 3 % 5; j++) each.peek((k, v) -> { }).merge(each).to("out-" + j);
+        each.to("out");
+      }
     });
   }
 
