@@ -17,6 +17,7 @@ from penstock.queries.contract import LIMIT_MAX, Bound
 from penstock.queries.gate import GRANTED, AsgiApp, AsgiScope, Message, Receive, Send
 from penstock.queries.shapes import HOUR_MS, STORE_NAME_MAX, TIME_MAX
 from penstock.queries.store_routes import StoreRoutes
+from penstock.serdes.decoders import decoder
 
 _BEFORE = "/v1/stores/"
 _BEHIND = "/query"
@@ -43,9 +44,6 @@ class PlainBatch(msgspec.Struct, forbid_unknown_fields=True):
     def bound(self) -> Bound:
         """Which copies may answer."""
         return Bound(stale=self.stale, max_lag=self.max_lag)
-
-
-_decode = msgspec.json.Decoder(PlainBatch).decode
 
 
 class BatchReads:
@@ -102,7 +100,7 @@ def plain_batch(body: bytes) -> PlainBatch | None:
     >>> plain_batch(b'{"kind": "get", "keys": ["a"], "as_text": true}')
     """
     try:
-        batch = _decode(body)
+        batch = decoder(PlainBatch).decode(body)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return None
     is_plain = not (batch.reverse or batch.as_text or batch.position)

@@ -16,6 +16,7 @@ import msgspec
 from penstock.errors import TopologyError
 from penstock.processors.depth_first.record import Shared
 from penstock.processors.depth_first.steps import Step
+from penstock.serdes.decoders import decoder
 from penstock.topology.callables import check_awaits_nothing
 from penstock.topology.processor import PunctuationType
 
@@ -93,7 +94,7 @@ class Schedule:
     def take_up(self) -> None:
         """Go on with what earlier slices scheduled."""
         kept = self._step.shared.metadata.get(self._key, "[]")
-        for order in msgspec.json.decode(kept, type=list[Scheduled]):
+        for order in decoder(list[Scheduled]).decode(kept.encode()):
             action = getattr(self._owner, order.method, None)
             if action is None:
                 _log.warning(
