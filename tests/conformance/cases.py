@@ -156,7 +156,7 @@ def matrix(cases: Iterable[Case]) -> Counter[tuple[str, str]]:
 
 
 def _joins_its_own(steps: list[Step]) -> bool:
-    """Whether one record can change both sides of a join of tables that has no store."""
+    """Whether one record can change both sides of a join of tables that has no cached store."""
     origins: dict[str, set[str]] = {}
     for step in steps:
         above = step.get("from", [])
@@ -165,7 +165,8 @@ def _joins_its_own(steps: list[Step]) -> bool:
         found = topics.union(*(origins[side] for side in sides))
         for name in step.get("ids", [step["id"]]):
             origins[name] = found
-        is_bare = step["op"] == "join" and "window" not in step and "store" not in step
+        has_cache = "store" in step and step.get("caching", True) and "versioned" not in step
+        is_bare = step["op"] == "join" and "window" not in step and not has_cache
         if is_bare and origins[sides[0]] & origins[sides[1]]:
             return True
     return False
