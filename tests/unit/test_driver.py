@@ -18,6 +18,8 @@ from penstock.errors import (
 )
 from penstock.testing import TestRecord, TopologyTestDriver
 
+SECOND = timedelta(seconds=1)
+
 
 def word_count() -> ps.Application:
     app = ps.Application("words-app")
@@ -294,3 +296,30 @@ def test_rows_without_a_foreign_key_are_counted_as_kafka_streams_counts_them() -
     assert dropped("ann", "") == dropped("ann", None) == dropped(None) == {}
     assert dropped("") == dropped("", "ann") == {"null_foreign_key": 1}
     assert dropped("", "") == dropped("", None) == {"null_foreign_key": 2}
+
+
+@pytest.mark.parametrize(
+    ("windows", "times", "starts"),
+    [
+        (ps.tumbling(60 * SECOND, grace=5 * SECOND), [0, 60, 120, 180, 240], [0, 60, 120]),
+        (ps.tumbling(60 * SECOND, grace=5 * SECOND), [30, 120, 210, 300], [0, 120, 180]),
+        (
+            ps.hopping(10 * SECOND, advance=5 * SECOND, grace=0 * SECOND),
+            [0, 3, 100, 200, 300],
+            [0, 95, 100, 195, 200],
+        ),
+    ],
+)
+def test_a_record_that_comes_long_after_a_window_still_brings_its_result(
+    windows: ps.TimeWindows, times: list[int], starts: list[int]
+) -> None:
+    # As Kafka Streams 4.1.1 does with its cache, which is the default.
+    app = ps.Application("quiet")
+    counts = app.stream("in", key=str, value=str).group_by_key().windowed_by(windows)
+    final = counts.emit_on_window_close().count("counts").to_stream()
+    final.map(lambda window, n: (str(window.start // 1000), n), key=str, value=int).to("out")
+    driver = TopologyTestDriver(app)
+    for time in times:
+        driver.input_topic("in", key=str, value=str).pipe("k", "v", timestamp=time * 1000)
+    told = [int(row.key) for row in driver.output_topic("out", key=str, value=int).read_all()]
+    assert told == starts

@@ -276,12 +276,16 @@ class TimedState:
         """Write an entry's bytes to the changelog and to the store."""
         self._log.append((self.store, key, value, timestamp))
 
-    def times(self, first: int, last: int, until: int) -> list[tuple[bytes, int, int, Stored]]:
+    def times(
+        self, first: int, last: int, until: int, *, kept: bool
+    ) -> list[tuple[bytes, int, int, Stored]]:
         """All keys' entries of first..last, by first number and key.
 
-        `until` is the latest time that this slice may ask for, so that it is read only once.
+        `until` is the latest time that this slice may ask for, so that it is read only once. Only
+        those that the store is to keep are found if they must be `kept`.
         """
-        first = max(first, self._oldest_time())
+        if kept:
+            first = max(first, self._oldest_time())
         if self._timeline is None or self._timeline.until < last:
             self._timeline = self._read_timeline(first, max(last, until))
         return self._timeline.between(first, last)

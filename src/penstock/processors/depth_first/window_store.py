@@ -100,9 +100,14 @@ class WindowStore:
         return found
 
     def closed(self, first: int, last: int, until: int) -> list[tuple[Windowed[Any], Value]]:
-        """All keys' windows that start (sessions: end) in first..last, by time and key."""
+        """All keys' windows that start (sessions: end) in first..last, by time and key.
+
+        A record may close windows that it also brings past the store's retention: the last result
+        of a quiet key. As in Kafka Streams a store with a cache still finds them.
+        """
         result = []
-        for key, one, two, stored in self.state.times(first, last, until):
+        kept = self._cache is None
+        for key, one, two, stored in self.state.times(first, last, until, kept=kept):
             window, value = self._window(one, two), self._value(stored)
             assert value is not None
             result.append((Windowed(self._key_serde.deserialize(key), *window), value))
