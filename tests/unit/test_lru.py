@@ -8,7 +8,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import penstock as ps
+from penstock.processors import Limits, RecordRun
 from penstock.testing import TopologyTestDriver
+from penstock.testing.stores import DriverState
+from penstock.topology import StoreSpec
+from tests.unit.slices import Row, records
 
 
 def _counts(max_entries: int) -> TopologyTestDriver:
@@ -51,3 +55,26 @@ def test_reading_keeps_a_key_too() -> None:
     topic = driver.input_topic("in", key=str, value=str)
     topic.pipe_all([("a", "1"), ("b", "2"), ("a", "read"), ("c", "3")])
     assert dict(driver.store("recent")) == {"a": "1", "c": "3"}
+
+
+def test_a_limit_that_was_lowered_holds_from_the_next_write_on() -> None:
+    def written(most: int, word: str) -> list[bytes]:
+        """Count a word in a store of so many entries; which keys went."""
+        builder = ps.StreamsBuilder()
+        words = builder.stream("in", key=str, value=str)
+        words.group_by_key().count("counts", max_entries=most).to_stream().to("out")
+        [sub] = builder.build().sub_topologies
+        specs.update({spec.name: spec for spec in sub.stores})
+        limits = Limits(cache_max_bytes=0, partition_counts={"out": 1})
+        run = RecordRun(sub, application_id="app", state=state, limits=limits, metadata={})
+        run.process(records([Row(0, 0, word.encode(), b"x")]))
+        changes = run.finish().changes
+        state.apply(changes)
+        rows = changes.to_pylist()
+        return [row["key"] for row in rows if row["store"] == "counts" and row["value"] is None]
+
+    specs: dict[str, StoreSpec] = {}
+    state = DriverState(specs)
+    assert [written(9, letter) for letter in "abcde"] == [[]] * 5
+    assert written(2, "f") == [b"a", b"b", b"c", b"d"]
+    assert list(state.of("counts")) == [b"e", b"f"]

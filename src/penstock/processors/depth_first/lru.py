@@ -49,7 +49,8 @@ class LruState(KeyValueState):
             self._used.pop(key, None)
             return
         self._use(key)
-        if len(self._order) > self._max_entries:
+        # More than one goes where the limit was lowered, or there was none before.
+        while len(self._order) > self._max_entries:
             eldest, _ = self._order.popitem(last=False)
             self._used.pop(eldest, None)
             super().put(eldest, None, timestamp)
