@@ -503,7 +503,10 @@ def _parse(name: str, text: str) -> Any:
 
 
 def _hint(kind: Any, error: ValueError) -> str:
-    numbers = {timedelta: "Use a number of milliseconds", int: "Use a whole number"}
+    numbers = {
+        timedelta: "Use a number of milliseconds, up to 100 years",
+        int: "Use a whole number",
+    }
     return numbers.get(kind, str(error))
 
 

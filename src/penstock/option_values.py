@@ -33,7 +33,10 @@ def with_new_names(given: Mapping[str, Any], renamed: Mapping[str, str]) -> dict
 
 
 def _milliseconds(text: str) -> timedelta:
-    return timedelta(milliseconds=float(text))
+    try:
+        return timedelta(milliseconds=float(text))
+    except OverflowError as error:
+        raise ValueError(str(error)) from None
 
 
 def _truth(text: str) -> bool:
@@ -82,6 +85,18 @@ LEAST = {
     "rocksdb_bloom_bits": 0,
 }
 """The least that numbers may be; others 0."""
+NEVER_ZERO = frozenset(
+    {
+        "heartbeat_interval",
+        "probing_rebalance_interval",
+        "session_timeout",
+        "snapshot_interval",
+        "transaction_timeout",
+    }
+)
+"""Times in which something is done, or waited for, again and again: with none it never rests."""
+_TIME_MAX = timedelta(days=36_500)
+"""What threads can wait for ends at about three times that."""
 
 
 def parse_address(text: str) -> tuple[str, int]:
@@ -207,8 +222,8 @@ def check_kind(name: str, kind: Any, value: object) -> None:
     choices = typing.get_args(kind) if typing.get_origin(kind) is Literal else ()
     if choices and value not in choices:
         hint = f"Use one of {choices}"
-    elif kind is timedelta and (not isinstance(value, timedelta) or value < timedelta(0)):
-        hint = "Use a positive timedelta"
+    elif kind is timedelta:
+        hint = time_hint(name, value)
     elif kind is bool and not isinstance(value, bool):
         hint = "Use True or False"
     elif kind == tuple[str, ...] and not isinstance(value, tuple):
@@ -223,6 +238,18 @@ def check_kind(name: str, kind: Any, value: object) -> None:
         check_texts(name, value)
     if hint:
         raise ConfigError(f"Option {name} is {shown_address(repr(value))}", hint=hint)
+
+
+def time_hint(option: str, value: object) -> str:
+    """What to write instead of a value that is no time of this option's, else nothing.
+
+    >>> time_hint("snapshot_interval", timedelta(0)), time_hint("commit_interval", timedelta(0))
+    ('Use a timedelta of 1 ms or more', '')
+    """
+    least = 1 if option in NEVER_ZERO else 0
+    if not isinstance(value, timedelta) or value < timedelta(milliseconds=least):
+        return f"Use a timedelta of {least} ms or more"
+    return "" if value <= _TIME_MAX else f"Use a timedelta of {_TIME_MAX.days} days at most"
 
 
 def number_hint(option: str, value: object) -> str:

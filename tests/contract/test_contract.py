@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 import shutil
 import sqlite3
 import tempfile
@@ -15,10 +16,12 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from penstock.errors import StoreContractError, StoreDamagedError
+from penstock.serdes.windowed import session_key, split_session_key
 from penstock.stores.contract import Change, KeyValueStore, StoreSupplier
 from penstock.stores.memory import MemoryStore
 from penstock.stores.rocksdb import RocksDBStore
 from penstock.testing import check_store
+from penstock.topology.nodes import StoreKind
 from tests.contract.in_postgres import DSN_VARIABLE
 from tests.contract.machines import IN_POSTGRES, MACHINES, run
 from tests.contract.versions import FAST
@@ -223,6 +226,106 @@ class OffsetOnTheSide(OnDisk):
         return found[0] if found else None
 
 
+class InFiles(Forgetful):
+    """Honest: it writes all it has, the entries first, in a directory of their own."""
+
+    def __init__(self, name: str, directory: Path) -> None:
+        super().__init__(name, directory)
+        self._directory = directory
+        for key, value in self._written().items():
+            self._apply_one(key, value)
+        if (directory / "own").exists():
+            own = pickle.loads((directory / "own").read_bytes())
+            self._offset, self._identity, self._caught_up_at = own
+
+    def _written(self) -> dict[bytes, bytes]:
+        file = self._directory / "data" / "entries"
+        return pickle.loads(file.read_bytes()) if file.exists() else {}
+
+    def _write(self, entries: dict[bytes, bytes], *own: object) -> None:
+        self._check_open()
+        self._put(self._directory, entries, own or self._own())
+
+    def _own(self) -> tuple[object, ...]:
+        return self._offset, self._identity, self._caught_up_at
+
+    def _put(self, directory: Path, entries: dict[bytes, bytes], own: tuple[object, ...]) -> None:
+        (directory / "data").mkdir(parents=True, exist_ok=True)
+        for name, what in (("data/entries", entries), ("own", own)):
+            part = directory / f"{name}.part"
+            part.write_bytes(pickle.dumps(what))
+            part.rename(directory / name)
+
+    def flush(self) -> None:
+        self._write(self._entries)
+
+    def checkpoint(self, path: Path) -> None:
+        self._put(path, self._entries, self._own())
+
+    def close(self) -> None:
+        if not self._closed:
+            self._write(self._entries)
+        super().close()
+
+
+class FlushForgetsDeletes(InFiles):
+    def flush(self) -> None:
+        self._write({**self._written(), **self._entries})
+
+
+class FlushKeepsOldValues(InFiles):
+    def flush(self) -> None:
+        old = self._written()
+        self._write({key: old.get(key, value) for key, value in self._entries.items()})
+
+
+class FlushLosesAge(InFiles):
+    def flush(self) -> None:
+        self._write(self._entries, self._offset, self._identity, None)
+
+
+class CopyLosesAge(InFiles):
+    def checkpoint(self, path: Path) -> None:
+        self._put(path, self._entries, (self._offset, self._identity, None))
+
+
+class CopyIsOfTheLastFlush(InFiles):
+    def checkpoint(self, path: Path) -> None:
+        shutil.copytree(self._directory, path)
+
+
+class CopyIsALink(InFiles):
+    def checkpoint(self, path: Path) -> None:
+        super().checkpoint(path / "made")
+        for name in ("own", "data"):
+            (path / name).symlink_to(path / "made" / name)
+
+
+class CopyIsElsewhere(InFiles):
+    """Its copy says where the entries lie."""
+
+    def checkpoint(self, path: Path) -> None:
+        super().checkpoint(path)
+        kept = path.with_name("kept")
+        (path / "data" / "entries").rename(kept)
+        (path / "place").write_text(str(kept))
+
+    def _written(self) -> dict[bytes, bytes]:
+        place = self._directory / "place"
+        file = Path(place.read_text()) if place.exists() else self._directory / "data" / "entries"
+        return pickle.loads(file.read_bytes()) if file.exists() else {}
+
+
+class Offset32(InFiles):
+    def apply(self, changes: Iterable[Change], *, offset: int | None) -> None:
+        super().apply(changes, offset=None if offset is None else offset & 0x7FFFFFFF)
+
+
+class OffsetIsAFloat(InFiles):
+    def apply(self, changes: Iterable[Change], *, offset: int | None) -> None:
+        super().apply(changes, offset=None if offset is None else int(float(offset)))
+
+
 class CopiesNothing(OnDisk):
     def checkpoint(self, path: Path) -> None:
         path.mkdir()
@@ -235,12 +338,25 @@ class CopiesNothing(OnDisk):
         (NeverFlushes, "keeps_what_was_flushed"),
         (OffsetOnTheSide, "holds_no_less_than_its_offset"),
         (CopiesNothing, "copies_itself"),
+        (FlushForgetsDeletes, "keeps_what_was_flushed"),
+        (FlushKeepsOldValues, "keeps_what_was_flushed"),
+        (FlushLosesAge, "keeps_what_was_flushed"),
+        (CopyLosesAge, "copies_itself"),
+        (CopyIsOfTheLastFlush, "copies_itself"),
+        (CopyIsALink, "copies_itself"),
+        (CopyIsElsewhere, "copies_itself"),
+        (Offset32, "keeps_large_offsets"),
+        (OffsetIsAFloat, "keeps_large_offsets"),
     ],
 )
 def test_a_promise_that_only_a_disk_breaks_is_named(supplier: StoreSupplier, promise: str) -> None:
     with pytest.raises(StoreContractError) as broken:
         check_store(supplier)
     assert broken.value.where["promise"] == promise
+
+
+def test_a_store_with_directories_of_its_own_keeps_every_promise() -> None:
+    assert any("checkpoint" in each for each in check_store(InFiles))
 
 
 class EverlastingWindows(Forgetful):
@@ -258,16 +374,49 @@ class NearWindows(EverlastingWindows):
         return (each for each in self.range(limit=99) if each[0].startswith(key))
 
 
+class Sessions(Forgetful):
+    """Arranges sessions by itself, and honestly but for what it forgets."""
+
+    def fetch(self, key: bytes, first: int, last: int) -> Iterator[tuple[bytes, bytes]]:
+        for found, value in self.range(limit=1_000_000):
+            name, _, end = split_session_key(found)
+            if name == key and first <= end <= last:
+                yield found, value
+
+
+class SessionsWithoutStart(Sessions):
+    def apply(self, changes: Iterable[Change], *, offset: int | None) -> None:
+        super().apply([(self._cut(key), value) for key, value in changes], offset=offset)
+
+    def get_many(self, keys: Sequence[bytes]) -> list[bytes | None]:
+        return super().get_many([self._cut(key) for key in keys])
+
+    def _cut(self, key: bytes) -> bytes:
+        name, _, end = split_session_key(key)
+        return session_key(name, 0, end)
+
+
+class WindowsWithoutSequence(SessionsWithoutStart):
+    fetch = EverlastingWindows.fetch
+
+    def _cut(self, key: bytes) -> bytes:
+        return key[:-4] + bytes(4)
+
+
 @pytest.mark.parametrize(
     ("supplier", "promise"),
     [
         (EverlastingWindows, "forgets_what_is_old"),
         (NearWindows, "finds_a_keys_entries"),
+        (WindowsWithoutSequence, "tells_entries_of_one_time_apart"),
+        (SessionsWithoutStart, "tells_entries_of_one_time_apart"),
+        (Sessions, "forgets_what_is_old"),
     ],
 )
-def test_a_promise_of_windows_is_named(supplier: StoreSupplier, promise: str) -> None:
+def test_a_promise_of_windows_is_named(supplier: type[Forgetful], promise: str) -> None:
+    kind: StoreKind = "session" if supplier.__name__.startswith("Sessions") else "window"
     with pytest.raises(StoreContractError) as broken:
-        check_store(supplier, persistent=False, kind="window")
+        check_store(supplier, persistent=False, kind=kind)
     assert broken.value.where["promise"] == promise
 
 

@@ -13,6 +13,7 @@ import penstock as ps
 from penstock.config import Config
 from penstock.config_page import options_page
 from penstock.errors import ConfigError
+from penstock.option_values import NEVER_ZERO
 from penstock.pipeline.jobs import source_options
 
 
@@ -64,6 +65,23 @@ def test_java_names_are_understood_and_the_rest_goes_to_the_clients() -> None:
 def test_what_cannot_work_is_refused_at_once(options: dict[str, object]) -> None:
     with pytest.raises(ConfigError):
         Config.build(options, {})
+
+
+def test_times_that_would_never_rest_or_never_end_are_refused() -> None:
+    for name in sorted(NEVER_ZERO):
+        for value in (timedelta(0), timedelta(microseconds=999), timedelta(seconds=-1)):
+            with pytest.raises(ConfigError, match=f"Option {name} is .* 1 ms or more"):
+                Config.build({name: value}, {})
+        with pytest.raises(ConfigError, match=f"Option {name} is"):
+            Config.build({}, {f"PENSTOCK_{name.upper()}": "0"})
+    # Their loops have a pace of their own, and in Kafka Streams they may be 0, too.
+    may_be_zero = ("commit_interval", "repartition_purge_interval", "state_cleanup_delay")
+    Config.build(dict.fromkeys(may_be_zero, timedelta(0)), {})
+    with pytest.raises(ConfigError, match="36500 days at most"):
+        Config.build({"snapshot_interval": timedelta.max}, {})
+    for text in ("inf", "nan", "9223372036854775807"):
+        with pytest.raises(ConfigError, match="state_cleanup_delay"):
+            Config.from_properties({"state.cleanup.delay.ms": text})
 
 
 def test_built_in_timestamp_extractors_have_javas_class_names() -> None:

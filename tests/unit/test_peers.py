@@ -5,8 +5,9 @@ from __future__ import annotations
 import contextlib
 import socket
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import cast
 
 import msgspec
 import pytest
@@ -17,9 +18,11 @@ from penstock.errors import SnapshotError
 from penstock.instance.peers import PeerCopies, PeerSource, listener_for
 from penstock.instance.protocol import CopyReply, CopyRequest, encode
 from penstock.instance.server import Server
+from penstock.instance.task import OpenTask
 from penstock.stores.contract import StoreIdentity
 from penstock.stores.directory import StateDirectory
 from penstock.stores.rocksdb import RocksDBStore
+from tests.unit.test_snapshots import HOSTILE, TREE, harvest, plant
 
 IDENTITY = StoreIdentity(
     application_id="clinic",
@@ -83,6 +86,58 @@ def test_a_copy_from_a_peer_is_the_store(
     copy.close()
 
 
+class Planted:
+    """An open task whose store has directories of its own."""
+
+    def __init__(self, directory: Path) -> None:
+        self.stores = self
+        self.snapshot_stores = ["counts"]
+        self._directory = directory
+
+    def get(self, name: str) -> Planted:
+        return self
+
+    def order(self, name: str) -> str:
+        return name
+
+    def identity(self, order: str) -> StoreIdentity:
+        return IDENTITY
+
+    def offset(self) -> int:
+        return 7
+
+    @contextlib.contextmanager
+    def copy(self, name: str, purpose: str) -> Iterator[Path]:
+        yield self._directory
+
+
+def test_directories_of_a_store_come_from_a_peer(tmp_path: Path, state: StateDirectory) -> None:
+    task = cast(OpenTask, Planted(plant(tmp_path / "copy")))
+    listener = listener_for("127.0.0.1", state.path)
+    copies = PeerCopies(state, None, lambda _: task, listener=listener)
+    with Server("grpc+tcp://127.0.0.1:0", token="secret", actions=copies.actions) as server:
+        source = PeerSource(f"grpc+tcp://127.0.0.1:{server.port}", token="secret")
+        with source.open(TASK, IDENTITY) as snapshot:
+            assert snapshot is not None
+            copy_snapshot(snapshot, tmp_path / "counts")
+        assert harvest(tmp_path / "counts") == TREE
+        # One that cannot be copied whole is not given.
+        (tmp_path / "copy" / "data" / "link").symlink_to(tmp_path)
+        with source.open(TASK, IDENTITY) as snapshot:
+            assert snapshot is None
+    copies.close()
+
+
+def test_a_peer_cannot_write_elsewhere(tmp_path: Path) -> None:
+    for names in HOSTILE:
+        with (
+            copy_of(Faulty(WHOLE, silent=False, names=names)) as snapshot,
+            pytest.raises(SnapshotError, match="names the file"),
+        ):
+            copy_snapshot(snapshot, tmp_path / "counts")
+        assert list(tmp_path.iterdir()) == []
+
+
 @pytest.mark.parametrize(
     "wanted", [{"task": "0_2"}, {"store": "other"}, {"store": "../0_1/other"}], ids=str
 )
@@ -144,7 +199,10 @@ def test_a_task_that_is_being_taken_is_not_copied(
 class Faulty:
     """A peer whose copy has two files of six bytes, and comes otherwise."""
 
-    def __init__(self, sent: bytes, *, silent: bool) -> None:
+    def __init__(
+        self, sent: bytes, *, silent: bool, names: Sequence[str] = ("CURRENT", "a.sst")
+    ) -> None:
+        self._names = names
         self._listener = socket.create_server(("127.0.0.1", 0))
         self._sent = sent
         self._silent = silent
@@ -153,7 +211,7 @@ class Faulty:
         self._thread.start()
 
     def answer(self, body: bytes) -> CopyReply:
-        files = [SnapshotFile("CURRENT", 6, None), SnapshotFile("a.sst", 6, None)]
+        files = [SnapshotFile(name, 6, None) for name in self._names]
         manifest = Manifest(identity=IDENTITY, offset=1, files=files)
         port = str(self._listener.getsockname()[1])
         return CopyReply(here=True, manifest=manifest, address=port, key="k")

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import io
+import re
 
+import pytest
 from rich.console import Console
 
 from penstock.cli.restore_progress import RestoreProgress
@@ -53,3 +55,42 @@ def test_on_a_terminal_there_is_a_bar_while_it_lasts() -> None:
     assert text.rstrip().endswith("counts 0: restored, 192 records")
     # What follows is printed on an ordinary screen again: the cursor was given back.
     assert text.rindex("\x1b[?25h") > text.rindex("\x1b[?25l")
+
+
+@pytest.mark.parametrize("terminal", [True, False])
+@pytest.mark.parametrize("idle_first", [True, False])
+def test_instances_that_restore_one_global_table_share_a_bar(
+    terminal: bool, idle_first: bool
+) -> None:
+    where = console(terminal=terminal)
+    shown = RestoreProgress(where)
+    shown.start(FIRST, "patients", 40, 100)
+    shown.start(FIRST, "patients", 100, 100)  # One has all of it already.
+    shown.start(FIRST, "patients", 0, 100)
+    if idle_first:
+        shown.end(FIRST, "patients", 0)
+    shown.batch(FIRST, "patients", 49, 50)
+    if terminal:
+        assert bars(shown) == [("patients 0", 50, 100)]
+    shown.end(FIRST, "patients", 60)
+    assert len(bars(shown)) == terminal
+    shown.suspend(FIRST, "patients", 50)
+    assert bars(shown) == []
+    if not idle_first:
+        shown.end(FIRST, "patients", 0)
+    # The next one is not hidden, nor ended, by what is left of them.
+    shown.start(FIRST, "patients", 90, 100)
+    assert bars(shown) == [("patients 0", 0, 10)] * terminal
+    shown.end(FIRST, "patients", 10)
+    assert bars(shown) == []
+    told = [line for line in printed(where).splitlines() if "restored" in line or "susp" in line]
+    assert [re.sub(r".*(?=patients)", "", line) for line in told] == [
+        "patients 0: restored, 60 records",
+        "patients 0: suspended after 50 records",
+        "patients 0: restored, 10 records",
+    ]
+
+
+def bars(shown: RestoreProgress) -> list[tuple[str, float, float | None]]:
+    tasks = [] if shown._progress is None else shown._progress.tasks
+    return [(each.description, each.completed, each.total) for each in tasks]

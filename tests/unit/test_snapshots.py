@@ -227,11 +227,106 @@ def test_a_snapshot_that_does_not_match_is_refused_whole(
     assert not (tmp_path / "counts").exists()
 
 
-@pytest.mark.parametrize("name", ["../escaped", "/tmp/escaped", "a/b"])
-def test_a_manifest_cannot_write_elsewhere(tmp_path: Path, name: str) -> None:
-    manifest = Manifest(identity=IDENTITY, offset=0, files=[SnapshotFile(name, 0, 0)])
+TREE = {"CURRENT": b"x", "data/a/CURRENT": b"yy", "data/b.db": b"", "data/a-2.db": b"yy"}
+
+
+def plant(directory: Path, files: dict[str, bytes] = TREE) -> Path:
+    """A copy of a store that has directories of its own."""
+    for name, content in files.items():
+        (directory / name).parent.mkdir(parents=True, exist_ok=True)
+        (directory / name).write_bytes(content)
+    return directory
+
+
+def harvest(directory: Path) -> dict[str, bytes]:
+    """All files below a directory."""
+    files = (each for each in directory.rglob("*") if each.is_file())
+    return {each.relative_to(directory).as_posix(): each.read_bytes() for each in files}
+
+
+def _taken(location: SnapshotLocation, path: Path) -> dict[str, bytes]:
+    path.parent.mkdir(exist_ok=True)
+    with location.open(TASK, IDENTITY) as snapshot:
+        assert snapshot is not None
+        copy_snapshot(snapshot, path)
+    return harvest(path)
+
+
+def test_directories_of_a_store_are_copied_with_all_that_they_hold(
+    tmp_path: Path, location: SnapshotLocation
+) -> None:
+    first = plant(tmp_path / "copy")
+    (first / "empty").mkdir()
+    manifest = Manifest(identity=IDENTITY, offset=1, files=read_files(first))
+    assert [file.name for file in manifest.files] == sorted(TREE)
+    location.write(TASK, manifest, first)
+    # What a copy that was broken off has left is no part of the next one.
+    left = plant(tmp_path / "one" / ".counts.incoming", {"data/a/left": b"z"})
+    assert _taken(location, tmp_path / "one" / "counts") == TREE
+    assert not left.exists()
+    # What is there is not written again, what is not needed goes, wherever it lay.
+    later = plant(tmp_path / "later", {"data/a/CURRENT": b"yy", "data/c/d": b"new"})
+    for offset, new in ((2, 3), (3, 0)):
+        manifest = Manifest(identity=IDENTITY, offset=offset, files=read_files(later))
+        assert location.write(TASK, manifest, later) == new
+    assert location.is_whole(TASK, manifest)
+    assert len(_files(tmp_path)) == 3
+    assert set(_taken(location, tmp_path / "two" / "counts")) == {"data/a/CURRENT", "data/c/d"}
+
+
+def test_a_store_whose_files_cannot_all_be_copied_is_not_copied_by_half(tmp_path: Path) -> None:
+    (tmp_path / "secret").write_text("not the store's")
+    for place, name in enumerate(("link", "data/link", "data/with space", "a/" * 100 + "b")):
+        path = plant(tmp_path / str(place), {"CURRENT": b"x", "data/b.db": b"y"})
+        if "link" in name:
+            (path / name).symlink_to(tmp_path / "secret")
+        else:
+            plant(path, {name: b""})
+        with pytest.raises(SnapshotError, match=r"copy has .*(link|with space|a/a/a)"):
+            read_files(path)
+    (path := tmp_path / "to a directory").mkdir()
+    (path / "data").symlink_to(tmp_path / "0" / "data", target_is_directory=True)
+    with pytest.raises(SnapshotError, match="neither a file nor a directory"):
+        read_files(path)
+
+
+HOSTILE = (
+    ["../escaped"],
+    ["data/../../escaped"],
+    ["data/.."],
+    ["/tmp/escaped"],
+    ["//escaped"],
+    ["data//b"],
+    ["data/"],
+    ["./data"],
+    ["data/./b"],
+    [""],
+    ["."],
+    ["manifest.json"],
+    ["data\\..\\escaped"],
+    ["data~b"],
+    ["data\0"],
+    ["data/b\n"],
+    ["a" * 201],
+    ["a/" * 100_000 + "b"],
+    ["data", "data/b"],
+    ["data/b/c", "data/b"],
+    ["data/b", "data/b"],
+)
+
+
+@pytest.mark.parametrize("names", HOSTILE, ids=lambda names: repr(names)[:30])
+def test_a_manifest_cannot_write_elsewhere(tmp_path: Path, names: list[str]) -> None:
+    files = [SnapshotFile(name, 0, 0) for name in names]
+    manifest = Manifest(identity=IDENTITY, offset=0, files=files)
     with pytest.raises(SnapshotError, match="names the file"):
         copy_snapshot(Snapshot(manifest, lambda file, target: iter([])), tmp_path / "counts")
+    assert list(tmp_path.iterdir()) == []
+    location = SnapshotLocation(tmp_path.as_uri(), "clinic")
+    place = tmp_path / "clinic" / TASK / "counts"
+    plant(place, {"manifest.json": msgspec.json.encode(manifest)})
+    with pytest.raises(SnapshotError, match="names the file"):
+        location.manifest(TASK, "counts")
 
 
 def test_a_location_that_cannot_be_is_refused() -> None:

@@ -1,13 +1,15 @@
 """Snapshots of stores: whole copies, so that a restore reads only the changelog's tail.
 
-A snapshot is a manifest and the files that it names. RocksDB never changes a file of data once it
-is written, so a copy that is there already need not be made again.
+A snapshot is a manifest and the files that it names, those in directories of the store's too.
+RocksDB never changes a file of data once it is written, so a copy that is there already need not be
+made again.
 """
 
 from __future__ import annotations
 
 import contextlib
 import functools
+import os
 import re
 import shutil
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -32,13 +34,15 @@ CHUNK_BYTES = 1024 * 1024
 _MANIFEST = "manifest.json"
 _EARLIER = re.compile(r"manifest-[0-9]{15}\.json")
 _NAME = re.compile(r"[A-Za-z0-9._-]+")
-_FILE = re.compile(r"[A-Za-z0-9._-]{1,200}")
+_FILE_LENGTH_MAX = 200
+"""Of a whole name: in a location it is one name, with size and checksum behind it."""
 
 
 class SnapshotFile(msgspec.Struct, frozen=True):
     """A file of a store."""
 
     name: str
+    """As from the store's directory, with `/` between directories."""
     size: int
     checksum: int | None
     """XXH3 (64 bits) of its bytes; None if whoever gives the bytes checks them on the way."""
@@ -98,11 +102,12 @@ def read_files(directory: Path, known: Checksums | None = None) -> list[Snapshot
     what tells them apart, and a link to a file has that too.
     """
     found, checksums = [], Checksums()
-    for path in sorted(each for each in directory.iterdir() if each.is_file()):
+    for name in file_names(directory):
+        path = directory / name
         stat = path.stat()
-        file = (path.name, stat.st_size, stat.st_mtime_ns)
+        file = (name, stat.st_size, stat.st_mtime_ns)
         checksum = (known or {}).get(file) or checksum_of(path)
-        found.append(SnapshotFile(path.name, stat.st_size, checksum))
+        found.append(SnapshotFile(name, stat.st_size, checksum))
         # Data files never change once they are written. The few others are small, and do.
         if path.suffix == ".sst":
             checksums[file] = checksum
@@ -110,6 +115,52 @@ def read_files(directory: Path, known: Checksums | None = None) -> list[Snapshot
         known.clear()
         known |= checksums
     return found
+
+
+def file_names(directory: Path) -> list[str]:
+    """All files below a directory, by their names as a manifest has them; empty directories go.
+
+    Raises `SnapshotError` if there is one that no copy may have: better none than half of a store.
+    """
+    found = sorted(_walk(directory, ""))
+    for name in found:
+        if not is_file_name(name):
+            raise SnapshotError(
+                f"A store's copy has the file {name[:80]!r}, and such a name is not copied",
+                hint=f"Use A-Z, a-z, 0-9, '.', '_' and '-', {_FILE_LENGTH_MAX} in all with the "
+                f"directories; and {_MANIFEST!r} is ours",
+            )
+    return found
+
+
+def _walk(directory: Path, prefix: str) -> Iterator[str]:
+    with os.scandir(directory) as entries:
+        for entry in entries:
+            name = f"{prefix}{entry.name}"
+            if entry.is_dir(follow_symlinks=False):
+                yield from _walk(directory / entry.name, f"{name}/")
+            elif entry.is_file(follow_symlinks=False):
+                yield name
+            else:
+                # A link may lead to anything on this machine.
+                raise SnapshotError(
+                    f"A store's copy has {name[:80]!r}, which is neither a file nor a directory",
+                    hint="Let checkpoint() write files, and no links, pipes or sockets",
+                )
+
+
+def is_file_name(name: str) -> bool:
+    """Whether a snapshot's file may have that name: none leads out of the store's directory.
+
+    >>> [is_file_name(name) for name in ("data/000012.sst", "../data", "/data", "data//12", "./12")]
+    [True, False, False, False, False]
+    """
+    parts = name.split("/")
+    return (
+        len(name) <= _FILE_LENGTH_MAX
+        and name != _MANIFEST
+        and all(_NAME.fullmatch(part) and part not in (".", "..") for part in parts)
+    )
 
 
 def read_chunks(path: Path) -> Iterator[bytes]:
@@ -141,7 +192,9 @@ def copy_snapshot(
     try:
         _empty(incoming)
         for file in snapshot.manifest.files:
-            for _ in snapshot.pour(file, incoming / file.name):
+            target = incoming / file.name
+            target.parent.mkdir(parents=True, exist_ok=True)
+            for _ in snapshot.pour(file, target):
                 if stop():
                     raise SnapshotError("The copy was given up half-way", where={"store": store})
             _check_file(incoming, file, store)
@@ -154,18 +207,32 @@ def copy_snapshot(
 
 
 def check_files(manifest: Manifest) -> Manifest:
-    """The manifest, if its files have names of files: it comes from elsewhere.
+    """The manifest, if its files have names of files, each its own: it comes from elsewhere.
 
     Raises `SnapshotError`.
     """
+    seen: set[str] = set()
+    directories = {parent for file in manifest.files for parent in _parents(file.name)}
     for file in manifest.files:
-        if not _FILE.fullmatch(file.name) or file.name in (".", "..", _MANIFEST):
+        if not is_file_name(file.name) or file.name in seen or file.name in directories:
             raise SnapshotError(
                 f"A snapshot names the file {file.name[:80]!r}",
                 where={"store": manifest.identity.store},
                 hint="The store is restored from its changelog; see who can write to the location",
             )
+        seen.add(file.name)
     return manifest
+
+
+def _parents(name: str) -> list[str]:
+    """The directories that a file lies in.
+
+    >>> _parents("a/b/c")
+    ['a', 'a/b']
+    """
+    # What is too long is refused anyway, and its parents would be long, and many.
+    parts = name[: _FILE_LENGTH_MAX + 1].split("/")
+    return ["/".join(parts[:count]) for count in range(1, len(parts))]
 
 
 def poured(chunks: Iterable[Piece], target: Path) -> Iterator[None]:
@@ -190,17 +257,16 @@ def _check_file(directory: Path, file: SnapshotFile, store: str) -> None:
 
 def _empty(directory: Path) -> None:
     if directory.exists():
-        for each in directory.iterdir():
-            each.unlink()
-    else:
-        directory.mkdir(mode=0o700)
+        shutil.rmtree(directory)
+    directory.mkdir(mode=0o700)
 
 
 class SnapshotLocation:
     """Snapshots in a directory or an object store, by `file:///...`, `s3://...` and so on.
 
-    Below it: `<application>/<task>/<store>/manifest.json`, and beside that the files; and as many
-    `manifest-<time>.json` as are to be kept, if that is more than the newest. They share files.
+    Below it: `<application>/<task>/<store>/manifest.json`, and beside that the files (`~` for `/`
+    in their names); and as many `manifest-<time>.json` as are to be kept, if that is more than the
+    newest. They share files.
     """
 
     def __init__(self, uri: str, application_id: str, *, keep: int = 1) -> None:
@@ -377,5 +443,8 @@ def _lacking(manifest: Manifest, sizes: Mapping[str, int]) -> list[SnapshotFile]
 
 
 def _stored(file: SnapshotFile) -> str:
-    """A file's name in the location: what is there under it, in that length, has its bytes."""
-    return f"{file.name}-{file.size}-{file.checksum:016x}"
+    """A file's name in the location: what is there under it, in that length, has its bytes.
+
+    There are no directories below a store's: "~" is in no name of a file.
+    """
+    return f"{file.name.replace('/', '~')}-{file.size}-{file.checksum:016x}"

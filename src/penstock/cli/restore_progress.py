@@ -2,11 +2,33 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
 
 from penstock.application import Application
 from penstock.driver.events import TopicPartition
+
+
+@dataclass
+class _Restores:
+    """Of one store's partition: every instance restores a global table for itself."""
+
+    start: int
+    working: int = 0
+    idle: int = 0
+    """Those that had nothing to do: their ends are told, too."""
+    bar: TaskID | None = None
+
+    def end(self, total: int) -> bool:
+        """One of them is over, with so many records; whether that is worth a line."""
+        # Who it was is not told. Of several, one that brought nothing is one that had nothing.
+        if self.idle and (not total or not self.working):
+            self.idle -= 1
+            return False
+        self.working -= 1
+        return True
 
 
 class RestoreProgress:
@@ -15,8 +37,7 @@ class RestoreProgress:
     def __init__(self, console: Console) -> None:
         self._console = console
         self._progress = _progress(console) if console.is_terminal else None
-        self._starts: dict[tuple[str, TopicPartition], int] = {}
-        self._bars: dict[tuple[str, TopicPartition], TaskID] = {}
+        self._restores: dict[tuple[str, TopicPartition], _Restores] = {}
 
     def listen(self, app: Application) -> None:
         """Hear of an application's restores, beside those whom the program itself has listen."""
@@ -27,38 +48,50 @@ class RestoreProgress:
 
     def start(self, where: TopicPartition, store: str, start: int, end: int) -> None:
         """A restore begins."""
+        known = self._restores.setdefault((store, where), _Restores(start))
         if end <= start:
+            known.idle += 1
             return
-        self._starts[store, where] = start
+        # One bar for all of them shows the one that was heard of last.
+        known.start = min(known.start, start) if known.working else start
+        known.working += 1
         if self._progress is None:
             self._say(store, where, f"restoring, {end - start} offsets")
-            return
-        self._bars[store, where] = self._progress.add_task(_name(store, where), total=end - start)
-        self._progress.start()
+        elif known.bar is None:
+            known.bar = self._progress.add_task(_name(store, where), total=end - known.start)
+            self._progress.start()
+        else:
+            self._progress.update(known.bar, total=end - known.start)
 
     def batch(self, where: TopicPartition, store: str, offset: int, number: int) -> None:
         """A restore came so far."""
-        if self._progress is not None and (store, where) in self._bars:
+        known = self._restores.get((store, where))
+        if self._progress is not None and known is not None and known.bar is not None:
             # By offsets: how many of them are records is known only at the end.
-            done = offset + 1 - self._starts[store, where]
-            self._progress.update(self._bars[store, where], completed=done)
+            self._progress.update(known.bar, completed=offset + 1 - known.start)
 
     def end(self, where: TopicPartition, store: str, total: int) -> None:
         """A restore is complete."""
-        self._close(where, store, f"restored, {total} records")
+        self._close(where, store, total, f"restored, {total} records")
 
     def suspend(self, where: TopicPartition, store: str, total: int) -> None:
         """A restore stopped on its way."""
-        self._close(where, store, f"suspended after {total} records")
+        self._close(where, store, total, f"suspended after {total} records")
 
-    def _close(self, where: TopicPartition, store: str, what: str) -> None:
-        if self._starts.pop((store, where), None) is None:
+    def _close(self, where: TopicPartition, store: str, total: int, what: str) -> None:
+        known = self._restores.get((store, where))
+        if known is None:
             return
-        if self._progress is not None:
-            self._progress.remove_task(self._bars.pop((store, where)))
-            if not self._bars:
+        told = known.end(total)
+        if not known.working and not known.idle:
+            del self._restores[store, where]
+        if self._progress is not None and known.bar is not None and not known.working:
+            self._progress.remove_task(known.bar)
+            known.bar = None
+            if all(each.bar is None for each in self._restores.values()):
                 self._progress.stop()
-        self._say(store, where, what)
+        if told:
+            self._say(store, where, what)
 
     def _say(self, store: str, where: TopicPartition, what: str) -> None:
         self._console.print(f"{_name(store, where)}: {what}", markup=False)

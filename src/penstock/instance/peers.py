@@ -30,6 +30,7 @@ from penstock.changelog.snapshots import (
     Snapshot,
     SnapshotFile,
     checksum_of,
+    file_names,
     poured,
 )
 from penstock.errors import InstanceError, PenstockError, SnapshotError, TopologyError
@@ -256,8 +257,8 @@ def manifest_of(identity: StoreIdentity, offset: int | None, directory: Path) ->
     """What lies in a directory; its checksums are sent behind the files."""
     if offset is None:
         raise SnapshotError("The store is empty", where={"store": identity.store})
-    found = sorted(each for each in directory.iterdir() if each.is_file())
-    files = [SnapshotFile(path.name, path.stat().st_size, None) for path in found]
+    names = file_names(directory)
+    files = [SnapshotFile(name, (directory / name).stat().st_size, None) for name in names]
     return Manifest(identity=identity, offset=offset, files=files)
 
 

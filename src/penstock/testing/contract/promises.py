@@ -2,9 +2,19 @@
 
 from __future__ import annotations
 
+import shutil
 import threading
 from collections.abc import Callable, Iterator
+from pathlib import Path
 
+from penstock.changelog.snapshots import (
+    Manifest,
+    Snapshot,
+    copy_snapshot,
+    poured,
+    read_chunks,
+    read_files,
+)
 from penstock.errors import TaskNotHereError
 from penstock.stores.contract import (
     Change,
@@ -26,6 +36,9 @@ IDENTITY = StoreIdentity(
 _MANY = 2_501
 """More than our own stores write at once."""
 _ROUNDS = 30
+_CAUGHT_UP = 1_790_000_000_123
+_OFFSETS = (2**31 - 1, 2**31, 2**32 + 1, 2**53 + 1, 2**62 + 1)
+"""Where numbers of 32 bits end, and those that a float holds; and near the last."""
 
 
 def has_every_method(case: Case) -> None:
@@ -210,17 +223,57 @@ def is_closed_for_good(case: Case) -> None:
         expect(False, f"{name} answers")
 
 
+def keeps_large_offsets(case: Case) -> None:
+    """Offsets are numbers of 63 bits, and none is rounded, cut or lost when it is opened again."""
+    store = case.open()
+    for offset in _OFFSETS:
+        store.apply([case.put(1, 1)], offset=offset)
+        expect(store.offset() == offset, f"{offset} becomes {store.offset()}")
+        if case.persistent:
+            store.close()
+            store = case.open()
+            expect(store.offset() == offset, f"opened again {offset} becomes {store.offset()}")
+
+
 def keeps_what_was_flushed(case: Case) -> None:
-    """What was flushed survives a crash of the process."""
+    """What was flushed survives a crash of the process: changes, deletions and its own records."""
     if not case.persistent:
         return
     store = case.open()
+    whole = _live(case, store)
+    store.flush()
+    _expect_state(case, case.open(case.crashed()), whole)
+
+
+def _live(case: Case, store: KeyValueStore) -> dict[int, int]:
+    """What a store goes through between flushes and behind the last; says which key has what."""
     store.set_identity(IDENTITY)
+    store.set_caught_up_at(1)
     store.apply(case.changes(50, 1), offset=1)
     store.flush()
-    again = case.open(case.crashed())
-    found = (again.offset(), again.identity(), len(content(again)))
-    expect(found == (1, IDENTITY, 50), f"offset, identity and entries are {found}")
+    # Once written, a key is changed, deleted, or deleted and given a value again.
+    store.apply([case.put(3, 2), case.drop(4, 2), case.drop(5, 2)], offset=2)
+    store.flush()
+    store.apply([case.drop(3, 3), case.put(4, 3), case.put(60, 3)], offset=3)
+    store.apply([case.put(7, 4), case.drop(8, 4)], offset=None)
+    store.set_caught_up_at(_CAUGHT_UP)
+    whole = dict.fromkeys(range(50), 1) | {4: 3, 60: 3, 7: 4}
+    return {key: number for key, number in whole.items() if key not in (3, 5, 8)}
+
+
+def _expect_state(case: Case, store: KeyValueStore, wanted: dict[int, int]) -> None:
+    """A store is what `_live` made of it."""
+    keys = range(70)
+    found = store.get_many([case.key(n) for n in keys])
+    for n, value in zip(keys, found, strict=True):
+        expected = case.value(wanted[n]) if n in wanted else None
+        expect(value == expected, f"key {case.key(n)!r} has {value!r} and should have {expected!r}")
+    entries = [(case.key(n), case.value(wanted[n])) for n in sorted(wanted)]
+    expect(content(store) == entries, "range gives others than get_many")
+    own = (store.offset(), store.identity(), store.caught_up_at())
+    expect(
+        own == (3, IDENTITY, _CAUGHT_UP), f"offset, identity and when it was caught up are {own}"
+    )
 
 
 def holds_no_less_than_its_offset(case: Case) -> None:
@@ -311,19 +364,32 @@ def deletes_ranges(case: Case) -> None:
 
 
 def copies_itself(case: Case) -> None:
-    """`checkpoint`, where it is offered, makes a store of its own, as of that moment."""
+    """`checkpoint`, where it is offered, makes a store of its own, as of that moment, in files."""
     store = case.open()
     if not case.persistent or not _offers_copies(case, store):
         return
     assert isinstance(store, CheckpointStore)
-    store.set_identity(IDENTITY)
-    store.apply(case.changes(50, 1), offset=1)
-    store.checkpoint(case.directory / "copy" / "checked")
-    store.apply(case.changes(60, 2), offset=2)
-    copy = case.open(case.directory / "copy" / "checked")
-    found = (copy.offset(), copy.identity(), content(copy) == case.entries(50, 1))
-    expect(found == (1, IDENTITY, True), f"offset, identity and equal entries are {found}")
-    expect(len(content(store)) == 60, "the store itself is another one afterwards")
+    whole = _live(case, store)
+    made = case.directory / "copy" / NAME
+    store.checkpoint(made)
+    store.apply(case.changes(60, 5), offset=5)
+    place = case.directory / "shipped" / NAME
+    _ship(made, place)
+    expect(len(content(store)) == 61, "the store itself is another one afterwards")
+    # On another machine there is nothing of the store but its copy.
+    store.close()
+    for gone in (case.directory / NAME, case.directory / "copy"):
+        shutil.rmtree(gone)
+    _expect_state(case, case.open(place), whole)
+
+
+def _ship(made: Path, place: Path) -> None:
+    """Copy a checkpoint as snapshots and peers do: what they leave out is not there."""
+    place.parent.mkdir()
+    manifest = Manifest(identity=IDENTITY, offset=3, files=read_files(made))
+    copy_snapshot(
+        Snapshot(manifest, lambda file, to: poured(read_chunks(made / file.name), to)), place
+    )
 
 
 def _offers_copies(case: Case, store: KeyValueStore) -> bool:
@@ -349,6 +415,7 @@ KEY_VALUE: Promises = {
         moves_its_offset_last,
         knows_its_owner,
         survives_being_closed,
+        keeps_large_offsets,
         is_closed_for_good,
         keeps_what_was_flushed,
         holds_no_less_than_its_offset,

@@ -41,6 +41,29 @@ def finds_a_keys_entries(case: Case) -> None:
         expect(found == expected, f"of {name!r} from {first} to {last}: {found}")
 
 
+def tells_entries_of_one_time_apart(case: Case) -> None:
+    """Sessions that differ in their starts alone are two, as are windows in sequence numbers."""
+    store, keeps = _windows(case), case.order.retention_ms
+    # A session is as old as its end is.
+    time = 10 * keeps
+    keys = [
+        window_key(b"a", time, n) if case.order.kind == "window" else session_key(b"a", n, time)
+        for n in (0, 7, time - 1, time)
+    ]
+    entries = [(key, case.value(n)) for n, key in enumerate(keys)]
+    store.apply(reversed(entries), offset=0)
+    for _ in range(2):
+        expect(store.get_many(keys) == [value for _, value in entries], "get_many mixes them up")
+        expect(content(store) == entries, f"of {entries} range has {content(store)}")
+        found = sorted(store.fetch(b"a", time, time))
+        expect(found == entries, f"of {entries} fetch has {found}")
+        if case.persistent:
+            store.close()
+            store = _windows(case)
+    store.apply([(keys[1], None)], offset=1)
+    expect(sorted(store.fetch(b"a", 0, time)) == [entries[0], *entries[2:]], "others are deleted")
+
+
 def forgets_what_is_old(case: Case) -> None:
     """What is older than the latest time by the retention is not found, whatever is asked."""
     store, keeps = _windows(case), case.order.retention_ms
@@ -141,7 +164,12 @@ def _timed(case: Case, name: bytes, time: int) -> Entry:
 
 WINDOWS: Promises = {
     (each.__doc__ or "").strip(): each
-    for each in (finds_a_keys_entries, forgets_what_is_old, forgets_the_same_after_reopening)
+    for each in (
+        finds_a_keys_entries,
+        tells_entries_of_one_time_apart,
+        forgets_what_is_old,
+        forgets_the_same_after_reopening,
+    )
 }
 BY_TIME: Promises = {(finds_entries_by_time.__doc__ or "").strip(): finds_entries_by_time}
 VERSIONS: Promises = {
