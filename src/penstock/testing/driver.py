@@ -5,6 +5,7 @@ from __future__ import annotations
 import difflib
 from collections import Counter, defaultdict, deque
 from collections.abc import Iterable
+from dataclasses import replace
 from datetime import timedelta
 from typing import Any, TypeVar
 
@@ -19,7 +20,7 @@ from penstock.observability.readings import MetricName, by_name
 from penstock.observability.recorder import Recorder
 from penstock.processors import HEADERS_TYPE, Limits, Records, Run, start_slice
 from penstock.processors.meter import SliceMeter
-from penstock.serdes import Serde, serde_of
+from penstock.serdes import BytesSerde, Serde, serde_of
 from penstock.testing.queues import Queues
 from penstock.testing.stores import DriverState, StoreView, rows_of
 from penstock.testing.topics import InputTopic, OutputTopic, RawRecord
@@ -228,8 +229,22 @@ class _OnePartition(dict[str, int]):
 
 
 def _readers(topology: Topology, application_id: str) -> dict[str, SubTopology]:
-    subs = topology.sub_topologies + topology.global_tables
+    subs = topology.sub_topologies + tuple(map(_as_on_instances, topology.global_tables))
     return {topic: sub for sub in subs for topic in sub.input_topics(application_id)}
+
+
+def _as_on_instances(table: SubTopology) -> SubTopology:
+    """What fills a global table: where no code does, the bytes as they are, whatever they mean."""
+    if table.is_filled_by_code:
+        return table
+    raw: dict[str, Any] = {"key_serde": BytesSerde(), "value_serde": BytesSerde()}
+    sources = {source.name: replace(source, **raw) for source in table.sources}
+    return replace(
+        table,
+        sources=tuple(sources.values()),
+        nodes=tuple(sources.get(node.name, node) for node in table.nodes),
+        stores=tuple(replace(store, **raw) for store in table.stores),
+    )
 
 
 def _outputs(topology: Topology, application_id: str) -> list[str]:

@@ -184,6 +184,7 @@ class StreamsBuilder:
             caching=False,
             persistent=draft.keeps(persistent),
             is_global=True,
+            topic=topic,
         )
         draft.add_store(spec, behind=source)
         draft.add(AggregateNode(name=step, kind="latest", store=held), after=[source])
@@ -267,6 +268,7 @@ class StreamsBuilder:
             persistent=store.persistent,
             timestamped=store.timestamped,
             is_global=True,
+            topic=topic,
         )
         draft.add_store(spec, behind=source)
         node = ProcessNode(name=step, reads=(spec.name,), supplier=processor, fixed_key=False)

@@ -499,6 +499,8 @@ class StoreSpec:
     """Of a store that forgets the keys which were not used for longest: how many it keeps."""
     is_global: bool = False
     """Whether every instance holds all of it, filled from its topic."""
+    topic: str = ""
+    """Of a global table: the topic that fills it."""
     time_index: TimeIndex | None = None
     supplier: str = ""
     """What opens a store that the user brought, as `module:name`; empty for one of ours."""

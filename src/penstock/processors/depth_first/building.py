@@ -17,6 +17,7 @@ from penstock.processors.depth_first.foreign_keys import (
     Subscribe,
 )
 from penstock.processors.depth_first.global_joins import GlobalJoin
+from penstock.processors.depth_first.global_rows import GlobalTables, UserGlobalRows
 from penstock.processors.depth_first.guarding import guarded
 from penstock.processors.depth_first.handed_out import HandedOut
 from penstock.processors.depth_first.joins import (
@@ -188,6 +189,7 @@ class Builder:
         self._unmatched: dict[str, Unmatched] = {}
         self._tables: dict[str, Table] = {}
         self._window_stores: dict[str, WindowStore] = {}
+        self._globals = GlobalTables(shared, limits.on_bad_record, self._key_value)
         self.steps: dict[str, Step] = {}
         self.states: dict[str, KeyValueState | TimedState | VersionedState] = {}
         self.waiting: list[Waiting] = []
@@ -321,7 +323,7 @@ class Builder:
             case StreamJoinNode():
                 return self._stream_join(node)
             case GlobalJoinNode():
-                return GlobalJoin(shared, node, self._key_value(node.table.name))
+                return GlobalJoin(shared, node, self._globals.rows(node.table))
             case ProcessNode():
                 return self._process(node)
         return self._foreign_key(node)
@@ -340,8 +342,7 @@ class Builder:
         handed = HandedOut(node.name) if self._limits.watches_values else None
         stores = {name: self._user_store(name, handed) for name in node.reads}
         for spec in node.global_stores:
-            state = self._key_value(spec.name)
-            held = UserKeyValueStore(self._shared, spec, state)
+            held = UserGlobalRows(self._shared, node.name, self._globals.rows(spec))
             stores[spec.name] = UserGlobalStore(spec.name, node.name, held)
         step = Process(
             self._shared,

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 import numpy as np
 
 from penstock.errors import PenstockError
-from penstock.processors.depth_first.record import Context, DeadLetter, Headers
+from penstock.processors.depth_first.record import Context, DeadLetter, Headers, Pair
 from penstock.processors.records import Records
 
 # Kafka Streams' names.
@@ -33,9 +33,9 @@ class DeadLetterTopic:
         self._write = write
         self.takes_dropped = takes_dropped
 
-    def send(self, context: Context, letter: DeadLetter) -> None:
+    def send(self, context: Context, letter: DeadLetter, *, raw: Pair | None = None) -> None:
         """Write the input record, with why, where it came from and its own headers."""
-        key, value = self._raw(context)
+        key, value = self._raw(context) if raw is None else raw
         reasons = {
             "exception": letter.exception,
             "message": letter.message,
@@ -47,7 +47,7 @@ class DeadLetterTopic:
         told = tuple((_PREFIX + name, text.encode()) for name, text in reasons.items())
         self._write(self._topic, key, value, context.timestamp, (*context.headers, *told))
 
-    def _raw(self, context: Context) -> tuple[bytes | None, bytes | None]:
+    def _raw(self, context: Context) -> Pair:
         for chunk in self._inputs.get((context.topic, context.partition), ()):
             row = int(np.searchsorted(chunk.offsets, context.offset))
             if row < len(chunk.offsets) and chunk.offsets[row] == context.offset:

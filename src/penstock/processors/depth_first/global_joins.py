@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from penstock.processors.depth_first.global_rows import GlobalRows
 from penstock.processors.depth_first.record import Record, Shared
-from penstock.processors.depth_first.state import KeyValueState
 from penstock.processors.depth_first.steps import Step
 from penstock.topology import GlobalJoinNode
 
@@ -13,10 +13,10 @@ from penstock.topology import GlobalJoinNode
 class GlobalJoin(Step):
     """Joins a record with the row of the key that the selector names."""
 
-    def __init__(self, shared: Shared, node: GlobalJoinNode, state: KeyValueState) -> None:
+    def __init__(self, shared: Shared, node: GlobalJoinNode, rows: GlobalRows) -> None:
         super().__init__(node.name, shared)
         self._node = node
-        self._state = state
+        self._rows = rows
 
     def process(self, record: Record) -> None:
         node = self._node
@@ -32,5 +32,5 @@ class GlobalJoin(Step):
     def _row(self, key: Any) -> Any:
         data = self.shared.encode(self.name, self._node.table.key_serde, key, "key")
         assert data is not None
-        stored = self._state.get(data)
-        return None if stored is None else self._node.table.value_serde.deserialize(stored.value)
+        row = self._rows.get(self.name, data)
+        return None if row is None else row[0]

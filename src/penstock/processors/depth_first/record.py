@@ -84,13 +84,17 @@ class DeadLetter(NamedTuple):
     stacktrace: str
 
 
+Pair = tuple[bytes | None, bytes | None]
+"""A record's key and value."""
+
+
 class DeadLetters(Protocol):
     """Where records go that cannot be processed."""
 
     takes_dropped: bool
 
-    def send(self, context: Context, letter: DeadLetter) -> None:
-        """Write the input record to the dead-letter topic."""
+    def send(self, context: Context, letter: DeadLetter, *, raw: Pair | None = None) -> None:
+        """Write the input record, or what is given for it, to the dead-letter topic."""
 
 
 Answers = Mapping[tuple[str, int], Mapping[int, Any]]
