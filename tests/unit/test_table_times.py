@@ -89,8 +89,8 @@ def test_an_instance_gives_a_global_tables_rows_the_times_of_its_function() -> N
     builder.global_table("in", "rows", key=str, value=int, timestamp=_written)
     builder.global_table("plain", "others", key=str, value=int)
     programs = programs_of(builder.build().global_tables)
-    assert set(programs) == {"rows"}
-    program = GlobalProgram(programs["rows"], "app", skips_undecodable=False)
+    assert set(programs.subs) == {"rows"}
+    program = GlobalProgram(programs.subs["rows"], "app", skips_undecodable=False)
     sent: list[Any] = [
         Sent(0, b"a", _number(3)),
         Sent(1, b"b", _number(7)),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Callable
 from datetime import timedelta
@@ -93,6 +94,7 @@ def test_a_manifest_is_json_and_comes_back() -> None:
             },
         ],
         "global_tables": {},
+        "global_facts": {},
         "retired": [],
         "version": 1,
     }
@@ -220,6 +222,41 @@ def test_a_global_table_is_in_its_topic() -> None:
 
     assert kinds(differences(counted, known)) == [("harmless", "global_table_added", "names")]
     assert kinds(differences(known, counted)) == [("harmless", "global_table_removed", "names")]
+
+
+def test_a_global_store_that_means_something_else_is_filled_anew() -> None:
+    class Keeps(ps.Processor[str, Any, Any, Any]):
+        def process(self, record: ps.Record[str, Any]) -> None:
+            self.context.store("names").put(record.key, record.value)
+
+    def table(value: Any) -> Program:
+        return lambda b: b.global_table("names", "names", key=str, value=value)
+
+    def store(value: Any) -> Program:
+        kept = ps.key_value_store("names", key=str, value=value)
+        return lambda b: b.add_global_store("names", kept, Keeps)
+
+    changed = ("harmless", "global_table_changed", "names")
+    [serde] = differences(store(int), store(str))
+    assert kinds([serde]) == [changed]
+    assert "values of global table 'names' were long and are string" in serde.change
+    assert "anew" in serde.advice
+    [filled] = differences(table(int), store(int))
+    assert kinds([filled]) == [changed]
+    assert "filled by code now" in filled.change
+    [plain] = differences(table(int), table(str))
+    assert kinds([plain]) == [changed]
+    assert "the topic's own" in plain.advice
+    assert differences(store(int), store(int)) == []
+
+
+def test_a_manifest_that_knows_less_of_global_tables_is_read() -> None:
+    now = manifest(lambda b: b.global_table("names", "names", key=str, value=str))
+    told = json.loads(now.encode())
+    del told["global_facts"]
+    older = TopologyManifest.decode(json.dumps(told).encode())
+    assert older.global_tables == {"names": "names"}
+    assert diff(older, now) == []
 
 
 def test_a_changelog_that_stops_or_begins_is_told() -> None:

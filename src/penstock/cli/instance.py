@@ -12,7 +12,7 @@ from penstock.cli.loading import load_application
 from penstock.cli.usage import as_usage
 from penstock.errors import ApplicationUnreachableError, MemberRefusedError, UsageError
 from penstock.instance.client import tcp_location
-from penstock.instance.global_processing import programs_of
+from penstock.instance.global_processing import Programs, programs_of
 from penstock.instance.http_options import HttpOptions
 from penstock.instance.process import TOKEN_VARIABLE, Ending, InstanceOptions, run_instance
 from penstock.instance.tls import TlsFiles
@@ -112,8 +112,12 @@ def instance(
                 hosts=tuple(http_host or ()),
             ),
         )
-    tables = load_application(application).build().global_tables if application else ()
-    _tell(run_instance(options, programs_of(tables), serve=serve_http))
+    programs = Programs()
+    if application:
+        app = load_application(application)
+        tables = app.build().global_tables
+        programs = programs_of(tables, app.config.processing_exception_handler)
+    _tell(run_instance(options, programs, serve=serve_http))
 
 
 def _tell(ending: Ending) -> None:

@@ -108,6 +108,11 @@ def run_token(config: Config, environment: Mapping[str, str]) -> str:
     return token
 
 
+def _programs(order: OpeningOrder) -> bytes:
+    handler = order.config.processing_exception_handler
+    return pickle_programs(order.topology.global_tables, handler)
+
+
 def kept_elsewhere(store: StoreSpec) -> str | None:
     """What is to be known of a store that has no changelog, when the application starts.
 
@@ -312,7 +317,7 @@ def _start_instances(
         over_tcp=bool(listen),
         global_tables=list(prepared.global_tables),
     )
-    programs = pickle_programs(order.topology.global_tables)
+    programs = _programs(order)
     coordinator = Coordinator(
         settings,
         token=order.token,
@@ -363,7 +368,7 @@ def _visits(
             TlsFiles.of(order.config),
             HttpOptions.of(order.config),
         ),
-        programs=pickle_programs(order.topology.global_tables),
+        programs=_programs(order),
         instances=lambda: len(coordinator.names()),
     )
     stack.callback(visits.close)

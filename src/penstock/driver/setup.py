@@ -318,6 +318,7 @@ def _check_matched(patterns: Iterable[re.Pattern[str]], matched: Iterable[str]) 
 
 def _global_tables(topology: Topology, config: Config) -> tuple[GlobalOrder, ...]:
     """What every instance holds whole: no task reads it, so it is in no layout."""
+    handler = config.processing_exception_handler
     return tuple(
         GlobalOrder(
             store=store.name,
@@ -325,6 +326,8 @@ def _global_tables(topology: Topology, config: Config) -> tuple[GlobalOrder, ...
             persistent=store.persistent,
             is_processed=sub.is_filled_by_code,
             skips_undecodable=config.deserialization_exception_handler != "fail",
+            on_processing_error=handler if isinstance(handler, str) else None,
+            dead_letter_topic=config.errors_dead_letter_queue_topic_name,
         )
         for sub in topology.global_tables
         for store in sub.stores

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -12,30 +14,65 @@ from confluent_kafka import Message
 from penstock.errors import InstanceError
 from penstock.observability.time_of_day import wall_clock_ms
 from penstock.processors import HEADERS_TYPE, Entry, Limits, RecordRun, Records
+from penstock.processors.records import OnError
 from penstock.stores.contract import Change, KeyValueStore, pages
 from penstock.topology import SubTopology
+from penstock.topology.manifest import serde_name
 
-Programs = Mapping[str, SubTopology]
-"""What fills each global store that code of the user's fills, by the store's name."""
+_log = logging.getLogger("penstock.instance")
 
 _TIME_BYTES = 8
 _PAGE_ENTRIES = 1_000
 
 
-def programs_of(subs: Iterable[SubTopology]) -> Programs:
-    """The sub-topologies that run code of the user's, by the store that they fill."""
-    return {store.name: sub for sub in subs if sub.is_filled_by_code for store in sub.stores}
+@dataclass(frozen=True)
+class Programs:
+    """What fills each global store that code of the user's fills, by the store's name.
+
+    `handler` is what becomes of records on which it fails, where that is a function.
+    """
+
+    subs: Mapping[str, SubTopology] = field(default_factory=dict)
+    handler: OnError = "fail"
+
+
+def programs_of(subs: Iterable[SubTopology], handler: OnError = "fail") -> Programs:
+    """The sub-topologies that run code of the user's, and who is asked if that fails."""
+    filled = (sub for sub in subs if sub.is_filled_by_code)
+    return Programs({store.name: sub for sub in filled for store in sub.stores}, handler)
 
 
 class GlobalProgram:
     """Runs what fills one global store over what was read of its topic."""
 
-    def __init__(self, sub: SubTopology, application_id: str, *, skips_undecodable: bool) -> None:
+    def __init__(
+        self,
+        sub: SubTopology,
+        application_id: str,
+        *,
+        skips_undecodable: bool,
+        on_processing_error: OnError = "fail",
+        dead_letter_topic: str | None = None,
+    ) -> None:
         self._sub = sub
         self._application_id = application_id
         self._limits = Limits(
-            cache_max_bytes=0, on_bad_record="continue" if skips_undecodable else "fail"
+            cache_max_bytes=0,
+            on_bad_record="continue" if skips_undecodable else "fail",
+            on_processing_error=on_processing_error,
+            # A handler may name the dead letters. None are written: each instance would write one,
+            # and again whenever it fills the store anew.
+            dead_letter_topic=dead_letter_topic,
         )
+
+    @property
+    def filled_as(self) -> str:
+        """From what it makes what: a copy that was made otherwise would be misread."""
+        read = [(each.key_serde, each.value_serde) for each in self._sub.sources]
+        kept = [(each.key_serde, each.value_serde) for each in self._sub.stores]
+        names = [f"{serde_name(key)}: {serde_name(value)}" for key, value in (*read, *kept)]
+        how = "processor" if self._sub.has_processors else "times"
+        return f"{how}, {' -> '.join(names)}"
 
     def changes(self, messages: Iterable[Message], store: KeyValueStore) -> list[Change]:
         """What goes into the store for these messages.
@@ -51,19 +88,23 @@ class GlobalProgram:
         )
         for records in _records(messages):
             run.process(records)
-        changes = run.finish().changes.to_pylist()
+        result = run.finish()
+        if result.dropped:
+            store_name = self._sub.stores[0].name
+            _log.warning("Global store %s: records were dropped: %s", store_name, result.dropped)
+        changes = result.changes.to_pylist()
         return [(row["key"], _stored(row["value"], row["timestamp"])) for row in changes]
 
 
 def program_for(programs: Programs, store: str) -> SubTopology:
     """The program of a store. Raises `InstanceError` where this process was given none."""
-    if store not in programs:
+    if store not in programs.subs:
         raise InstanceError(
             "The global store is filled by code that this instance does not have",
             where={"store": store},
             hint="Start it with `penstock instance --application app.py`",
         )
-    return programs[store]
+    return programs.subs[store]
 
 
 class _StoreReader:

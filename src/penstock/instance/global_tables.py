@@ -71,11 +71,14 @@ class GlobalTables:
     ) -> None:
         self.restores = Restores()
         application_id = directory.application_id
+        programs = programs or Programs()
         processed = {
             order.store: GlobalProgram(
-                program_for(programs or {}, order.store),
+                program_for(programs, order.store),
                 application_id,
                 skips_undecodable=order.skips_undecodable,
+                on_processing_error=order.on_processing_error or programs.handler,
+                dead_letter_topic=order.dead_letter_topic or None,
             )
             for order in orders
             if order.is_processed
@@ -385,9 +388,7 @@ class GlobalTable:
                 hint="Set state_dir to another directory",
             )
         if found is not None and found != wanted:
-            same = found.changelog_topic == wanted.changelog_topic
-            why = "was deleted and made anew" if same else f"replaces {found.changelog_topic}"
-            self._wipe(f"{topic.name} {why}")
+            self._wipe(why_anew(found, wanted))
             self._store = self._make_store()
         self._store.set_identity(wanted)
         return self._store
@@ -421,7 +422,20 @@ class GlobalTable:
             changelog_topic=topic.name,
             changelog_topic_id=topic.id,
             layout=LAYOUT,
+            # A copy of the topic's bytes is right whatever they are read as.
+            filled_as="" if self._program is None else self._program.filled_as,
         )
+
+
+def why_anew(found: StoreIdentity, wanted: StoreIdentity) -> str:
+    """Why a copy is of no use, which is another one than is wanted."""
+    topic = wanted.changelog_topic
+    if found.changelog_topic != topic:
+        return f"{topic} replaces {found.changelog_topic}"
+    if found.changelog_topic_id != wanted.changelog_topic_id:
+        return f"{topic} was deleted and made anew"
+    was, now = (each.filled_as or "the topic's bytes" for each in (found, wanted))
+    return f"it was filled otherwise ({was}) than it is now ({now})"
 
 
 def _is_old(store: WholeTopicStore) -> bool:

@@ -159,6 +159,9 @@ class GlobalOrder(Message, frozen=True):
     is_processed: bool = False
     """Whether a processor of the user's makes of the topic what the store holds."""
     skips_undecodable: bool = False
+    on_processing_error: Literal["fail", "continue", "dead_letter"] | None = "fail"
+    """What becomes of a record on which that fails; None is a function, which comes with it."""
+    dead_letter_topic: str = ""
 
 
 class InputOrder(Message, frozen=True):

@@ -77,8 +77,8 @@ def main(arguments: list[str]) -> int:
 
     with os.fdopen(int(arguments[1]), "rb") as file:
         file.seek(0)
-        subs = cloudpickle.load(file)
-    return run_instance(options_of(arguments), programs_of(subs), serve=serve_http)
+        subs, handler = cloudpickle.load(file)
+    return run_instance(options_of(arguments), programs_of(subs, handler), serve=serve_http)
 
 
 if __name__ == "__main__":

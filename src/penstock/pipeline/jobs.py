@@ -230,10 +230,13 @@ def pickle_sub_topology(sub_topology: SubTopology) -> bytes:
     return pickled(sub_topology)
 
 
-def pickle_programs(subs: Iterable[SubTopology]) -> bytes:
-    """What fills the global stores that take code of the user's; empty if there are none."""
+def pickle_programs(subs: Iterable[SubTopology], handler: OnError = "fail") -> bytes:
+    """What fills the global stores that take code of the user's; empty if there are none.
+
+    With it goes who is asked if that fails.
+    """
     processed = tuple(sub for sub in subs if sub.is_filled_by_code)
-    return pickled(processed) if processed else b""
+    return pickled((processed, handler)) if processed else b""
 
 
 def pickled(what: object) -> bytes:

@@ -59,6 +59,8 @@ class StoreIdentity(msgspec.Struct, frozen=True, kw_only=True):
     changelog_topic_id: str
     layout: str = "key_value"
     """How the entries lie in the store; one that lies otherwise is rebuilt."""
+    filled_as: str = ""
+    """Of a global store that code fills: from what it makes what; empty for a topic's own bytes."""
 
 
 class StateStore(Protocol):

@@ -213,7 +213,9 @@ class TopologyTestDriver:
         self._metadata[sub_topology.name] = dict(result.metadata)
         self.dropped.update(result.dropped)
         self._count(f"{sub_topology.number}_0", result.meter)
-        return [_raw(*row) for row in rows_of(result.outputs)]
+        # Every instance fills global tables, and none writes dead letters of what it fails on.
+        written = [] if sub_topology.is_global else rows_of(result.outputs)
+        return [_raw(*row) for row in written]
 
     def _count(self, task: str, meter: SliceMeter | None) -> None:
         for entry in [] if meter is None else meter.entries(self._now_ms):

@@ -11,6 +11,7 @@ import msgspec
 from penstock.serdes import BytesSerde
 from penstock.topology.manifest import (
     BUFFER,
+    GlobalFacts,
     RepartitionFacts,
     StoreFacts,
     SubTopologyFacts,
@@ -37,6 +38,7 @@ Kind = Literal[
     "repartition_serde_changed",
     "global_table_added",
     "global_table_removed",
+    "global_table_changed",
 ]
 
 _RESET = "use a new application id"
@@ -322,6 +324,32 @@ def _global_tables(old: TopologyManifest, new: TopologyManifest) -> Iterator[Dif
             name=name,
             change=f"Global table {name!r} of topic {topic!r} is new",
             advice="It is filled from its topic at the start",
+        )
+    for name, _ in sorted(before & after):
+        if name in old.global_facts and name in new.global_facts:
+            yield from _kept_global(name, old.global_facts[name], new.global_facts[name])
+
+
+def _kept_global(name: str, old: GlobalFacts, new: GlobalFacts) -> Iterator[Difference]:
+    """Nothing is misread: every instance can make its copy anew."""
+    changes = [
+        f"the {part} of global table {name!r} were {was} and are {now}"
+        for part, was, now in (("keys", old.key, new.key), ("values", old.value, new.value))
+        if was != now
+    ]
+    if old.is_filled_by_code != new.is_filled_by_code:
+        by = "by code now" if new.is_filled_by_code else "with its topic's own bytes now"
+        changes.append(f"global table {name!r} is filled {by}")
+    copied = not (old.is_filled_by_code or new.is_filled_by_code)
+    for change in changes:
+        yield Difference(
+            kind="global_table_changed",
+            severity="harmless",
+            name=name,
+            change=change[0].upper() + change[1:],
+            advice="Its bytes are the topic's own: see that what is in there can be read so"
+            if copied
+            else "Every instance fills it anew from its topic at the start",
         )
 
 

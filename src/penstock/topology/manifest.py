@@ -53,6 +53,14 @@ class SubTopologyFacts(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
     partitions: int | None = None
 
 
+class GlobalFacts(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A global table or store: what its bytes mean, and whether code makes them of its topic's."""
+
+    key: str
+    value: str
+    is_filled_by_code: bool = False
+
+
 class TopologyManifest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """What of a topology is durable.
 
@@ -65,6 +73,8 @@ class TopologyManifest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
     sub_topologies: tuple[SubTopologyFacts, ...] = ()
     global_tables: dict[str, str] = {}
     """The topic of each global table, by its store's name."""
+    global_facts: dict[str, GlobalFacts] = {}
+    """What more is known of each of them; nothing in what earlier versions wrote."""
     retired: tuple[str, ...] = ()
     """Stores that an allowed change left behind: their changelogs stopped then."""
     version: int = VERSION
@@ -128,6 +138,15 @@ def manifest_of(
         ),
         global_tables={
             store.name: sub.sources[0].topics[0]
+            for sub in topology.global_tables
+            for store in sub.stores
+        },
+        global_facts={
+            store.name: GlobalFacts(
+                key=serde_name(store.key_serde),
+                value=serde_name(store.value_serde),
+                is_filled_by_code=sub.is_filled_by_code,
+            )
             for sub in topology.global_tables
             for store in sub.stores
         },
