@@ -220,10 +220,14 @@ def test_a_stream_is_joined_with_all_of_a_table_on_every_instance(scene: Scene) 
     three.create_topics(names)
     total = three.produce([(b"t%d" % n, b"team %d" % n) for n in range(30)], names)
     assert total == 30
+    # No text: whoever asks for it finds no row, and nothing else comes to harm.
+    three.produce([(b"broken", b"\xff")], names)
     scores = [(b"player", b"t%d-%d" % (n, n)) for n in range(30)]
     scores += [(b"p%d" % n, b"t%d-x" % n) for n in range(30)]
     expected = sorted(b"team %d:t%d-%s" % (n, n, e) for n in range(30) for e in (b"%d" % n, b"x"))
-    with Run(scene, teams, num_instances=2) as run:
+    scores += [(b"player", b"broken-1")]
+    skips = {"deserialization_exception_handler": "continue"}
+    with Run(scene, teams, num_instances=2, **skips) as run:
         count = scene.produce(scores)
         run.wait_committed(count)
         assert sorted(row.value or b"" for row in scene.read(scene.results)) == expected
@@ -255,6 +259,8 @@ class Summing(ps.Processor[str, int, str, int]):
     """Keeps a sum for each key: more than the topic's latest values, so order and once count."""
 
     def process(self, record: ps.Record[str, int]) -> None:
+        if record.key == "poison":
+            raise ValueError(record.key)
         sums = self.context.store("sums")
         sums.put(record.key, (sums.get(record.key) or 0) + record.value)
 
@@ -277,6 +283,9 @@ def test_a_processor_keeps_a_global_store_on_every_instance(scene: Scene) -> Non
     scene.produce(rows, amounts)
     totals = {f"k{k}": sum(n for n in range(200) if n % 5 == k) for k in range(5)}
 
+    # What the processor fails on is for the handler, on an instance too.
+    scene.produce([(b"poison", bytes(8))], amounts)
+    skips = {"processing_exception_handler": lambda failure: "continue"}
     rounds = itertools.count(1)
 
     def ask(run: Run) -> list[bytes | None]:
@@ -288,7 +297,7 @@ def test_a_processor_keeps_a_global_store_on_every_instance(scene: Scene) -> Non
         return [row.value for row in scene.read(scene.results) if (row.key or b"").startswith(mine)]
 
     expected = [total.to_bytes(8, "big") for total in totals.values()] * 4
-    with Run(scene, priced, num_instances=2) as run:
+    with Run(scene, priced, num_instances=2, **skips) as run:
         assert Counter(ask(run)) == Counter(expected)
         # Later records are added to what is there, once on each instance.
         scene.produce([(b"k0", (1_000).to_bytes(8, "big"))], amounts)
@@ -296,5 +305,5 @@ def test_a_processor_keeps_a_global_store_on_every_instance(scene: Scene) -> Non
         run.wait_for(lambda: ask(run).count(more) == 4, what="the later record was added")
     # On a restart one goes on with what it holds, and the other, without its disk, begins anew.
     shutil.rmtree(scene.state_dir / "instance-0")
-    with Run(scene, priced, num_instances=2) as run:
+    with Run(scene, priced, num_instances=2, **skips) as run:
         assert ask(run).count(more) == 4
