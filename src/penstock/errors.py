@@ -198,7 +198,7 @@ class TopicMissingError(KafkaError):
 
 
 class TopicMismatchError(KafkaError):
-    """A topic is not the one, or not shaped as the one, that the state was made from."""
+    """A topic is not the one, or not shaped as the one, that the state was or can be made from."""
 
 
 class PartitionCountError(TopicMismatchError):

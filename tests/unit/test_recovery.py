@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
@@ -16,12 +17,13 @@ from penstock.coordination.ids import Epoch, TaskId
 from penstock.coordination.planning import PlanLimits, plan
 from penstock.coordination.recovery import Recovery
 from penstock.coordination.tasks import TaskBook
-from penstock.errors import BootstrapError, InputLostError, TopologyError
+from penstock.errors import BootstrapError, InputLostError, TopicMismatchError, TopologyError
 from penstock.instance.clients import SharedClients
 from penstock.instance.protocol import CHANGE, OUTPUT, ROWS, CommitHeader, StoreOrder, TakeOrder
 from penstock.instance.recovery import not_yet_written, recovery_fields, recovery_of
 from penstock.instance.state import TaskStores
 from penstock.stores.directory import StateDirectory
+from penstock.topology.recovery import check_compacted
 
 TASK = TaskId(0, 0)
 BEGUN = Recovery(begun={"pulses": {0: 3}})
@@ -176,3 +178,61 @@ def test_a_store_that_recovers_from_input_takes_no_history() -> None:
     grouped.count("other", recover_from=wrong)
     with pytest.raises(TopologyError, match="nowhere"):
         app.build()
+
+
+def _compacted(app: ps.Application, *, policy: str = "compact,delete") -> None:
+    """Check the program over a topic `lines` that Kafka compacts, and any others that it keeps."""
+    for sub in app.build().sub_topologies:
+        check_compacted(sub, "clinic", {"lines": policy})
+
+
+def test_what_folds_a_compacted_topic_cannot_recover_from_it() -> None:
+    def counted(app: ps.Application) -> None:
+        lines = app.stream("lines", key=str, value=str).group_by_key()
+        lines.count("lines-count", logging=False, recover_from="input")
+
+    def beside_a_table(app: ps.Application) -> None:
+        # All stores of the task are made anew, those with a changelog too.
+        table = app.table("lines", "latest", key=str, value=str, recover_from="input")
+        table.to_stream().group_by_key().count("lines-count")
+
+    def joined(app: ps.Application) -> None:
+        table = app.table("lines", "latest", key=str, value=str, recover_from="input")
+        joins = app.stream("words", key=str, value=str).join(
+            table, lambda word, line: word + line, value=str
+        )
+        joins.group_by_key().count("lines-count")
+
+    def filtered(app: ps.Application) -> None:
+        lines = app.stream("lines", key=str, value=str).filter(lambda _key, line: line != "")
+        lines.to_table("lines-count", recover_from="input")
+
+    def versioned(app: ps.Application) -> None:
+        store = ps.versioned_store("lines-count", history_retention=timedelta(hours=1))
+        app.table("lines", store, key=str, value=str, recover_from="input")
+
+    for program in (counted, beside_a_table, joined, filtered, versioned):
+        app = ps.Application("clinic")
+        program(app)
+        with pytest.raises(TopicMismatchError, match=r"lines-count.*=compact,delete") as raised:
+            _compacted(app)
+        assert raised.value.where == {"topic": "lines", "store": "lines-count"}
+
+
+def test_a_table_of_a_compacted_topic_recovers_from_it() -> None:
+    app = ps.Application("clinic")
+    table = app.table("lines", "latest", key=str, value=str, recover_from="input")
+    upper = table.map_values(str.upper, store="upper", value=str).filter(
+        lambda _key, line: line != ""
+    )
+    words = app.stream("words", key=str, value=str)
+    words.join(upper, lambda word, line: word + line, value=str).to("joined")
+    # This one does not read the compacted topic at all.
+    words.group_by_key().count("words-count", recover_from="input")
+    _compacted(app)
+
+
+def test_a_store_with_a_changelog_may_fold_a_compacted_topic() -> None:
+    app = ps.Application("clinic")
+    app.stream("lines", key=str, value=str).group_by_key().count("lines-count")
+    _compacted(app)

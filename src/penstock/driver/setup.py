@@ -39,6 +39,7 @@ from penstock.processors import closed_keys, shape_class
 from penstock.topology import StoreSpec, Topology, naming
 from penstock.topology.manifest import TopologyManifest, manifest_of
 from penstock.topology.patterns import matching, patterns_of, with_topics
+from penstock.topology.recovery import check_compacted
 from penstock.topology.succession import keep_names, succeed
 
 _CONNECT_SECONDS = 5.0
@@ -200,8 +201,8 @@ def look(
 ) -> Outlook:
     """Check what the last run left and the topics that users made; change nothing.
 
-    Raises `TopologyError`, `TopologyChangedError`, `TopicMissingError`, `PartitionCountError`,
-    `BrokerUnreachableError`.
+    Raises `TopologyError`, `TopologyChangedError`, `TopicMissingError`, `TopicMismatchError`,
+    `PartitionCountError`, `BrokerUnreachableError`.
     """
     for store in topology.stores:
         if store.shape is not None:
@@ -230,6 +231,7 @@ def look(
     if config.errors_dead_letter_queue_topic_name:
         named.add(config.errors_dead_letter_queue_topic_name)
     external = admin.require((touched - internal) | named)
+    _check_kept(topology, application_id, external)
     partitions = {name: topic.partitions for name, topic in external.items()}
     layout = lay_out(topology, application_id, partitions)
     manifest = manifest_of(topology, application_id, layout.widths)
@@ -305,6 +307,15 @@ def prepare(
         matched=outlook.matched,
         notice=". ".join(filter(None, (notice, *notes))),
     )
+
+
+def _check_kept(
+    topology: Topology, application_id: str, topics: Mapping[str, ExistingTopic]
+) -> None:
+    said = {name: topic.config.get("cleanup.policy", "") for name, topic in topics.items()}
+    compacted = {name: policy for name, policy in said.items() if "compact" in policies(policy)}
+    for sub in topology.sub_topologies:
+        check_compacted(sub, application_id, compacted)
 
 
 def _check_matched(patterns: Iterable[re.Pattern[str]], matched: Iterable[str]) -> None:
