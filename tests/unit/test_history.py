@@ -186,7 +186,7 @@ def rows(**columns: list[Any]) -> pa.RecordBatch:
 
 
 def test_rows_become_the_stores_bytes_where_kafka_would_put_them() -> None:
-    batch = encode(spec("counts"), order(), rows(key=["21"], value=[1], place=[0]))
+    batch = encode(spec("counts"), order(), rows(key=["21"], value=[1], origin=[0], place=[0]))
     assert batch.schema == ENTRIES
     assert batch.to_pylist() == [
         {
@@ -194,20 +194,23 @@ def test_rows_become_the_stores_bytes_where_kafka_would_put_them() -> None:
             "key": b"21",
             "value": (1).to_bytes(8, "big"),
             "timestamp": 77,
+            "origin": 0,
             "place": 0,
         }
     ]
 
 
 def test_windows_lie_where_their_plain_key_does() -> None:
-    plain = encode(spec("counts"), order(), rows(key=["21"], value=[1], place=[0]))
+    plain = encode(spec("counts"), order(), rows(key=["21"], value=[1], origin=[0], place=[0]))
     windows = encode(
-        spec("windows"), order(), rows(key=["21"], value=[1], window_start=[60_000], place=[0])
+        spec("windows"),
+        order(),
+        rows(key=["21"], value=[1], window_start=[60_000], origin=[0], place=[0]),
     )
     sessions = encode(
         spec("sessions"),
         order(),
-        rows(key=["21"], value=[1], window_start=[5], window_end=[9], place=[0]),
+        rows(key=["21"], value=[1], window_start=[5], window_end=[9], origin=[0], place=[0]),
     )
     assert windows.column("key").to_pylist() == [window_key(b"21", 60_000)]
     assert sessions.column("key").to_pylist() == [session_key(b"21", 5, 9)]
@@ -217,9 +220,12 @@ def test_windows_lie_where_their_plain_key_does() -> None:
 @pytest.mark.parametrize(
     ("columns", "text"),
     [
-        ({"key": [None, "a"], "value": [1, 1], "place": [0, 0]}, "no key"),
-        ({"key": ["a"], "value": [b"short"], "place": [0]}, "A value is no long"),
-        ({"key": ["a"], "value": [1], "timestamp": [-1], "place": [0]}, "before 1970"),
+        ({"key": [None, "a"], "value": [1, 1], "origin": [0, 0], "place": [0, 0]}, "no key"),
+        ({"key": ["a"], "value": [b"short"], "origin": [0], "place": [0]}, "A value is no long"),
+        (
+            {"key": ["a"], "value": [1], "timestamp": [-1], "origin": [0], "place": [0]},
+            "before 1970",
+        ),
     ],
 )
 def test_rows_that_have_no_entry_are_refused(columns: dict[str, list[Any]], text: str) -> None:
@@ -227,26 +233,52 @@ def test_rows_that_have_no_entry_are_refused(columns: dict[str, list[Any]], text
         encode(spec("counts"), order(), rows(**columns))
 
 
-def entries(*pairs: tuple[bytes, int]) -> pa.RecordBatch:
-    columns = [[0] * len(pairs), [key for key, _ in pairs], [b"v"] * len(pairs), [1] * len(pairs)]
-    return pa.record_batch([*columns, [place for _, place in pairs]], schema=ENTRIES)
+Row = tuple[bytes, int, int, int]
+"""Key, origin, time and place."""
 
 
-OLD = -(2**63)
+def entries(*rows: Row) -> pa.RecordBatch:
+    keys, origins, times, places = zip(*rows, strict=True)
+    fixed = [[0] * len(rows), keys, [b"v"] * len(rows)]
+    return pa.record_batch([*fixed, times, origins, places], schema=ENTRIES)
+
+
+OLD = -1
+
+
+def latest(*batches: pa.RecordBatch, is_timed: bool = True) -> list[Row]:
+    return [
+        (row["key"], row["origin"], row["timestamp"], row["place"])
+        for batch in latest_entries(order(is_timed=is_timed), iter(batches))
+        for row in batch.to_pylist()
+    ]
 
 
 def test_the_last_entry_of_a_key_counts_even_across_batches() -> None:
-    batches = [entries((b"a", OLD), (b"a", 1), (b"a", 2), (b"b", 1)), entries((b"b", 4), (b"c", 1))]
-    last = [
-        (row["key"], row["place"])
-        for batch in latest_entries(order(), iter(batches))
-        for row in batch.to_pylist()
+    first = entries((b"a", OLD, 99, 0), (b"a", 0, 5, 1), (b"a", 0, 3, 2), (b"b", 0, 1, 1))
+    second = entries((b"b", 0, 2, 4), (b"c", 0, 1, 1), (b"d", OLD, 99, 0))
+    expected = [(b"a", 0, 3, 2), (b"b", 0, 2, 4), (b"c", 0, 1, 1), (b"d", OLD, 99, 0)]
+    assert latest(first, second) == expected
+
+
+def test_of_partitions_with_the_same_key_the_latest_time_counts() -> None:
+    rows: list[Row] = [
+        (b"a", OLD, 999, 0),
+        (b"a", 0, 2_000, 4),
+        (b"a", 0, 2_000, 5),
+        (b"a", 1, 9_000, 0),
+        (b"a", 2, 1_000, 77),
+        (b"b", 0, 7, 1),
+        (b"b", 1, 6, 9),
     ]
-    assert last == [(b"a", 2), (b"b", 4), (b"c", 1)]
+    for cut in range(1, len(rows)):
+        found = latest(entries(*rows[:cut]), entries(*rows[cut:]))
+        assert found == [(b"a", 1, 9_000, 0), (b"b", 0, 7, 1)], cut
 
 
 def test_without_times_a_key_has_one_row_besides_what_it_replaces() -> None:
-    untimed = order(is_timed=False)
-    list(latest_entries(untimed, iter([entries((b"a", OLD), (b"a", OLD), (b"a", 0))])))
-    with pytest.raises(BootstrapError, match="several rows"):
-        list(latest_entries(untimed, iter([entries((b"a", 0)), entries((b"a", 0))])))
+    old, new = (b"a", OLD, 77, 0), (b"a", 0, 77, 0)
+    assert latest(entries(old, old, new), is_timed=False) == [new]
+    for batches in ([entries(new, new)], [entries(new), entries(new)]):
+        with pytest.raises(BootstrapError, match="several rows"):
+            latest(*batches, is_timed=False)

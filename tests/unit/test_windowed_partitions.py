@@ -226,7 +226,8 @@ def test_history_is_put_where_the_stream_puts_it() -> None:
     )
     data = [SERDES["time"].serialize(windowed("time", *each)) for each in WHOLE["time"]]
     count = len(data)
-    columns = {"value": [1] * count, "window_start": [0] * count, "place": [0] * count}
+    zeros = [0] * count
+    columns = {"value": [1] * count, "window_start": zeros, "origin": zeros, "place": zeros}
     batch = pa.record_batch({"key": pa.array(data, pa.binary()), **columns})
     found = encode(store.spec, order, batch).column("partition").to_pylist()
     assert found == list(by_inner_key("time").values())

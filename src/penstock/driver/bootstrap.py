@@ -309,9 +309,6 @@ class _Filling:
         # From here on this takes long: beat, so that others see that somebody is at work.
         names = [task.name for task in prepared.layout.tasks]
         self._commits = self._lease.name_tasks(names, prepared.manifest.encode())
-        columns = order.columns
-        if history.is_topic and columns.timestamp is None:
-            columns = dataclasses.replace(columns, timestamp="timestamp")
         own = self._changelog(self._store.name)
         job = HistoryOrder(
             config=_transactional(order.config),
@@ -320,7 +317,7 @@ class _Filling:
             tasks=tuple(task.name for task in self._own_tasks),
             application_id=order.application_id,
             now_ms=wall_clock_ms(),
-            is_timed=columns.timestamp is not None,
+            is_timed=history.is_topic or order.columns.timestamp is not None,
             unplacing=self._placement.unplacing,
         )
         ends = {
@@ -328,9 +325,9 @@ class _Filling:
         }
         entries = history.history.entries(
             history.frame,
-            columns,
+            order.columns,
             job,
-            place="offset" if history.is_topic else None,
+            is_topic=history.is_topic,
             replaced=ends if self._replaces else None,
         )
         self._stack.callback(entries.close)

@@ -11,7 +11,7 @@ from __future__ import annotations
 import contextlib
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 from uuid import UUID
@@ -44,14 +44,18 @@ ENTRIES = pa.schema(
         ("key", pa.binary()),
         ("value", pa.binary()),
         ("timestamp", pa.int64()),
+        ("origin", pa.int32()),
         ("place", pa.int64()),
     ]
 )
-_SPARK_ENTRIES = "partition int, key binary, value binary, timestamp bigint, place bigint"
+_SPARK_ENTRIES = (
+    "partition int, key binary, value binary, timestamp bigint, origin int, place bigint"
+)
 _TALLY = pa.schema([("partition", pa.int32()), ("entries", pa.int64()), ("time", pa.int64())])
 _SPARK_TALLY = "partition int, entries bigint, time bigint"
-_OLD = -(2**63)
-"""The place of an entry that the changelog has already: before every row."""
+_OLD = -1
+"""The origin of an entry that the changelog has already: before every row. That of a topic's record
+is its partition, of any other row 0."""
 _SEND_RECORDS = 100_000
 _COMMIT_BYTES = 16 * 1024 * 1024
 """A transaction is written out within a flush's time-out."""
@@ -144,17 +148,21 @@ class History:
         columns: Columns,
         order: HistoryOrder,
         *,
-        place: str | None,
+        is_topic: bool = False,
         replaced: Mapping[int, int] | None = None,
     ) -> Entries:
         """The last entry of each key; with `replaced`, deletions of what else the changelog has.
 
-        `replaced` says where the changelog ends; `place` is a column that orders a key's rows
-        better than their time.
+        `replaced` says where the changelog ends. A topic's offsets order the records of one
+        partition better than their times, if the caller named no column of times.
         """
+        by_offset = is_topic and columns.timestamp is None
+        if by_offset:
+            columns = replace(columns, timestamp="timestamp")
         types = self.types(frame)
         chosen = {role: _column(name, types[name], role) for role, name in columns.named.items()}
-        chosen["place"] = f"CAST(`{place}` AS BIGINT)" if place else chosen.get("timestamp", "0L")
+        chosen["origin"] = "partition" if is_topic else "0"
+        chosen["place"] = "offset" if is_topic else "0L"
         rows = frame.selectExpr(*(f"{what} AS {role}" for role, what in chosen.items()))
         encoded = rows.mapInArrow(partial(encode_rows, order), _SPARK_ENTRIES)
         if replaced is not None:
@@ -163,7 +171,7 @@ class History:
         # What Spark partition an entry is in must be its changelog partition: one transactional id
         # is for one writer.
         sorted_ = encoded.repartitionById(count, encoded.partition).sortWithinPartitions(
-            "key", "place"
+            *(("key", "origin", "place") if by_offset else ("key", "origin", "timestamp", "place"))
         )
         latest = sorted_.mapInArrow(partial(latest_entries, order), _SPARK_ENTRIES)
         with spark_failures():
@@ -176,7 +184,8 @@ class History:
             "key",
             "CAST(NULL AS BINARY) AS value",
             f"CAST({order.now_ms} AS BIGINT) AS timestamp",
-            f"CAST('{_OLD}' AS BIGINT) AS place",
+            f"{_OLD} AS origin",
+            "0L AS place",
         )
 
     def _topic(self, topic: str, ends: Mapping[int, int]) -> DataFrame:
@@ -249,10 +258,9 @@ def encode(store: StoreSpec, order: HistoryOrder, batch: pa.RecordBatch) -> pa.R
     tail = order.unplacing
     placing = pc.binary_slice(keys, 0, -tail) if tail else keys
     partitions = partitions_of(placing, len(order.tasks))
-    return pa.record_batch(
-        [pa.array(partitions), _stored_keys(store, keys, columns), values, times, columns["place"]],
-        schema=ENTRIES,
-    )
+    stored = _stored_keys(store, keys, columns)
+    order_by = [columns["origin"], columns["place"]]
+    return pa.record_batch([pa.array(partitions), stored, values, times, *order_by], schema=ENTRIES)
 
 
 def _stored_keys(
@@ -296,25 +304,56 @@ def _values(column: pa.Array, serde: Serde[Any]) -> Sequence[Any]:
 def latest_entries(
     order: HistoryOrder, batches: Iterator[pa.RecordBatch]
 ) -> Iterator[pa.RecordBatch]:
-    """The last of the entries of each key; they come sorted by key and place."""
+    """The last of the entries of each key; they come sorted by key, origin and time or offset.
+
+    Offsets say nothing across partitions: of the last ones of each, the one of the latest time is
+    the key's.
+    """
     held: pa.RecordBatch | None = None
     for batch in batches:
         rows = batch if held is None else pa.concat_batches([held, batch])
         if not rows.num_rows:
             continue
-        keys, places = rows.column("key"), rows.column("place")
-        is_last = pc.not_equal(keys.slice(0, len(keys) - 1), keys.slice(1))
         if not order.is_timed:
-            _refuse_twins(keys, places, is_last)
-        yield rows.slice(0, len(keys) - 1).filter(is_last)
-        held = rows.slice(len(keys) - 1)
+            _refuse_twins(rows)
+        rows = _last_of_origins(rows)
+        # The next batch may have more of the last key.
+        keys = rows.column("key")
+        first = pc.index(keys, value=keys[len(keys) - 1]).as_py()
+        yield _latest_of_keys(rows.slice(0, first))
+        held = rows.slice(first)
     if held is not None:
-        yield held
+        yield _latest_of_keys(held)
 
 
-def _refuse_twins(keys: pa.BinaryArray, places: pa.Array, is_last: pa.BooleanArray) -> None:
-    new = pc.not_equal(places.slice(0, len(places) - 1), _OLD)
-    twins = pc.and_not(new, is_last)
+def _last_of_origins(rows: pa.RecordBatch) -> pa.RecordBatch:
+    """The last row of each key and origin."""
+    changes = pc.or_(_changes(rows.column("key")), _changes(rows.column("origin")))
+    return rows.filter(pa.concat_arrays([changes, pa.array([True])]))
+
+
+def _latest_of_keys(rows: pa.RecordBatch) -> pa.RecordBatch:
+    """The row of each key that has the latest time; one that the changelog has comes before all."""
+    changes = _changes(rows.column("key"))
+    if pc.all(changes, min_count=0).as_py():
+        return rows
+    groups = np.concatenate([[0], np.cumsum(changes.to_numpy(zero_copy_only=False))])
+    is_old = rows.column("origin").to_numpy() == _OLD
+    times = np.where(is_old, -1, rows.column("timestamp").to_numpy())
+    ordered = np.lexsort((times, groups))
+    ends = np.append(np.flatnonzero(np.diff(groups)), len(groups) - 1)
+    return rows.take(pa.array(ordered[ends]))
+
+
+def _changes(column: pa.Array) -> pa.BooleanArray:
+    """Of each row but the last: whether the next one has another value."""
+    return pc.not_equal(column.slice(0, max(len(column) - 1, 0)), column.slice(1))
+
+
+def _refuse_twins(rows: pa.RecordBatch) -> None:
+    keys, origins = rows.column("key"), rows.column("origin")
+    is_new = pc.not_equal(origins.slice(0, len(keys) - 1), _OLD)
+    twins = pc.and_not(is_new, _changes(keys))
     if pc.any(twins).as_py():
         key = keys[pc.index(twins, value=True).as_py()].as_py()
         raise BootstrapError(
