@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
@@ -25,9 +26,17 @@ from penstock.coordination.history import (
     parse_offsets,
     refuse_half_filled,
 )
-from penstock.driver.bootstrap import filled_end, kept_end
+from penstock.driver.bootstrap import filled_end, kept_end, stream_time
 from penstock.errors import BootstrapError, BootstrapUnfinishedError
-from penstock.pipeline.history import ENTRIES, HistoryOrder, encode, latest_entries
+from penstock.pipeline.history import (
+    ENTRIES,
+    HistoryOrder,
+    Tally,
+    describe_store,
+    encode,
+    latest_entries,
+    tally,
+)
 from penstock.serdes.windowed import session_key, window_key
 from penstock.topology import StoreSpec, Topology
 
@@ -132,7 +141,7 @@ def test_other_stores_of_the_tasks_keep_their_position() -> None:
 
 def test_what_was_known_of_other_stores_changelogs_stays_known() -> None:
     log = LogRange(5, 9)
-    filled = filled_end("id", log, [70])
+    filled = filled_end("id", log, 70)
     assert (filled.end, filled.start, filled.latest) == (8, 5, 70)
     # One that lost its start, or was made anew, is not to pass for whole after a bootstrap.
     known = ChangelogEnd(id="old", end=7, marks=(Mark(3, 70),), latest=80, kept_ms=-1)
@@ -282,3 +291,25 @@ def test_without_times_a_key_has_one_row_besides_what_it_replaces() -> None:
     for batches in ([entries(new, new)], [entries(new), entries(new)]):
         with pytest.raises(BootstrapError, match="several rows"):
             latest(*batches, is_timed=False)
+
+
+def tallied(store: str, *batches: pa.RecordBatch, is_timed: bool) -> Tally:
+    job = replace(order(is_timed=is_timed), store=describe_store(spec(store)))
+    [row] = [row for batch in tally(job, iter(batches)) for row in batch.to_pylist()]
+    return Tally(entries=row["entries"], time=row["time"], window=row["window"])
+
+
+def test_stream_time_is_that_of_rows_and_never_the_wall_clock() -> None:
+    rows = [entries((b"a", 0, 40, 0)), entries((b"b", 0, 30, 0), (b"c", OLD, 77, 0))]
+    timed, untimed = (tallied("counts", *rows, is_timed=each) for each in (True, False))
+    assert timed == Tally(entries=3, time=40, window=-1)
+    assert stream_time(timed) == {"stream-time": "40"}
+    assert untimed.time == -1
+    assert stream_time(untimed) == stream_time(None) == {}
+    # What is only deleted says nothing of the stream.
+    assert tallied("counts", entries((b"c", OLD, 77, 0)), is_timed=True).time == -1
+
+
+def test_the_latest_window_is_known_without_times() -> None:
+    windows = entries((window_key(b"a", 60_000), 0, 77, 0), (window_key(b"b", 5), 0, 77, 0))
+    assert tallied("windows", windows, is_timed=False) == Tally(entries=2, time=-1, window=60_000)

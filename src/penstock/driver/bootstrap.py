@@ -67,7 +67,6 @@ from penstock.pipeline.group import leave_group
 from penstock.pipeline.history import Entries, History, HistoryOrder, Tally, describe_store
 from penstock.pipeline.session import Session, open_session
 from penstock.processors import STREAM_TIME
-from penstock.stores.segments import LAYOUTS
 from penstock.topology import StoreSpec, SubTopology, Topology
 from penstock.topology.naming import changelog_topic
 from penstock.topology.placement import placement_of
@@ -375,7 +374,7 @@ class _Filling:
             position.setdefault(topic, {})[partition] = self.position[topic][partition]
         topics = self._prepared.topics
         partition = task.task.partition
-        own = task in self._own_tasks and partition in tallies
+        own = tallies.get(partition) if task in self._own_tasks else None
         return CommitRecord(
             n=last.n + 1 if last else 1,
             epoch=(self._lease.record.generation, 0),
@@ -392,8 +391,7 @@ class _Filling:
             },
             begun=(last.begun if last else {}) or position,
             from_history=True,
-            metadata=self._metadata(last, position)
-            or ({STREAM_TIME: str(tallies[partition].time)} if own else {}),
+            metadata=self._metadata(last, position) or stream_time(own),
         )
 
     def _changelog_end(
@@ -408,8 +406,8 @@ class _Filling:
         log, topic_id = logs[changelog, partition], self._prepared.topics[changelog].id
         if store.name != self._store.name:
             return kept_end(last.changelogs.get(store.name) if last else None, topic_id, log)
-        times = (tallies[partition].time,) if partition in tallies else ()
-        return filled_end(topic_id, log, times if store.kind in LAYOUTS else ())
+        found = tallies.get(partition)
+        return filled_end(topic_id, log, -1 if found is None else found.window)
 
     def _metadata(self, last: CommitRecord | None, position: Position) -> dict[str, str]:
         """What operators had seen, if the stream goes on where it was."""
@@ -436,11 +434,20 @@ class _Filling:
         return wait_stable(self._logs, partitions)
 
 
-def filled_end(topic_id: str, log: LogRange, times: Iterable[int]) -> ChangelogEnd:
-    """What is known of the changelog of a store that was filled: it is all there from its start."""
-    return ChangelogEnd(
-        id=topic_id, end=log.end - 1, start=log.start, latest=max(times, default=-1)
-    )
+def filled_end(topic_id: str, log: LogRange, latest: int) -> ChangelogEnd:
+    """What is known of the changelog of a store that was filled: it is all there from its start.
+
+    `latest` is the time of its latest window, -1 if it has none.
+    """
+    return ChangelogEnd(id=topic_id, end=log.end - 1, start=log.start, latest=latest)
+
+
+def stream_time(filled: Tally | None) -> dict[str, str]:
+    """What operators are told of the time: that of the latest row, if rows say theirs.
+
+    The wall clock is not it: timers would stand, and records be late, until the stream passes it.
+    """
+    return {} if filled is None or filled.time < 0 else {STREAM_TIME: str(filled.time)}
 
 
 def kept_end(known: ChangelogEnd | None, topic_id: str, log: LogRange) -> ChangelogEnd:

@@ -36,6 +36,7 @@ from penstock.serdes import JsonSerde, Serde
 from penstock.serdes.decoders import converted
 from penstock.serdes.scalars import UuidSerde
 from penstock.serdes.windowed import session_key, window_key
+from penstock.stores.segments import LAYOUTS
 from penstock.topology import StoreSpec
 
 ENTRIES = pa.schema(
@@ -51,8 +52,15 @@ ENTRIES = pa.schema(
 _SPARK_ENTRIES = (
     "partition int, key binary, value binary, timestamp bigint, origin int, place bigint"
 )
-_TALLY = pa.schema([("partition", pa.int32()), ("entries", pa.int64()), ("time", pa.int64())])
-_SPARK_TALLY = "partition int, entries bigint, time bigint"
+_TALLY = pa.schema(
+    [
+        ("partition", pa.int32()),
+        ("entries", pa.int64()),
+        ("time", pa.int64()),
+        ("window", pa.int64()),
+    ]
+)
+_SPARK_TALLY = "partition int, entries bigint, time bigint, window bigint"
 _OLD = -1
 """The origin of an entry that the changelog has already: before every row. That of a topic's record
 is its partition, of any other row 0."""
@@ -81,10 +89,13 @@ class HistoryOrder:
 
 @dataclass(frozen=True, kw_only=True)
 class Tally:
-    """How many entries a partition has, and the latest time among them."""
+    """How many entries a partition has, and the latest times among them; -1 if there are none."""
 
     entries: int
     time: int
+    """Of rows that say when they are of: what we write ourselves is as late as the wall clock."""
+    window: int
+    """Of windows, as their changelog keys have it."""
 
 
 class Entries:
@@ -93,7 +104,7 @@ class Entries:
     def __init__(self, frame: DataFrame, order: HistoryOrder) -> None:
         self._frame = frame.persist(StorageLevel.DISK_ONLY)
         self._order = order
-        self.tallies = _tallies(self._frame.mapInArrow(tally, _SPARK_TALLY))
+        self.tallies = _tallies(self._frame.mapInArrow(partial(tally, order), _SPARK_TALLY))
 
     def write(self) -> int:
         """Write them to the changelog; returns how many were written."""
@@ -228,7 +239,10 @@ def spark_failures() -> Iterator[None]:
 
 def _tallies(frame: DataFrame) -> dict[int, Tally]:
     with spark_failures():
-        return {row.partition: Tally(entries=row.entries, time=row.time) for row in frame.collect()}
+        return {
+            row.partition: Tally(entries=row.entries, time=row.time, window=row.window)
+            for row in frame.collect()
+        }
 
 
 # What runs in the workers.
@@ -362,16 +376,27 @@ def _refuse_twins(rows: pa.RecordBatch) -> None:
         )
 
 
-def tally(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+def tally(order: HistoryOrder, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """Count a partition's entries."""
-    partition, entries, time = -1, 0, -1
+    store: StoreSpec = cloudpickle.loads(order.store)
+    layout = LAYOUTS.get(store.kind)
+    partition, entries, time, window = -1, 0, -1, -1
     for batch in batches:
         if batch.num_rows:
             partition = batch.column("partition")[0].as_py()
             entries += batch.num_rows
-            time = max(time, pc.max(batch.column("timestamp")).as_py())
+            time = max(time, _latest_time(order, batch))
+            if layout is not None:
+                window = max(window, layout.latest(batch.column("key").to_pylist()))
     if entries:
-        yield pa.record_batch([[partition], [entries], [time]], schema=_TALLY)
+        yield pa.record_batch([[partition], [entries], [time], [window]], schema=_TALLY)
+
+
+def _latest_time(order: HistoryOrder, batch: pa.RecordBatch) -> int:
+    if not order.is_timed:
+        return -1
+    rows = batch.filter(pc.not_equal(batch.column("origin"), _OLD))
+    return int(pc.max(rows.column("timestamp")).as_py()) if rows.num_rows else -1
 
 
 def write_entries(
@@ -397,7 +422,7 @@ def write_entries(
     if writer is not None:
         if pending:
             _commit(writer)
-        yield pa.record_batch([[partition], [written], [0]], schema=_TALLY)
+        yield pa.record_batch([[partition], [written], [-1], [-1]], schema=_TALLY)
 
 
 def _chunks(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
