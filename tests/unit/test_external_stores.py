@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import sys
 from datetime import timedelta
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 
@@ -182,3 +184,17 @@ def test_the_test_driver_needs_no_database() -> None:
     driver = TopologyTestDriver(app)
     driver.input_topic("in", key=str, value=str).pipe_all([("k", "v")])
     assert dict(driver.store("names")) == {"k": "v"}
+
+
+def test_a_key_that_an_index_does_not_take_is_told_with_what_to_do() -> None:
+    from psycopg.errors import ProgramLimitExceeded
+
+    from penstock.stores.postgres import Database
+
+    database = Database("TEST_DSN", timeout_seconds=10)
+    database._connection = cast(Any, SimpleNamespace(closed=False))
+    said = 'index row size 2816 exceeds btree version 4 maximum 2704 for index "balances_pkey"'
+    found = database._error(ProgramLimitExceeded(said))
+    assert type(found) is ExternalStoreError
+    assert f"key is too long for PostgreSQL's index: {said}" in found.message
+    assert "shorter key" in found.hint

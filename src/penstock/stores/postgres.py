@@ -38,6 +38,8 @@ _MAY_GO_AWAY = ("08", "40", "53", "57", "58", "25006", "55P03")
 """SQLSTATEs, or how they begin: no connection, conflicts, resources, operators, the system, a
 standby server, a lock that was not to be had."""
 _NO_RIGHT = ("42501", "28")
+_LIMIT = "54000"
+"""The only limit that a statement of ours can meet is that of the table's index."""
 
 Params = Sequence[object]
 Row = TypeVar("Row")
@@ -169,6 +171,13 @@ class Database:
                 where=self._where,
                 hint="GRANT the user CREATE on the schema, or make the tables as "
                 "docs/external-stores.md shows and GRANT SELECT, INSERT, UPDATE and DELETE on them",
+            )
+        if state == _LIMIT:
+            return ExternalStoreError(
+                f"A key is too long for PostgreSQL's index: {reason}",
+                where=self._where,
+                hint="Keys of up to 2,600 bytes always fit. Group by a shorter key, such as a "
+                "digest of this one, or leave kept_in= out: a store on disk takes any key",
             )
         return ExternalStoreError(
             f"PostgreSQL cannot do what the store needs ({state}): {reason}",
