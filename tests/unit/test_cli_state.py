@@ -17,7 +17,13 @@ from penstock.cli.entries import row_of
 from penstock.instance.protocol import StoreOrder
 from penstock.instance.state import shaped
 from penstock.serdes.windowed import session_key, window_key
-from penstock.stores.contract import ByteStore, Change, StoreIdentity, stored_value
+from penstock.stores.contract import (
+    ByteStore,
+    Change,
+    StoreIdentity,
+    stored_value,
+    version_key,
+)
 from penstock.stores.custom import open_custom
 from penstock.stores.directory import StateDirectory
 from penstock.stores.rocksdb import RocksDBStore
@@ -345,3 +351,38 @@ def test_a_store_that_the_program_brings_is_listed_and_its_program_looks_inside(
     assert run("diff", path, other, "--app", program, "--json") == 1
     [found] = answer(capsys)["data"]["stores"]
     assert found["differences"] == {"different": 1}
+
+
+def test_versions_are_compared_and_exported_with_their_history(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    prices = StoreOrder(name="prices", kind="versioned", retention_ms=600_000, segment_ms=60_000)
+
+    def versions(*times: int) -> list[Change]:
+        kept: list[Change] = [
+            (version_key(b"tea", time), long(time // 1_000, time)) for time in times
+        ]
+        return [*kept, (version_key(b"ale", 500_000), long(9, 500_000))]
+
+    gone: Change = (version_key(b"ale", 550_000), None)
+    for side, changes in (("left", (100_000, 300_000, 900_000)), ("right", (300_000, 900_000))):
+        with StateDirectory.open(tmp_path / side, "clinic") as state:
+            write(state, "0_0", prices, [*versions(*changes), gone], 7)
+    # What ended before the history, 300 s, is in neither; without a program all that is there is.
+    assert run("diff", tmp_path / "left", tmp_path / "right") == 0
+    capsys.readouterr()
+    with StateDirectory.open(tmp_path / "third", "clinic") as state:
+        write(state, "0_0", prices, [*versions(310_000, 900_000), gone], 7)
+    assert run("diff", tmp_path / "left", tmp_path / "third") == 1
+    out = capsys.readouterr().out
+    assert "1 extra, 1 missing" in out
+    assert "  extra: tea since 1970-01-01T00:05:00.000\n" in out
+    file = tmp_path / "prices.parquet"
+    assert run("export", "prices", file, "--state-dir", tmp_path / "left") == 0
+    rows = pq.read_table(file).to_pylist()
+    assert [(row["key"], row["timestamp"].timestamp(), row["value"]) for row in rows] == [
+        (b"ale", 500, long(9)[8:]),
+        (b"ale", 550, None),
+        (b"tea", 300, long(300)[8:]),
+        (b"tea", 900, long(900)[8:]),
+    ]

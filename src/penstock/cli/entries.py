@@ -14,7 +14,13 @@ from penstock.serdes import JsonSerde, Serde
 from penstock.serdes.decoders import decoder
 from penstock.serdes.scalars import BytesSerde, StringSerde
 from penstock.serdes.windowed import split_session_key, split_window_key, window_end
-from penstock.stores.contract import Entry, split_stored_value
+from penstock.stores.contract import (
+    GAP,
+    NOTHING,
+    Entry,
+    split_stored_value,
+    split_version_key,
+)
 from penstock.topology import StoreSpec
 
 
@@ -74,6 +80,24 @@ def row_of(
         window_end=end,
         value=_read(value, None if spec is None else spec.value_serde, strict),
         timestamp=timestamp,
+        partition=partition,
+    )
+
+
+def version_row(entry: Entry, *, spec: StoreSpec | None, partition: int | None) -> Row:
+    """The row of a version; None is the value of one that says that the key was deleted."""
+    name, stored = entry
+    key, time = split_version_key(name)
+    is_deleted = stored in (NOTHING, GAP)
+    value = b"" if is_deleted else split_stored_value(stored)[1]
+    return Row(
+        key=_read(key, None if spec is None else spec.key_serde, strict=True),
+        window_start=None,
+        window_end=None,
+        value=None
+        if is_deleted
+        else _read(value, None if spec is None else spec.value_serde, strict=True),
+        timestamp=time,
         partition=partition,
     )
 

@@ -66,6 +66,9 @@ def _table(rows: list[Row], schema: pa.Schema) -> pa.Table:
     for field in schema:
         values = [getattr(row, field.name) for row in rows]
         if field.name in ("key", "value") and field.type == pa.string():
-            values = [each if isinstance(each, str) else json_text(each) for each in values]
+            values = [
+                each if each is None or isinstance(each, str) else json_text(each)
+                for each in values
+            ]
         columns.append(pa.array(values, field.type))
     return pa.table(columns, schema=schema)

@@ -20,7 +20,7 @@ from penstock.changelog.restore import RestoreProgress
 from penstock.changelog.snapshots import Manifest, SnapshotLocation
 from penstock.cli.answers import EXIT_REFUSED, print_answer
 from penstock.cli.changelog_ends import ChangelogEnds
-from penstock.cli.entries import Row, key_bytes, row_of, shown, shown_time
+from penstock.cli.entries import Row, key_bytes, row_of, shown, shown_time, version_row
 from penstock.cli.loading import load_application
 from penstock.cli.parquet import write_parquet
 from penstock.cli.progress import Bar
@@ -44,8 +44,9 @@ from penstock.instance.inspection import (
     stores_below,
 )
 from penstock.instance.verification import Verification, verify
-from penstock.stores.comparison import Difference, compare
+from penstock.stores.comparison import Difference, compare, entries_of, history_start
 from penstock.stores.contract import WindowStore
+from penstock.stores.versioned import VersionsStore
 from penstock.stores.whole_topic import LAYOUT
 from penstock.topology import StoreSpec
 
@@ -271,7 +272,7 @@ def export(
             windowed = isinstance(first.store, WindowStore)
         spec = subject.specs.get(store)
         with Bar("Exporting") as bar:
-            rows = bar.over(_rows(subject, newest, None, strict=True), _about(subject, newest))
+            rows = bar.over(_exported(subject, newest), _about(subject, newest))
             written = write_parquet(file, rows, spec=spec, windowed=windowed)
     print_answer(
         f"{file}: {written} entries of {store}",
@@ -406,15 +407,28 @@ def _newest(subject: _Subject, copies: list[StoreOnDisk]) -> list[StoreOnDisk]:
     return [each for _, each in sorted(newest.values(), key=lambda pair: pair[1].partition or 0)]
 
 
-def _rows(
-    subject: _Subject, stores: Iterable[StoreOnDisk], key: bytes | None, *, strict: bool = False
-) -> Generator[Row]:
+def _rows(subject: _Subject, stores: Iterable[StoreOnDisk], key: bytes | None) -> Generator[Row]:
     for disk in stores:
         spec = subject.specs.get(disk.name)
         with subject.opened(disk) as found:
             kind = found.order.kind
             for entry in _entries(found, key):
-                yield row_of(entry, kind=kind, spec=spec, partition=disk.partition, strict=strict)
+                yield row_of(entry, kind=kind, spec=spec, partition=disk.partition)
+
+
+def _exported(subject: _Subject, stores: Iterable[StoreOnDisk]) -> Generator[Row]:
+    """All entries, of a store of versions with all that they were in its history."""
+    for disk in stores:
+        spec, partition = subject.specs.get(disk.name), disk.partition
+        with subject.opened(disk) as found:
+            kind = found.order.kind
+            if isinstance(found.store, VersionsStore):
+                for _, versions in found.store.history(found.store.oldest):
+                    for entry in versions:
+                        yield version_row(entry, spec=spec, partition=partition)
+            else:
+                for entry in found.store.all():
+                    yield row_of(entry, kind=kind, spec=spec, partition=partition, strict=True)
 
 
 def _entries(found: OpenStore, key: bytes | None) -> Iterator[tuple[bytes, bytes]]:
@@ -499,7 +513,9 @@ def _difference(
     if unknown := _unknown(subject, ours) or _unknown(subject, theirs):
         return {"skipped": unknown}
     with subject.opened(ours) as left, subject.opened(theirs) as right:
-        differences = tuple(compare(left.store.all(), right.store.all()))
+        since = history_start(left.store, right.store)
+        found = compare(entries_of(left.store, since), entries_of(right.store, since))
+        differences = tuple(found)
         return {
             "offsets": [left.store.offset(), right.store.offset()],
             **_named(differences, limit),
@@ -509,7 +525,10 @@ def _difference(
 def _named(differences: tuple[Difference, ...], limit: int) -> dict[str, Any]:
     return {
         "differences": dict(Counter(each.kind for each in differences)),
-        "keys": [{"key": f"0x{each.key.hex()}", "kind": each.kind} for each in differences[:limit]],
+        "keys": [
+            {"key": f"0x{each.key.hex()}", "kind": each.kind, "version": each.time}
+            for each in differences[:limit]
+        ],
     }
 
 
@@ -549,9 +568,10 @@ def _counts(differences: dict[str, int]) -> str:
     return ", ".join(f"{number} {kind}" for kind, number in sorted(differences.items()))
 
 
-def _key_lines(keys: list[dict[str, str]]) -> Iterator[str]:
+def _key_lines(keys: list[dict[str, Any]]) -> Iterator[str]:
     for each in keys:
-        yield f"  {each['kind']}: {shown(bytes.fromhex(each['key'][2:]))}"
+        since = "" if each["version"] is None else f" since {shown_time(each['version'])}"
+        yield f"  {each['kind']}: {shown(bytes.fromhex(each['key'][2:]))}{since}"
 
 
 def _aligned(rows: list[Any]) -> list[str]:

@@ -34,6 +34,7 @@ from penstock.stores.directory import (
 )
 from penstock.stores.rocksdb import RocksDBStore
 from penstock.stores.segments import LAYOUTS, kept_ms
+from penstock.stores.versioned import history_ms
 from penstock.stores.whole_topic import LAYOUT, WholeTopicStore
 
 _DATABASE_FILE = "CURRENT"
@@ -136,9 +137,9 @@ def opened(
 ) -> Iterator[OpenStore]:
     """The store, to be read while its directory is held. Nothing in it is changed.
 
-    Windows older than `retention_ms` are not found, as the application would not find them; without
-    it everything is that is still on the disk. A program's own store needs its `supplier`, or
-    `CustomStoreError` is raised.
+    Windows and versions older than `retention_ms` are not found, as the application would not find
+    them; without it everything is that is still on the disk. A program's own store needs its
+    `supplier`, or `CustomStoreError` is raised.
     """
     with _inner(disk, supplier) as inner:
         identity = inner.identity()
@@ -150,15 +151,20 @@ def opened(
             positions = WholeTopicStore(inner).positions()
         else:
             order = StoreOrder.of_layout(disk.name, layout, retention_ms=retention_ms or 0)
-            if (
-                retention_ms is None
-                and order.kind in LAYOUTS
-                and not isinstance(inner, WindowStore)
-            ):
-                kept = kept_ms(inner, order.segment_ms)
+            if retention_ms is None:
+                kept = _kept_ms(inner, order)
                 order = StoreOrder.of_layout(disk.name, layout, retention_ms=kept)
             store = shaped(inner, order)
         yield OpenStore(disk=disk, identity=identity, order=order, store=store, positions=positions)
+
+
+def _kept_ms(inner: ByteStore, order: StoreOrder) -> int:
+    """How long a store keeps what it has, by what is still there."""
+    if order.kind == "versioned":
+        return history_ms(inner, order.segment_ms)
+    if order.kind in LAYOUTS and not isinstance(inner, WindowStore):
+        return kept_ms(inner, order.segment_ms)
+    return 0
 
 
 @contextlib.contextmanager

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
@@ -15,7 +15,7 @@ from penstock.changelog.reading import read_committed
 from penstock.changelog.restore import RestoreProgress, ignore_progress, recreated, restore
 from penstock.instance.inspection import OpenStore
 from penstock.instance.state import shaped
-from penstock.stores.comparison import Difference, compare
+from penstock.stores.comparison import Difference, Place, compare, entries_of, history_start
 from penstock.stores.contract import KeyValueStore
 from penstock.stores.rocksdb import RocksDBStore
 
@@ -27,7 +27,7 @@ class Verification:
     """What a comparison of a store with its changelog found."""
 
     entries: int
-    """How many entries the store has."""
+    """How many entries the store has, or versions of them."""
     differences: tuple[Difference, ...]
     unjudged: int
     """Keys that differ and were written again after the store's offset. The changelog may have
@@ -53,8 +53,9 @@ def verify(
         offset = opened.store.offset()
         if offset is not None:
             _fold(expected, opened, clients, until=offset + 1, on_progress=on_progress)
-        counted = _Counted(opened.store)
-        differences = list(compare(counted, expected.all()))
+        since = history_start(opened.store, expected)
+        counted = _Counted(entries_of(opened.store, since))
+        differences = list(compare(counted, entries_of(expected, since)))
     finally:
         inner.close()
     later = _written_after(opened, clients, offset) if differences else set()
@@ -137,14 +138,14 @@ class _UpTo:
 class _Counted:
     """The entries of a store, counted as they go by."""
 
-    def __init__(self, store: KeyValueStore) -> None:
+    def __init__(self, entries: Iterator[tuple[Place, bytes]]) -> None:
         self.number = 0
-        self._entries = store.all()
+        self._entries = entries
 
     def __iter__(self) -> _Counted:
         return self
 
-    def __next__(self) -> tuple[bytes, bytes]:
+    def __next__(self) -> tuple[Place, bytes]:
         entry = next(self._entries)
         self.number += 1
         return entry

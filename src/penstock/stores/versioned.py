@@ -24,7 +24,8 @@ from __future__ import annotations
 import struct
 from bisect import bisect_right, insort
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from itertools import islice
+from heapq import merge
+from itertools import groupby, islice
 from typing import NamedTuple
 
 from penstock.stores.contract import (
@@ -49,6 +50,7 @@ _DELETIONS = b"x"
 _TIME = b"t"
 _IS_VALUE, _IS_DELETION, _IS_GAP = b"\x01", b"\x00", b"\x02"
 _FLAG_AT = _LONG.size
+_TIME_MAX = 2**63 - 2
 NEVER = -1
 """The latest time of a store into which nothing was written."""
 
@@ -110,6 +112,20 @@ class VersionsStore(DataStore):
                     yield _entry(key, version)
         if latest.time <= last:
             yield _entry(key, latest)
+
+    @property
+    def oldest(self) -> int:
+        """The time at which the history begins."""
+        return max(self._time - self._retention_ms, 0)
+
+    def history(self, since: int) -> Iterator[tuple[bytes, list[Entry]]]:
+        """Every key, those that were deleted too, with what it was from a time on."""
+        kept = (
+            (name[1:] for name, _ in entries_between(self._inner, letter, bytes([letter[0] + 1])))
+            for letter in (self.data_key(b""), _DELETED)
+        )
+        for key, _ in groupby(merge(*kept)):
+            yield key, list(self.versions(key, since, _TIME_MAX))
 
     def apply(self, changes: Iterable[Change], *, offset: int | None) -> None:
         versions, time = [], self._time
@@ -320,6 +336,17 @@ class _Ended:
         row = self._rows[self._name(key, ends[at])]
         assert row is not None
         return ends[at], _version(row)
+
+
+def history_ms(inner: ByteStore, segment_ms: int) -> int:
+    """A retention that covers every version which is still there, if nobody knows the real one."""
+    first = inner.range(_SEGMENT, bytes([_SEGMENT[0] + 1]), limit=1)
+    [latest] = inner.get_many([_TIME])
+    if not first or latest is None:
+        return 0
+    segment: int = _LONG.unpack_from(first[0][0], len(_SEGMENT))[0]
+    time: int = _LONG.unpack(latest)[0]
+    return time - segment * segment_ms
 
 
 def _segment_prefix(segment: int, key: bytes) -> bytes:
