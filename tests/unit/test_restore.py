@@ -3,8 +3,14 @@
 from __future__ import annotations
 
 import threading
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
 
 from penstock.changelog.read_ahead import MESSAGE_BYTES, SMALL_RECORDS, ReadAhead, Readers
+from penstock.changelog.restore import RestoreProgress, restore
+from penstock.stores.memory import MemoryStore
 from tests.harness import wait_until
 
 MANY = SMALL_RECORDS + 1
@@ -49,3 +55,30 @@ def test_what_is_read_ahead_fits_into_a_quarter_of_the_memory() -> None:
         small = ahead.messages + ahead.fetch_bytes // 32
         assert ahead.readers * small * MESSAGE_BYTES <= memory // 4
         assert ahead.readers * (ahead.kbytes * 1024 + ahead.fetch_bytes) <= memory // 4
+
+
+@pytest.mark.parametrize(("held", "log"), [(None, (7, 20)), (8, (7, 20)), (None, (20, 20))])
+def test_a_restore_is_full_if_the_store_is_empty_and_the_log_is_not(
+    held: int | None, log: tuple[int, int]
+) -> None:
+    store = MemoryStore("counts")
+    if held is not None:
+        store.apply([(b"a", b"1")], offset=held)
+    silent = SimpleNamespace(
+        assign=lambda _partitions: None,
+        unassign=lambda: None,
+        consume=lambda _number, _timeout: [],
+        get_watermark_offsets=lambda *_: log,
+    )
+    told: list[RestoreProgress] = []
+    restore(
+        store,
+        topic="changelog",
+        partition=0,
+        consumer=cast(Any, silent),
+        until=log[1],
+        on_progress=told.append,
+        stop=lambda: True,
+    )
+    start = log[0] if held is None else held + 1
+    assert [(each.start, each.full) for each in told] == [(start, (held, log) == (None, (7, 20)))]

@@ -9,6 +9,7 @@ from dataclasses import replace
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec import structs
 
 import penstock as ps
 from penstock.changelog.reading import LogRange
@@ -65,6 +66,12 @@ def test_only_what_is_new_is_told() -> None:
     ]
     assert book.hear("0_2", (1, 1), ended) == []
     assert book.lose_all() == []
+
+
+def test_a_full_restore_starts_at_0_wherever_the_log_begins() -> None:
+    [started] = RestoreBook().hear("0_2", (1, 1), [structs.replace(status(1, 0), full=True)])
+    assert isinstance(started, RestoreStarted)
+    assert (started.starting_offset, started.ending_offset) == (0, 500)
 
 
 def test_a_restore_that_nobody_saw_is_told_from_its_start_to_its_end() -> None:

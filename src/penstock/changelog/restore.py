@@ -78,6 +78,8 @@ class RestoreProgress:
     start: int
     until: int
     offset: int = -1
+    full: bool = False
+    """Whether the store was empty: then `start` is where the log begins, which may be behind 0."""
 
 
 @dataclass(frozen=True)
@@ -171,7 +173,10 @@ def restore(
         # A store that is cut off on its way was never complete; its age counts from here.
         store.set_caught_up_at(began_ms)
     remaining = max(0, until - start)
-    progress = RestoreProgress(restored=0, remaining=remaining, bytes=0, start=start, until=until)
+    full = held is None and remaining > 0
+    progress = RestoreProgress(
+        restored=0, remaining=remaining, bytes=0, start=start, until=until, full=full
+    )
     on_progress(progress)
     outcome = RestoreOutcome.COMPLETE
     versioned = isinstance(store, VersionedStore)

@@ -70,7 +70,8 @@ def _news(told: _Told, now: RestoreStatus) -> list[RestoreEvent]:
             RestoreStarted(
                 partition=where,
                 store=now.store,
-                starting_offset=now.start,
+                # A log that lost its head begins behind 0, and is all that there is.
+                starting_offset=0 if now.full else now.start,
                 ending_offset=now.end,
             )
         )

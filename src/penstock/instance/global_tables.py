@@ -294,7 +294,8 @@ class GlobalTable:
         store = self._open(topic)
         asked_at = time.monotonic()
         ranges = self._ranges(topic)
-        begin = starts(store.positions(), ranges)
+        held = store.positions()
+        begin = starts(held, ranges)
         if begin is None:
             self._wipe(f"{topic.name} no longer holds what the table needs next")
             return
@@ -308,7 +309,7 @@ class GlobalTable:
         ends = {partition: log.end for partition, log in ranges.items()}
         self._asked_at = asked_at
         consumer = self._logs.consumer()
-        told = TopicRestore(self._restores, self._order.store, topic.name, begin, ends)
+        told = TopicRestore(self._restores, self._order.store, topic.name, begin, ends, held)
         try:
             consumer.assign([TopicPartition(topic.name, p, at) for p, at in begin.items()])
             self._keep_up(consumer, store, topic, told)

@@ -272,6 +272,8 @@ class RestoreStatus(Message, frozen=True):
     offset: int = -1
     restored: int = 0
     state: RestoreState = "restoring"
+    full: bool = False
+    """Whether the store was empty, and gets all that the topic has."""
 
 
 class TaskStatus(Message, frozen=True):

@@ -6,7 +6,7 @@ import contextlib
 import threading
 import time
 from collections import OrderedDict
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import replace
 from typing import Protocol
 
@@ -108,6 +108,7 @@ class OneRestore:
                 partition=partition,
                 start=progress.start,
                 end=progress.until,
+                full=progress.full,
             )
         self._count(progress.restored - self._status.restored)
         self._status = structs.replace(
@@ -148,12 +149,21 @@ class TopicRestore:
         topic: str,
         starts: Mapping[int, int],
         ends: Mapping[int, int],
+        held: Collection[int] = (),
     ) -> None:
+        """`held` are the partitions of which the store has something."""
         self.ends = ends
         self.is_over = False
         self._told = {p: OneRestore(restores, store, topic, p) for p in starts}
         self._progress = {
-            p: RestoreProgress(restored=0, remaining=ends[p] - at, bytes=0, start=at, until=ends[p])
+            p: RestoreProgress(
+                restored=0,
+                remaining=ends[p] - at,
+                bytes=0,
+                start=at,
+                until=ends[p],
+                full=p not in held and at < ends[p],
+            )
             for p, at in starts.items()
         }
         for partition, told in self._told.items():
