@@ -226,6 +226,22 @@ def test_windows_lie_where_their_plain_key_does() -> None:
     assert windows.column("partition") == sessions.column("partition") == plain.column("partition")
 
 
+def test_a_changelog_of_windows_has_their_times_in_its_keys() -> None:
+    for store, key in (("windows", window_key(b"21", 7)), ("sessions", session_key(b"21", 5, 9))):
+        check_windows(spec(store), Columns(), is_topic=True)
+        plain = encode(spec("counts"), order(), rows(key=["21"], value=[1], origin=[0], place=[0]))
+        found = encode(spec(store), order(), rows(key=[key], value=[1], origin=[0], place=[0]))
+        assert found.column("key").to_pylist() == [key]
+        assert found.column("partition") == plain.column("partition")
+    # As topics have them that windows were written to: a key and 8 bytes of start.
+    others = [window_key(b"21", 7)[:-4], window_key(b"21 and more", 7)[:-4]]
+    for store, other in [*(("windows", each) for each in others), ("sessions", b"short")]:
+        with pytest.raises(BootstrapError, match="not one of a changelog"):
+            encode(spec(store), order(), rows(key=[other], value=[1], origin=[0], place=[0]))
+    with pytest.raises(BootstrapError, match="no column says their end"):
+        check_windows(spec("sessions"), Columns(window_start="timestamp"), is_topic=True)
+
+
 @pytest.mark.parametrize(
     ("columns", "text"),
     [

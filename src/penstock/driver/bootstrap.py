@@ -111,7 +111,7 @@ class BootstrapResult:
 def bootstrap(order: BootstrapOrder) -> BootstrapResult:
     """Fill a store. Raises `BootstrapError`, `AnotherDriverError`, `GroupInUseError`."""
     sub, store = fillable(order.topology, order.store)
-    check_windows(store, order.columns)
+    check_windows(store, order.columns, is_topic=_is_topic(order.history))
     check_broker(order.config)
     began = time.monotonic()
     with contextlib.ExitStack() as stack:

@@ -35,7 +35,12 @@ from penstock.processors import partitions_of
 from penstock.serdes import JsonSerde, Serde
 from penstock.serdes.decoders import converted
 from penstock.serdes.scalars import UuidSerde
-from penstock.serdes.windowed import session_key, window_key
+from penstock.serdes.windowed import (
+    session_key,
+    split_session_key,
+    split_window_key,
+    window_key,
+)
 from penstock.stores.segments import LAYOUTS
 from penstock.topology import StoreSpec
 
@@ -262,6 +267,8 @@ def encode(store: StoreSpec, order: HistoryOrder, batch: pa.RecordBatch) -> pa.R
         if columns[role].null_count:
             what = role.replace("_", " ")
             raise BootstrapError(f"A row has no {what}; leave such rows out, or say what it is")
+    if store.kind in LAYOUTS and "window_start" not in columns:
+        columns |= _taken_apart(store, columns["key"])
     keys = _bytes(columns["key"], store.key_serde, "key")
     values = _bytes(columns["value"], store.value_serde, "value")
     times = columns.get("timestamp")
@@ -275,6 +282,35 @@ def encode(store: StoreSpec, order: HistoryOrder, batch: pa.RecordBatch) -> pa.R
     stored = _stored_keys(store, keys, columns)
     order_by = [columns["origin"], columns["place"]]
     return pa.record_batch([pa.array(partitions), stored, values, times, *order_by], schema=ENTRIES)
+
+
+def _taken_apart(store: StoreSpec, keys: pa.BinaryArray) -> dict[str, pa.Array]:
+    """The columns that rows of windows have otherwise, from the keys of a changelog of windows."""
+    data: list[bytes] = keys.to_pylist()
+    tail = LAYOUTS[store.kind].tail_bytes
+    if min(map(len, data), default=tail) < tail:
+        raise _no_changelog_key(store, "it is too short")
+    split = split_window_key if store.kind == "window" else split_session_key
+    parts = [split(key) for key in data]
+    if store.kind == "window":
+        # Topics that windows were written to have no number at the end of their keys.
+        fits = all(start >= 0 and sequence == 0 for _, start, sequence in parts)
+    else:
+        fits = all(0 <= start <= end for _, start, end in parts)
+    if not fits:
+        raise _no_changelog_key(store, "its last bytes are no times")
+    return {
+        "key": pa.array([key for key, _, _ in parts], pa.binary()),
+        "window_start": pa.array([start for _, start, _ in parts], pa.int64()),
+        "window_end": pa.array([end for _, _, end in parts], pa.int64()),
+    }
+
+
+def _no_changelog_key(store: StoreSpec, reason: str) -> BootstrapError:
+    return BootstrapError(
+        f"A key is not one of a changelog of {store.kind}s ({reason}); read the topic into a table "
+        "with columns for the times, and name those"
+    )
 
 
 def _stored_keys(
