@@ -525,11 +525,13 @@ def _difference(
 def _named(differences: tuple[Difference, ...], limit: int) -> dict[str, Any]:
     return {
         "differences": dict(Counter(each.kind for each in differences)),
-        "keys": [
-            {"key": f"0x{each.key.hex()}", "kind": each.kind, "version": each.time}
-            for each in differences[:limit]
-        ],
+        "keys": [_named_key(each) for each in differences[:limit]],
     }
+
+
+def _named_key(difference: Difference) -> dict[str, Any]:
+    version = {} if difference.time is None else {"version": difference.time}
+    return {"key": f"0x{difference.key.hex()}", "kind": difference.kind, **version}
 
 
 def _verified_lines(facts: dict[str, Any]) -> Iterator[str]:
@@ -570,7 +572,7 @@ def _counts(differences: dict[str, int]) -> str:
 
 def _key_lines(keys: list[dict[str, Any]]) -> Iterator[str]:
     for each in keys:
-        since = "" if each["version"] is None else f" since {shown_time(each['version'])}"
+        since = f" since {shown_time(each['version'])}" if "version" in each else ""
         yield f"  {each['kind']}: {shown(bytes.fromhex(each['key'][2:]))}{since}"
 
 
