@@ -210,10 +210,15 @@ class Builder:
 
     def _entry(self, parent: str, name: str) -> Callable[[Record], None]:
         step = self.steps[name]
+        limits = self._limits
         is_sink = isinstance(self._sub.by_name[name], SinkNode)
-        handler = self._limits.on_production_error if is_sink else self._limits.on_processing_error
-        process = self.edges.watched(parent, name, step.process)
-        return guarded(self._shared, name, process, handler)
+        return guarded(
+            self._shared,
+            name,
+            self.edges.watched(parent, name, step.process),
+            limits.on_processing_error,
+            of_unwritable=limits.on_production_error if is_sink else None,
+        )
 
     def punctuate(self, punctuator: Punctuator, now: int) -> None:
         """Run a punctuator; where a record may fail, it may."""

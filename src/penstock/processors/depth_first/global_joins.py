@@ -33,4 +33,7 @@ class GlobalJoin(Step):
         data = self.shared.encode(self.name, self._node.table.key_serde, key, "key")
         assert data is not None
         stored = self._state.get(data)
-        return None if stored is None else self._node.table.value_serde.deserialize(stored.value)
+        if stored is None:
+            return None
+        table = self._node.table
+        return self.shared.decode(self.name, table.name, table.value_serde, stored.value, key)
