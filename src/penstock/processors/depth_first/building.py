@@ -210,15 +210,11 @@ class Builder:
 
     def _entry(self, parent: str, name: str) -> Callable[[Record], None]:
         step = self.steps[name]
-        limits = self._limits
         is_sink = isinstance(self._sub.by_name[name], SinkNode)
-        return guarded(
-            self._shared,
-            name,
-            self.edges.watched(parent, name, step.process),
-            limits.on_processing_error,
-            of_unwritable=limits.on_production_error if is_sink else None,
-        )
+        writing = self._limits.on_production_error if is_sink else None
+        process = self.edges.watched(parent, name, step.process)
+        handler = self._limits.on_processing_error
+        return guarded(self._shared, name, process, handler, of_unwritable=writing)
 
     def punctuate(self, punctuator: Punctuator, now: int) -> None:
         """Run a punctuator; where a record may fail, it may."""

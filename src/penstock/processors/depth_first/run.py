@@ -89,7 +89,8 @@ class Sink(Step):
             key = shared.encode(self.name, node.key_serde, record.key, "key")
             value = shared.encode(self.name, node.value_serde, record.value, "value")
         except UserFunctionError as error:
-            raise self._unwritable(error)
+            self._unwritable(error)
+            raise
         inner = key[: -self._tail] if key is not None and self._tail else key
         chosen, topic = BY_KEY, self._topic
         if node.topic_of is not None:
