@@ -352,6 +352,17 @@ def test_what_a_store_has_and_its_serde_cannot_read_is_for_the_handler_of_proces
     assert {"step", "store", "key", "topic", "offset"} <= caught.value.where.keys()
 
 
+def test_a_column_that_cannot_be_read_is_told_with_the_step_and_the_record() -> None:
+    app = ps.Application("columns")
+    counts = app.stream("in", key=str, value=int).group_by_key()
+    table = counts.aggregate(int, lambda _k, _v, _s: 1, "s", value=WRITES_OTHER)
+    table.to_stream().map_values(lambda value: value, value=int, name="next").to("out")
+    with pytest.raises(UserFunctionError, match="cannot read what it is given as other") as caught:
+        pipe(app, 1)
+    where = {"topic": "in", "partition": 0, "offset": 0, "step": "next"}
+    assert caught.value.where == where
+
+
 def test_a_global_tables_row_that_cannot_be_read_is_for_the_handler_of_processing() -> None:
     app = ps.Application("stores", processing_exception_handler="continue")
     rows = app.global_table("rows", "g", key=str, value=WRITES_OTHER)
