@@ -143,7 +143,7 @@ class Config:
     dead_letter_dropped_records: bool = _option(
         False,
         "dead.letter.dropped.records",
-        "Whether records that are dropped by rule (late, without a key) go there too.",
+        "Whether dropped records (late, without a key, undecodable ...) go there too.",
     )
     default_timestamp_extractor: TimestampRule | Callable[[Any, Any, int], int] = _option(
         "fail",

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from datetime import timedelta
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
+import numpy as np
 import pytest
 
 import penstock as ps
@@ -187,6 +189,9 @@ def test_undecodable_records_go_to_the_dead_letters_byte_for_byte() -> None:
     driver.input_topic("in", key=bytes, value=bytes).pipe(b"k", b"short", timestamp=3)
     [letter] = driver.output_topic(DEAD, key=bytes, value=bytes).read_all()
     assert (letter.key, letter.value, letter.timestamp) == (b"k", b"short", 3)
+    headers = dict(letter.headers)
+    assert headers["__streams.errors.exception"] == b"ValueError"
+    assert headers["__streams.errors.stacktrace"].startswith(b"Traceback")
     assert driver.dropped == {"undecodable": 1}
     strict = TopologyTestDriver(application()).input_topic("in", key=bytes, value=bytes)
     with pytest.raises(DeserializationError):
@@ -218,6 +223,32 @@ def test_dropped_records_go_to_the_dead_letters_if_asked() -> None:
     assert dict(letter.headers)["__streams.errors.message"] == b"null_key"
 
 
+@pytest.mark.parametrize("asked", [True, False])
+def test_what_a_source_drops_goes_to_the_dead_letters_if_asked(asked: bool) -> None:
+    app = application(
+        errors_dead_letter_queue_topic_name=DEAD,
+        dead_letter_dropped_records=asked,
+        deserialization_exception_handler="continue",
+        default_timestamp_extractor="skip",
+    )
+    driver = TopologyTestDriver(app)
+    topic = driver.input_topic("in", key=bytes, value=bytes)
+    topic.pipe(b"k", b"short", timestamp=3, headers=(("trace", b"7"),))
+    topic.pipe(b"k", bytes(8), timestamp=-1)
+    assert driver.dropped == {"undecodable": 1, "negative_timestamp": 1}
+    letters = driver.output_topic(DEAD, key=bytes, value=bytes).read_all()
+    told = [
+        (each.value, each.timestamp, dict(each.headers)["__streams.errors.message"])
+        for each in letters
+    ]
+    both = [
+        (b"short", 3, b"a long has 8 bytes, not 5"),
+        (bytes(8), -1, b"negative_timestamp"),
+    ]
+    assert told == (both if asked else [])
+    assert not asked or dict(letters[0].headers)["trace"] == b"7"
+
+
 def test_a_handler_without_a_topic_to_send_to_is_refused() -> None:
     with pytest.raises(ConfigError, match="none is named"):
         application(processing_exception_handler="dead_letter")
@@ -233,6 +264,126 @@ def test_timestamps_topics_and_partitions_by_functions() -> None:
     [even] = driver.output_topic("even", key=str, value=int).read_all()
     assert (odd.value, odd.timestamp, even.value, even.timestamp) == (3, 300, 4, 400)
     assert driver.dropped == {"negative_timestamp": 1}
+
+
+@pytest.mark.parametrize(
+    "time", [None, "x", "5", 1.7, 5.0, True, datetime(2024, 1, 1, tzinfo=UTC), 2**70, -(2**70)]
+)
+def test_what_is_no_time_is_told_with_the_step_and_the_record(time: Any) -> None:
+    app = ps.Application("times")
+    stream = app.stream(
+        "in", key=str, value=int, timestamp=lambda _k, v, t: time if v == 4 else t, name="events"
+    )
+    stream.to("copy")
+    with pytest.raises(UserFunctionError, match="which is no time") as caught:
+        pipe(app, 3, 4)
+    where = {"topic": "in", "partition": 0, "offset": 1, "step": "events"}
+    assert caught.value.where == where
+
+
+def test_a_time_may_be_any_whole_number() -> None:
+    app = ps.Application("times")
+    app.stream("in", key=str, value=int, timestamp=lambda _k, v, _t: np.int64(v)).to("copy")
+    assert times(pipe(app, 3, 4)) == [3, 4]
+
+
+WRITES_OTHER = ps.serde(lambda _: b"123", lambda data: int(data.decode() + "?"), name="other")
+"""Reads nothing that it writes."""
+
+
+def counted(app: ps.Application) -> None:
+    stream = app.stream("in", key=str, value=int).group_by_key()
+    stream.aggregate(int, lambda _k, _v, _s: 1, "s", value=WRITES_OTHER)
+
+
+def windowed(app: ps.Application) -> None:
+    windows = ps.tumbling(timedelta(seconds=1), grace=timedelta(0))
+    stream = app.stream("in", key=str, value=int).group_by_key().windowed_by(windows)
+    stream.aggregate(int, lambda _k, _v, _s: 1, "s", value=WRITES_OTHER)
+
+
+def looked_up(app: ps.Application) -> None:
+    stream = app.stream("in", key=str, value=int)
+    table = stream.map_values(lambda v: v, value=WRITES_OTHER).to_table("s", caching=False)
+    stream.join(table, lambda left, _right: left, value=int).to("out")
+
+
+def joined_tables(app: ps.Application) -> None:
+    stream = app.stream("in", key=str, value=int)
+    table = stream.map_values(lambda v: v, value=WRITES_OTHER).to_table("s", caching=False)
+    table.join(app.table("in2", "t", key=str, value=int), lambda left, _: left, value=int)
+
+
+def joined_streams(app: ps.Application) -> None:
+    stream = app.stream("in", key=str, value=int)
+    other = stream.map_values(lambda v: v, value=WRITES_OTHER)
+    windows = ps.join_window(timedelta(seconds=1), grace=timedelta(0))
+    stream.join(other, lambda left, _right: left, windows, name="s", value=int).to("out")
+
+
+def held_back(app: ps.Application) -> None:
+    table = app.table("in", key=str, value=int).map_values(lambda v: v, value=WRITES_OTHER)
+    table.suppress(ps.until_time_limit(timedelta(0), ps.unbounded()), name="s").to_stream()
+
+
+READERS = (counted, windowed, looked_up, joined_tables, joined_streams, held_back)
+
+
+@pytest.mark.parametrize("cache", [0, 1_000_000])
+@pytest.mark.parametrize("build", READERS)
+def test_what_a_store_has_and_its_serde_cannot_read_is_for_the_handler_of_processing(
+    build: Callable[[ps.Application], None], cache: int
+) -> None:
+    seen: list[ps.RecordFailure] = []
+
+    def decide(failure: ps.RecordFailure) -> str:
+        seen.append(failure)
+        return "continue" if failure.offset < 2 else "fail"
+
+    app = ps.Application(
+        "stores", processing_exception_handler=decide, statestore_cache_max_bytes=cache
+    )
+    build(app)
+    driver = pipe(app, 1, 2)
+    assert driver.dropped["failed"] == len(seen) > 0
+    assert all(isinstance(each.error, ValueError) for each in seen)
+    with pytest.raises(UserFunctionError, match="cannot read what the store") as caught:
+        driver.input_topic("in", key=str, value=int).pipe("k", 3)
+    assert {"step", "store", "key", "topic", "offset"} <= caught.value.where.keys()
+
+
+def test_a_column_that_cannot_be_read_is_told_with_the_step_and_the_record() -> None:
+    app = ps.Application("columns")
+    counts = app.stream("in", key=str, value=int).group_by_key()
+    table = counts.aggregate(int, lambda _k, _v, _s: 1, "s", value=WRITES_OTHER)
+    table.to_stream().map_values(lambda value: value, value=int, name="next").to("out")
+    with pytest.raises(UserFunctionError, match="cannot read what it is given as other") as caught:
+        pipe(app, 1)
+    where = {"topic": "in", "partition": 0, "offset": 0, "step": "next"}
+    assert caught.value.where == where
+
+
+def raising(*_: Any) -> Any:
+    raise KeyError("boom")
+
+
+@pytest.mark.parametrize("behind", [True, False])
+@pytest.mark.parametrize("sink", ["topic", "partitioner"])
+def test_functions_of_a_sink_that_raise_are_for_the_handler_of_processing(
+    sink: str, behind: bool
+) -> None:
+    def run(**options: Any) -> TopologyTestDriver:
+        app = ps.Application("sinks", **options)
+        stream = app.stream("in", key=str, value=int)
+        stream = stream.map_values(lambda v: v, value=int) if behind else stream
+        stream.to(raising) if sink == "topic" else stream.to("out", partitioner=raising)
+        stream.to("copy")
+        return pipe(app, 1)
+
+    with pytest.raises(UserFunctionError, match="boom"):
+        run(production_exception_handler="continue")
+    driver = run(processing_exception_handler="continue")
+    assert (driver.dropped, pairs(driver, "copy")) == ({"failed": 1}, [("k", 1)])
 
 
 def test_a_failing_punctuator_is_handled_as_a_failing_record_is() -> None:

@@ -20,6 +20,10 @@ from penstock.serdes.columns import bytes_of_column, column_form, column_of_byte
 Bools = npt.NDArray[np.bool_]
 
 
+class UnreadableError(ValueError):
+    """Bytes that a step made and that its serde cannot read; `unreadable` says where."""
+
+
 class Column:
     """Keys or values: bytes, Python values, an Arrow array of values, or several of these; each is
     made when first asked for."""
@@ -134,8 +138,14 @@ class Column:
             if arrow is not None and form is not None and arrow.type == form.type:
                 self._objects = form.values(arrow)
             else:
-                self._objects = self._serde.deserialize_column(self._binary)
+                self._objects = self._read(self._serde)
         return self._objects
+
+    def _read(self, serde: Serde[Any]) -> list[Any]:
+        try:
+            return serde.deserialize_column(self._binary)
+        except ValueError as error:
+            raise UnreadableError(f"as {serde.name}: {error}") from error
 
 
 @dataclass(frozen=True)

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 
 from penstock.errors import UserFunctionError
-from penstock.processors.batch import Batch, Column
+from penstock.processors.batch import Batch, Column, UnreadableError
 from penstock.processors.user_faults import function_error
 from penstock.serdes import Serde
 
@@ -39,6 +40,28 @@ def coordinates(step: str, batch: Batch, row: int) -> dict[str, object]:
         "offset": int(batch.offsets[row]),
         "step": step,
     }
+
+
+def unreadable(step: str, batch: Batch, error: UnreadableError) -> UserFunctionError:
+    """The error of a step whose input, or what a store has, cannot be read: of its first row."""
+    rows = (row for row in range(len(batch)) if not _is_readable(batch, row))
+    row = next(rows, None)
+    where = {"topic": batch.topic, "partition": batch.partition, "step": step}
+    return UserFunctionError(
+        f"Step {step} cannot read what it is given {error}",
+        where=where if row is None else coordinates(step, batch, row),
+        hint="Give the step or the store before it a serde that reads what it writes",
+    )
+
+
+def _is_readable(batch: Batch, row: int) -> bool:
+    one = batch.take(np.array([row], dtype=np.int64))
+    try:
+        one.keys.objects()
+        one.values.objects()
+    except UnreadableError:
+        return False
+    return True
 
 
 def encode(step: str, batch: Batch, column: Column, serde: Serde[Any], what: str) -> pa.BinaryArray:

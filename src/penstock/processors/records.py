@@ -130,7 +130,8 @@ class Limits:
     `cache_max_bytes` is for the whole slice, shared equally by its cached stores; 0 turns the
     record cache off. `partition_counts` has the number of partitions of every output topic. The
     handlers say what becomes of a record that cannot be decoded, processed or written;
-    `dead_letters_of_dropped` sends also what is dropped by rule (late, without a key).
+    `dead_letters_of_dropped` sends also what is dropped by rule (late, without a key), and what
+    cannot be decoded.
     `watches_values` looks whether processors put back what they change, for tests.
     `metrics` says how much is counted.
     """

@@ -9,9 +9,9 @@ import pyarrow as pa
 
 from penstock.errors import ProductionError, TopicMissingError, TopologyError
 from penstock.processors.aggregate import AggregateRun
-from penstock.processors.batch import Batch
+from penstock.processors.batch import Batch, UnreadableError
 from penstock.processors.binary_columns import without_tail
-from penstock.processors.calls import encode
+from penstock.processors.calls import encode, unreadable
 from penstock.processors.inputs import joined
 from penstock.processors.meter import SliceMeter, sinks_by_topic
 from penstock.processors.outputs import Changes, Outputs
@@ -186,6 +186,12 @@ class SliceRun:
     def _run(self, node: Node, batch: Batch) -> None:
         if not len(batch):
             return
+        try:
+            self._run_rows(node, batch)
+        except UnreadableError as error:
+            raise unreadable(node.name, batch, error) from error
+
+    def _run_rows(self, node: Node, batch: Batch) -> None:
         if not node.children:
             self._meter.passed(node.name, batch.timestamps)
         if isinstance(node, SinkNode):

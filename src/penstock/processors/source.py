@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
+import reprlib
 from collections import Counter
 from collections.abc import Callable
+from numbers import Integral
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
-from penstock.errors import DeserializationError, TimestampError
+from penstock.errors import DeserializationError, TimestampError, UserFunctionError
 from penstock.processors.batch import Batch, Column
 from penstock.processors.calls import call_each, coordinates
 from penstock.processors.records import Handler, Int64s, Records
 from penstock.serdes import Serde
 from penstock.topology import SourceNode
+
+_INT64 = np.iinfo(np.int64)
 
 
 def read_source(
@@ -24,14 +28,15 @@ def read_source(
     first: int,
     on_bad_record: Handler,
     dropped: Counter[str],
-    on_bad: Callable[[int, ValueError], None] | None = None,
+    on_skipped: Callable[[int, str, ValueError | None], None] | None = None,
     now_ms: int = 0,
     partition_time: int = -1,
 ) -> Batch:
     """The rows of these records; `first` is the sequence number of the first one.
 
-    `on_bad(offset, error)` is told of each record that cannot be decoded and is skipped. `now_ms`
-    is the wall clock, and `partition_time` the latest time that this input had so far.
+    `on_skipped(offset, reason, error)` is told of each record that goes no further; there is an
+    error of those that cannot be decoded. `now_ms` is the wall clock, and `partition_time` the
+    latest time that this input had so far.
     """
     keys, bad_keys = _decoded(records.keys, source.key_serde)
     values, bad_values = _decoded(records.values, source.value_serde)
@@ -51,16 +56,15 @@ def read_source(
             raise _undecodable(source, batch, bad_keys, bad_values)
         bad = sorted(bad_keys.keys() | bad_values.keys())
         dropped["undecodable"] += len(bad)
-        for row in bad if on_bad is not None else ():
-            assert on_bad is not None
-            on_bad(int(batch.offsets[row]), bad_keys.get(row) or bad_values[row])
+        if on_skipped is not None:
+            for row in bad:
+                reason = bad_keys.get(row) or bad_values[row]
+                on_skipped(int(batch.offsets[row]), "undecodable", reason)
         good = np.ones(len(batch), dtype=np.bool_)
         good[bad] = False
         batch = batch.keep(good)
     if source.timestamp is not None:
-        arguments = (batch.keys.objects(), batch.values.objects(), batch.timestamps.tolist())
-        times = call_each(source.name, batch, source.timestamp, *arguments)
-        batch = batch.replace(timestamps=np.array(times, dtype=np.int64))
+        batch = batch.replace(timestamps=_extracted(source, source.timestamp, batch))
     elif source.time_rule == "wall_clock":
         batch = batch.replace(timestamps=np.full(len(batch), now_ms, dtype=np.int64))
     elif source.time_rule == "partition_time":
@@ -70,8 +74,40 @@ def read_source(
             raise _untimed(source, batch)
         in_time = batch.timestamps >= 0
         dropped["negative_timestamp"] += len(batch) - int(in_time.sum())
+        for offset in batch.offsets[~in_time].tolist() if on_skipped is not None else ():
+            assert on_skipped is not None
+            on_skipped(offset, "negative_timestamp", None)
         batch = batch.keep(in_time)
     return batch
+
+
+def _extracted(source: SourceNode, function: Callable[..., Any], batch: Batch) -> Int64s:
+    """The times that the user's function names; `UserFunctionError` for one that is none."""
+    arguments = (batch.keys.objects(), batch.values.objects(), batch.timestamps.tolist())
+    times = call_each(source.name, batch, function, *arguments)
+    # numpy would cut a fraction off, and take a text of digits.
+    if set(map(type, times)) - {int}:
+        for row, time in enumerate(times):
+            if isinstance(time, bool) or not isinstance(time, Integral):
+                raise _no_time(source, batch, row, time)
+    try:
+        return np.array(times, dtype=np.int64)
+    except OverflowError as error:
+        row = next(row for row, time in enumerate(times) if not _fits(int(time)))
+        raise _no_time(source, batch, row, times[row]) from error
+
+
+def _fits(time: int) -> bool:
+    return int(_INT64.min) <= time <= int(_INT64.max)
+
+
+def _no_time(source: SourceNode, batch: Batch, row: int, time: object) -> UserFunctionError:
+    return UserFunctionError(
+        f"The timestamp function of step {source.name} returned {reprlib.repr(time)}, which is no "
+        "time",
+        where=coordinates(source.name, batch, row),
+        hint="Return whole milliseconds since 1970 as an int; a negative one drops the record",
+    )
 
 
 def _with_partition_times(timestamps: Int64s, latest: int) -> Int64s:

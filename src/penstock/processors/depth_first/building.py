@@ -213,9 +213,10 @@ class Builder:
     def _entry(self, parent: str, name: str) -> Callable[[Record], None]:
         step = self.steps[name]
         is_sink = isinstance(self._sub.by_name[name], SinkNode)
-        handler = self._limits.on_production_error if is_sink else self._limits.on_processing_error
+        writing = self._limits.on_production_error if is_sink else None
         process = self.edges.watched(parent, name, step.process)
-        return guarded(self._shared, name, process, handler)
+        handler = self._limits.on_processing_error
+        return guarded(self._shared, name, process, handler, of_unwritable=writing)
 
     def punctuate(self, punctuator: Punctuator, now: int) -> None:
         """Run a punctuator; where a record may fail, it may."""

@@ -7,7 +7,6 @@ from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 
-from penstock.errors import PenstockError
 from penstock.processors.depth_first.record import Context, DeadLetter, Headers, Pair
 from penstock.processors.records import Records
 
@@ -56,7 +55,7 @@ class DeadLetterTopic:
         return None, None
 
 
-def letter_of(error: PenstockError) -> DeadLetter:
+def letter_of(error: Exception) -> DeadLetter:
     """The letter about an error; its cause is what the user's code raised."""
     cause = error.__cause__ or error
     kind = type(cause)

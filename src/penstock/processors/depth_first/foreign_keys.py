@@ -166,7 +166,8 @@ class AnswerRow(Step):
             return
         bounds = subscription_range(self._keys.foreign.serialize(record.key))
         for _, stored in list(self._state.range(*bounds)):
-            subscription = self._values.deserialize(stored.value)
+            decode, store = self.shared.decode, self._state.store
+            subscription = decode(self.name, store, self._values, stored.value, record.key)
             response = Response(subscription.value_hash, change.new, subscription.partition)
             self.forward(Record(subscription.key, response, record.timestamp, record.headers))
 

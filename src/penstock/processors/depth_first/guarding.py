@@ -17,10 +17,18 @@ _T = TypeVar("_T")
 
 
 def guarded(
-    shared: Shared, step: str, call: Callable[[_T], None], handler: OnError
+    shared: Shared,
+    step: str,
+    call: Callable[[_T], None],
+    handler: OnError,
+    *,
+    of_unwritable: OnError | None = None,
 ) -> Callable[[_T], None]:
-    """A step that drops what it fails on; its siblings get the record all the same."""
-    if handler == "fail":
+    """A step that drops what it fails on; its siblings get the record all the same.
+
+    `of_unwritable` is the handler, if that is another, of what the step cannot write.
+    """
+    if handler == "fail" and of_unwritable in (None, "fail"):
         return call
 
     def process(given: _T) -> None:
@@ -30,7 +38,13 @@ def guarded(
             if error is shared.decided:
                 # A step behind this one failed, and it was said that this is the end.
                 raise
-            answer = _answer(shared, step, handler, given, error)
+            asked = handler
+            if of_unwritable is not None and error is shared.unwritable:
+                asked = of_unwritable
+            if asked == "fail":
+                # As in Kafka Streams: the step before this one fails then, too.
+                raise
+            answer = _answer(shared, step, asked, given, error)
             if answer == "fail":
                 shared.decided = error
                 raise

@@ -264,7 +264,9 @@ class StreamJoin(Step):
         for (timestamp, _), stored in partners:
             if self._unmatched is not None:
                 self._unmatched.found(key, timestamp, left=not self._left, now=record.timestamp)
-            there = self._spec.value_serde.deserialize(stored.value)
+            spec = self._spec
+            decode = self.shared.decode
+            there = decode(self.name, spec.name, spec.value_serde, stored.value, record.key)
             value = self._joined(record.key, record.value, there)
             at = max(record.timestamp, timestamp)
             self.forward(Record(record.key, value, at, record.headers))

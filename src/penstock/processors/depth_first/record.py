@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import reprlib
 from collections import Counter
 from collections.abc import Mapping
 from typing import Any, NamedTuple, Protocol
 
 import pyarrow as pa
 
-from penstock.errors import UserFunctionError
+from penstock.errors import PenstockError, UserFunctionError
 from penstock.processors.meter import SliceMeter
+from penstock.processors.records import OnError
 from penstock.processors.user_faults import function_error
 from penstock.serdes import Serde
 
@@ -106,18 +108,27 @@ class Shared:
     """What all steps of a run share.
 
     `metadata` is what steps left for the next slice, and what they leave now; `now_ms` is the wall
-    clock, and `stream_time` the latest timestamp that the task has seen.
+    clock, and `stream_time` the latest timestamp that the task has seen. `on_processing_error` is
+    for what fails where no record enters a step: rows that caches and buffers let go.
     """
 
     def __init__(
-        self, metadata: Mapping[str, str], *, now_ms: int, meter: SliceMeter | None = None
+        self,
+        metadata: Mapping[str, str],
+        *,
+        now_ms: int,
+        meter: SliceMeter | None = None,
+        on_processing_error: OnError = "fail",
     ) -> None:
         self.context = NOWHERE
+        self.on_processing_error = on_processing_error
         self.now_ms = now_ms
         self.stream_time = -1
         self.dead_letters: DeadLetters | None = None
         self.decided: Exception | None = None
         """The failure of which it was said that nothing goes on after it."""
+        self.unwritable: Exception | None = None
+        """The failure to write a record, which is for the handler of production."""
         self.dropped: Counter[str] = Counter()
         self.meter = meter or SliceMeter()
         self.metadata = dict(metadata)
@@ -156,6 +167,20 @@ class Shared:
             return serde.serialize(value)
         except (TypeError, ValueError, OverflowError, AttributeError) as error:
             raise self.refused(step, serde, what, error) from error
+
+    def decode(self, step: str, store: str, serde: Serde[Any], data: bytes, key: object) -> Any:
+        """What a store's bytes mean; `UserFunctionError` if the serde cannot read them."""
+        try:
+            return serde.deserialize(data)
+        except (PenstockError, OSError):
+            raise
+        except Exception as error:
+            raise UserFunctionError(
+                f"Step {step} cannot read what the store {store!r} has, as {serde.name}: {error}",
+                where={**self.context.where(step), "store": store, "key": reprlib.repr(key)},
+                hint="Name the serde that the store was written with, and one that reads what it "
+                "writes",
+            ) from error
 
     def refused(
         self, step: str, serde: Serde[Any], what: str, error: Exception

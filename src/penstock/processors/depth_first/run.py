@@ -85,8 +85,12 @@ class Sink(Step):
 
     def process(self, record: Record) -> None:
         node, shared = self._node, self.shared
-        key = shared.encode(self.name, node.key_serde, record.key, "key")
-        value = shared.encode(self.name, node.value_serde, record.value, "value")
+        try:
+            key = shared.encode(self.name, node.key_serde, record.key, "key")
+            value = shared.encode(self.name, node.value_serde, record.value, "value")
+        except UserFunctionError as error:
+            self._unwritable(error)
+            raise
         inner = key[: -self._tail] if key is not None and self._tail else key
         chosen, topic = BY_KEY, self._topic
         if node.topic_of is not None:
@@ -128,27 +132,29 @@ class Sink(Step):
         try:
             return self._counts[topic]
         except KeyError:
-            raise PartitionChoiceError(
+            missing = PartitionChoiceError(
                 f"The topic {topic!r} does not exist, so no partition can be chosen in it",
                 where={**self.shared.context.where(self.name), "output topic": topic},
                 hint="Create the topic before the function of to(...) names it",
-            ) from None
+            )
+            raise self._unwritable(missing) from None
 
     def _checked(self, choice: Any, topic: str, count: int) -> list[int]:
         """The partitions that were chosen, each once; `PartitionChoiceError` if there is none."""
         given = choice if isinstance(choice, Collection) else (choice,)
         if self._node.by_key_alone and len(given) != 1:
-            raise PartitionChoiceError(
+            several = PartitionChoiceError(
                 f"The partitioner of step {self.name} chose {len(given)} partitions: {choice!r}. "
                 "In a join by a foreign key a row is in one",
                 where={**self.shared.context.where(self.name), "output topic": topic},
                 hint="Return the partition in which the table has the key, "
                 "or None for the one where Kafka's partitioner puts it",
             )
+            raise self._unwritable(several)
         for each in given:
             whole = isinstance(each, Integral) and not isinstance(each, bool)
             if not whole or not 0 <= int(each) < count:
-                raise PartitionChoiceError(
+                wrong = PartitionChoiceError(
                     f"The partitioner of step {self.name} chose partition {each!r} of topic "
                     f"{topic!r}, which has {count}: 0 to {count - 1}",
                     where={
@@ -160,19 +166,26 @@ class Sink(Step):
                     hint="Return a number below the partitions that it is given, several in a set, "
                     "or None for the partition of the key",
                 )
+                raise self._unwritable(wrong)
         return sorted({int(each) for each in given})
 
     def _named(self, topic_of: Callable[[Any, Any], str], record: Record) -> str:
         """The topic that the user's function names; `UserFunctionError` if that is no name."""
         topic = self.call(topic_of, record.key, record.value)
         if not isinstance(topic, str) or not is_name(topic):
-            raise UserFunctionError(
+            nameless = UserFunctionError(
                 f"The function that names the topic of step {self.name} returned {topic!r}, which "
                 "is no topic's name",
                 where=self.shared.context.where(self.name),
                 hint="Return the name of a topic for every record, or filter those that have none",
             )
+            raise self._unwritable(nameless)
         return topic
+
+    def _unwritable(self, error: UserFunctionError) -> UserFunctionError:
+        """The error, for the handler of production: what functions raise is for the other one."""
+        self.shared.unwritable = error
+        return error
 
 
 class RecordRun:
@@ -196,7 +209,12 @@ class RecordRun:
         self._sub = sub_topology
         self._limits = limits
         self._meter = SliceMeter(limits.metrics)
-        self._shared = Shared(metadata or {}, now_ms=now_ms, meter=self._meter)
+        self._shared = Shared(
+            metadata or {},
+            now_ms=now_ms,
+            meter=self._meter,
+            on_processing_error=limits.on_processing_error,
+        )
         self._sinks = sinks_by_topic(sub_topology, application_id)
         self._shared.stream_time = self._shared.recall(STREAM_TIME, -1)
         self._rows: list[Row] = []
@@ -350,10 +368,11 @@ class RecordRun:
         )
 
     def _read(self, name: Input, chunks: list[Records], *, counts: bool = True) -> Batch:
-        def on_bad(offset: int, error: ValueError) -> None:
+        def on_skipped(offset: int, reason: str, error: ValueError | None) -> None:
             letters = self._shared.dead_letters
-            if counts and letters is not None and self._limits.on_bad_record == "dead_letter":
-                letter = DeadLetter(type(error).__qualname__, str(error), "")
+            sends = error is not None and self._limits.on_bad_record == "dead_letter"
+            if letters is not None and (sends or letters.takes_dropped):
+                letter = DeadLetter("dropped", reason, "") if error is None else letter_of(error)
                 letters.send(_context(name, chunks, offset), letter)
 
         batch = read_source(
@@ -362,7 +381,7 @@ class RecordRun:
             first=0,
             on_bad_record=self._limits.on_bad_record,
             dropped=self._shared.dropped if counts else Counter(),
-            on_bad=on_bad,
+            on_skipped=on_skipped if counts else None,
             now_ms=self._shared.now_ms,
             partition_time=self._shared.recall(_partition_time(name), -1),
         )

@@ -7,6 +7,7 @@ from bisect import insort
 from typing import Any, NamedTuple
 
 from penstock.errors import BufferFullError
+from penstock.processors.depth_first.guarding import guarded
 from penstock.processors.depth_first.record import Context, Headers, Record, Shared
 from penstock.processors.depth_first.state import KeyValueState
 from penstock.processors.depth_first.steps import Step, Value, View
@@ -180,6 +181,7 @@ class Suppress(Step):
         self._buffer = Buffer(state)
         self._stream_time = shared.recall(f"{node.store}:time", -1)
         self._emitted = 0
+        self._pass_on = guarded(shared, self.name, self._tell, shared.on_processing_error)
 
     def process(self, record: Record) -> None:
         self._stream_time = max(self._stream_time, record.timestamp)
@@ -197,7 +199,7 @@ class Suppress(Step):
             return self._parent.get(key, sent=sent)
         if waiting.prior is None:
             return None
-        return Value(self._node.value_serde.deserialize(waiting.prior), -1)
+        return Value(self._decoded(waiting.prior, key), -1)
 
     def finish(self) -> None:
         """Leave what the next slice needs."""
@@ -254,20 +256,25 @@ class Suppress(Step):
         key, entry = self._buffer.first()
         # Only a final result may be forgotten with its window: nobody downstream ever saw it.
         if entry.new is not None or not self._node.final:
-            self._forward(key, entry)
+            self._let_go(key, entry)
             self._emitted += 1
         self._buffer.pop()
 
-    def _forward(self, key: bytes, entry: Buffered) -> None:
-        serde = self._node.value_serde
-        change = Change(
-            None if entry.new is None else serde.deserialize(entry.new),
-            None if entry.old is None else serde.deserialize(entry.old),
-        )
-        context = entry.context
-        before, self.shared.context = self.shared.context, context
-        row = Record(
-            self._node.key_serde.deserialize(key), change, context.timestamp, context.headers
-        )
-        self.forward(row)
-        self.shared.context = before
+    def _let_go(self, key: bytes, entry: Buffered) -> None:
+        before, self.shared.context = self.shared.context, entry.context
+        try:
+            self._pass_on((key, entry))
+        finally:
+            self.shared.context = before
+
+    def _tell(self, held: tuple[bytes, Buffered]) -> None:
+        name, entry = held
+        shared, node, context = self.shared, self._node, entry.context
+        key = shared.decode(self.name, node.store, node.key_serde, name, name)
+        change = Change(self._decoded(entry.new, key), self._decoded(entry.old, key))
+        self.forward(Record(key, change, context.timestamp, context.headers))
+
+    def _decoded(self, data: bytes | None, key: Any) -> Any:
+        if data is None:
+            return None
+        return self.shared.decode(self.name, self._node.store, self._node.value_serde, data, key)

@@ -6,6 +6,7 @@ import heapq
 import struct
 from collections.abc import Callable
 
+from penstock.processors.depth_first.guarding import guarded
 from penstock.processors.depth_first.record import Context, Record, Shared
 from penstock.processors.depth_first.state import KeyValueState
 from penstock.processors.depth_first.steps import Step, View
@@ -87,6 +88,7 @@ class Waiting:
         assert node.key_serde is not None
         assert node.value_serde is not None
         self._shared = shared
+        self._step = node.name
         self._keys = node.key_serde
         self._values = node.value_serde
         self._grace = node.grace_ms
@@ -145,11 +147,21 @@ class Waiting:
 
     def _give(self, name: bytes, entry: Buffered, join: Callable[[Record], None]) -> None:
         assert entry.new is not None
-        context = entry.context
-        before, self._shared.context = self._shared.context, context
-        key, value = self._keys.deserialize(_key_of(name)), self._values.deserialize(entry.new)
-        join(Record(key, value, context.timestamp, context.headers))
-        self._shared.context = before
+        shared, step, store = self._shared, self._step, self._state.store
+        data, context = entry.new, entry.context
+        handler = shared.on_processing_error
+
+        def tell(name: bytes) -> None:
+            key = shared.decode(step, store, self._keys, _key_of(name), name)
+            value = shared.decode(step, store, self._values, data, key)
+            record = Record(key, value, context.timestamp, context.headers)
+            guarded(shared, step, join, handler)(record)
+
+        before, shared.context = shared.context, context
+        try:
+            guarded(shared, step, tell, handler)(name)
+        finally:
+            shared.context = before
 
     def _read(self, until: int) -> None:
         """Know what waited before this slice and is due by then, and the rows that it will meet."""

@@ -7,6 +7,7 @@ from typing import Any
 
 from penstock.errors import UserFunctionError
 from penstock.processors.depth_first.cache import Held, RecordCache
+from penstock.processors.depth_first.guarding import guarded
 from penstock.processors.depth_first.record import Context, Record, Shared
 from penstock.processors.depth_first.state import KeyValueState, Stored
 from penstock.processors.depth_first.steps import Step, Value, View
@@ -34,15 +35,17 @@ class TableStore:
         """`worked_as` is what its own step is given and gives, where that is not the values."""
         self._step = step
         self._shared = step.shared
+        self._name = spec.name
         self.key_serde: Serde[Any] = spec.key_serde
         self.value_serde: Serde[Any] = spec.value_serde
         self._key_bytes = spec.key_serde.serialize
-        self._read_value = spec.value_serde.deserialize
         self._work: Serde[Any] = spec.value_serde if worked_as is None else worked_as
         self._is_shown = self._work is spec.value_serde
         self.state = state
         self._sends_old = sends_old
         caches = spec.caching and cache_bytes > 0
+        handler = step.shared.on_processing_error
+        self._pass_on = guarded(step.shared, step.name, self._tell, handler)
         self._cache = RecordCache(cache_bytes, self._let_through) if caches else None
 
     def key(self, key: Any) -> bytes:
@@ -56,14 +59,14 @@ class TableStore:
         """The present row of a key, or the last that was passed on."""
         stored = self._read(key)
         held = self._cache.held(self.key(key)) if sent and self._cache is not None else None
-        return self._value(stored if held is None else held.below)
+        return self._value(key, stored if held is None else held.below)
 
     def work(self, key: Any) -> Value | None:
         """The present row of a key, for its own step."""
         stored = self._read(key)
         if stored is None:
             return None
-        return Value(self._work.deserialize(stored.value), stored.timestamp)
+        return Value(self._decode(self._work, stored.value, key), stored.timestamp)
 
     def _read(self, key: Any) -> Stored | None:
         data = self.key(key)
@@ -79,7 +82,8 @@ class TableStore:
         value = shared.encode(self._step.name, self._work, new, "value")
         if self._cache is None:
             if not self._is_shown:
-                new, old = self._shown(new), self._shown(old) if self._sends_old else None
+                key_of, shown = record.key, self._shown
+                new, old = shown(key_of, new), shown(key_of, old) if self._sends_old else None
             self.state.put(key, value, timestamp)
             self.state.log(key, value, record.timestamp if value is None else timestamp)
             change = Change(new, old if self._sends_old else None)
@@ -102,22 +106,33 @@ class TableStore:
 
     def _let_through(self, held: Held) -> None:
         self.state.log(held.key, held.value, held.timestamp)
-        new = None if held.value is None else self.value_serde.deserialize(held.value)
-        below = self._value(held.below) if self._sends_old else None
         before, self._shared.context = self._shared.context, held.context
-        key = self.key_serde.deserialize(held.key)
+        try:
+            self._pass_on(held)
+        finally:
+            self._shared.context = before
+
+    def _tell(self, held: Held) -> None:
+        key, new = self._decode(self.key_serde, held.key, held.key), None
+        if held.value is not None:
+            new = self._decode(self.value_serde, held.value, key)
+        below = self._value(key, held.below) if self._sends_old else None
         change = Change(new, None if below is None else below.value)
         self._step.forward(Record(key, change, held.timestamp, held.context.headers))
-        self._shared.context = before
 
-    def _shown(self, worked: Any) -> Any:
+    def _shown(self, key: Any, worked: Any) -> Any:
         """A value that its step works on, as others know it."""
-        return None if worked is None else self._read_value(self._work.serialize(worked))
+        if worked is None:
+            return None
+        return self._decode(self.value_serde, self._work.serialize(worked), key)
 
-    def _value(self, stored: Stored | None) -> Value | None:
+    def _value(self, key: Any, stored: Stored | None) -> Value | None:
         if stored is None:
             return None
-        return Value(self._read_value(stored.value), stored.timestamp)
+        return Value(self._decode(self.value_serde, stored.value, key), stored.timestamp)
+
+    def _decode(self, serde: Serde[Any], data: bytes, key: Any) -> Any:
+        return self._shared.decode(self._step.name, self._name, serde, data, key)
 
 
 def _at(context: Context, record: Record) -> Context:

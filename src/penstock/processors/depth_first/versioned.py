@@ -174,7 +174,7 @@ class VersionedTable:
 
     def get(self, key: Any, *, sent: bool = False) -> Value | None:
         """The latest row of a key; each was passed on at once."""
-        return self._value(self._versions.get(self._key(key)))
+        return self._value(key, self._versions.get(self._key(key)))
 
     def work(self, key: Any) -> Value | None:
         """The latest row of a key, for its own step."""
@@ -183,7 +183,7 @@ class VersionedTable:
     def get_as_of(self, key: Any, time: int) -> Value | None:
         """The row that a key had at a time."""
         found = self._versions.get_as_of(self._key(key), time)
-        return None if found is None else self._value(found.stored)
+        return None if found is None else self._value(key, found.stored)
 
     def put(self, record: Record, new: Any, timestamp: int, *, old: Any) -> None:
         """Write a row at its time, and tell of it unless that is past the history."""
@@ -201,10 +201,12 @@ class VersionedTable:
         assert data is not None
         return data
 
-    def _value(self, stored: Stored | None) -> Value | None:
+    def _value(self, key: Any, stored: Stored | None) -> Value | None:
         if stored is None:
             return None
-        return Value(self._spec.value_serde.deserialize(stored.value), stored.timestamp)
+        spec, decode = self._spec, self._shared.decode
+        value = decode(self._step.name, spec.name, spec.value_serde, stored.value, key)
+        return Value(value, stored.timestamp)
 
 
 class UserVersionedStore:

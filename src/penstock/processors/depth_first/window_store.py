@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 from penstock.processors.depth_first.cache import Held, RecordCache
+from penstock.processors.depth_first.guarding import guarded
 from penstock.processors.depth_first.record import Context, Record
 from penstock.processors.depth_first.state import Stored, TimedState
 from penstock.processors.depth_first.steps import Step, Value
@@ -52,6 +53,8 @@ class WindowStore:
         state.stream_time = self._shared.recall(f"{spec.name}:time", -1)
         self._sends_old = sends_old
         self._forwards = forwards
+        handler = step.shared.on_processing_error
+        self._pass_on = guarded(step.shared, step.name, self._tell, handler)
         caches = spec.caching and cache_bytes > 0
         self._cache = None
         if caches:
@@ -72,7 +75,7 @@ class WindowStore:
 
     def get(self, key: bytes, window: Window) -> Value | None:
         """A window's present value."""
-        return self._worked(self._read(key, window))
+        return self._worked(key, self._read(key, window))
 
     def row(self, key: Windowed[Any], *, sent: bool = False) -> Value | None:
         """The row of a windowed key, as the table's view shows it, or as it was passed on."""
@@ -80,7 +83,7 @@ class WindowStore:
         stored, held = self._read(data, window), None
         if sent and self._cache is not None:
             held = self._cache.held(self.state.store_key(data, *self._numbers(window)))
-        return self._value(stored if held is None else held.below)
+        return self._value(data, stored if held is None else held.below)
 
     def _read(self, key: bytes, window: Window) -> Stored | None:
         stored = self.state.get(key, *self._numbers(window))
@@ -94,7 +97,7 @@ class WindowStore:
         for numbers, stored in self.state.entries(key, first, last):
             if self._cache is not None:
                 self._cache.touch(self.state.store_key(key, *numbers))
-            value = self._worked(stored)
+            value = self._worked(key, stored)
             assert value is not None
             found.append((self._window(*numbers), value))
         return found
@@ -108,9 +111,9 @@ class WindowStore:
         result = []
         kept = self._cache is None
         for key, one, two, stored in self.state.times(first, last, until, kept=kept):
-            window, value = self._window(one, two), self._value(stored)
+            window, value = self._window(one, two), self._value(key, stored)
             assert value is not None
-            result.append((Windowed(self._key_serde.deserialize(key), *window), value))
+            result.append((Windowed(self._decode(self._key_serde, key, key), *window), value))
         return result
 
     def put(
@@ -139,7 +142,8 @@ class WindowStore:
         if self._forwards:
             windowed = Windowed(record.key, *window)
             if not self._is_shown:
-                new, old = self._shown(new), self._shown(old) if self._sends_old else None
+                new = self._shown(key, new)
+                old = self._shown(key, old) if self._sends_old else None
             change = Change(new, old if self._sends_old else None)
             # As in Kafka Streams: a session comes from several records, and has no one's headers.
             headers = () if self._session else record.headers
@@ -158,16 +162,22 @@ class WindowStore:
         self.state.log(held.key, held.value, held.timestamp)
         if not self._forwards:
             return
-        key, one, two = self.state.split(held.key)
-        window = self._window(one, two)
-        new = None if held.value is None else self._value_serde.deserialize(held.value)
-        below = self._value(held.below) if self._sends_old else None
         before, self._shared.context = self._shared.context, held.context
+        try:
+            self._pass_on(held)
+        finally:
+            self._shared.context = before
+
+    def _tell(self, held: Held) -> None:
+        key, one, two = self.state.split(held.key)
+        window, new = self._window(one, two), None
+        if held.value is not None:
+            new = self._decode(self._value_serde, held.value, key)
+        below = self._value(key, held.below) if self._sends_old else None
         change = Change(new, None if below is None else below.value)
-        windowed = Windowed(self._key_serde.deserialize(key), *window)
+        windowed = Windowed(self._decode(self._key_serde, key, key), *window)
         timestamp = window.end if self._session else held.timestamp
         self._step.forward(Record(windowed, change, timestamp, held.context.headers))
-        self._shared.context = before
 
     def _numbers(self, window: Window) -> tuple[int, int]:
         return (window.end, window.start) if self._session else (window.start, 0)
@@ -178,18 +188,21 @@ class WindowStore:
         assert self._spec.window_ms is not None
         return Window(one, window_end(one, self._spec.window_ms))
 
-    def _shown(self, worked: Any) -> Any:
+    def _shown(self, key: bytes, worked: Any) -> Any:
         """A value that steps work on, as others know it."""
-        return (
-            None if worked is None else self._value_serde.deserialize(self._work.serialize(worked))
-        )
+        if worked is None:
+            return None
+        return self._decode(self._value_serde, self._work.serialize(worked), key)
 
-    def _worked(self, stored: Stored | None) -> Value | None:
+    def _worked(self, key: bytes, stored: Stored | None) -> Value | None:
         if stored is None:
             return None
-        return Value(self._work.deserialize(stored.value), stored.timestamp)
+        return Value(self._decode(self._work, stored.value, key), stored.timestamp)
 
-    def _value(self, stored: Stored | None) -> Value | None:
+    def _value(self, key: bytes, stored: Stored | None) -> Value | None:
         if stored is None:
             return None
-        return Value(self._value_serde.deserialize(stored.value), stored.timestamp)
+        return Value(self._decode(self._value_serde, stored.value, key), stored.timestamp)
+
+    def _decode(self, serde: Serde[Any], data: bytes, key: bytes) -> Any:
+        return self._shared.decode(self._step.name, self._spec.name, serde, data, key)
