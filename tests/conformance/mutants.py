@@ -197,14 +197,14 @@ def _suppress_starts_again(patch: pytest.MonkeyPatch) -> None:
 
 def _suppressed_rows_have_others_headers(patch: pytest.MonkeyPatch) -> None:
     """A change that waited has the headers of the record that lets it go."""
-    original = suppress.Suppress._forward
+    original = suppress.Suppress._let_go
 
-    def forward(self: Any, key: Any, entry: Any) -> None:
+    def let_go(self: Any, key: Any, entry: Any) -> None:
         own, now = entry.context, self.shared.context
         mixed = type(own)(own.topic, own.partition, own.offset, own.timestamp, now.headers)
         original(self, key, entry._replace(context=mixed))
 
-    patch.setattr(suppress.Suppress, "_forward", forward)
+    patch.setattr(suppress.Suppress, "_let_go", let_go)
 
 
 def _global_rows_are_optional(patch: pytest.MonkeyPatch) -> None:
