@@ -31,6 +31,39 @@ class Row:
     headers: list[tuple[str, bytes]] | None = None
 
 
+@dataclass(frozen=True)
+class Sent:
+    """A message as Kafka's consumer gives it."""
+
+    at: int
+    name: bytes
+    data: bytes | None
+
+    def error(self) -> None:
+        return None
+
+    def topic(self) -> str:
+        return "in"
+
+    def partition(self) -> int:
+        return 0
+
+    def offset(self) -> int:
+        return self.at
+
+    def timestamp(self) -> tuple[int, int]:
+        return 1, 50
+
+    def key(self) -> bytes:
+        return self.name
+
+    def value(self) -> bytes | None:
+        return self.data
+
+    def headers(self) -> None:
+        return None
+
+
 class DictState:
     """State in a dictionary: store -> key -> (value, timestamp)."""
 

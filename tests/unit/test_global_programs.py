@@ -5,7 +5,6 @@ is asked if it fails; and a copy that was filled otherwise is filled anew.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -26,6 +25,7 @@ from penstock.pipeline.jobs import pickle_programs
 from penstock.stores.directory import StateDirectory, TaskDirectory
 from penstock.stores.memory import MemoryStore
 from penstock.testing import TopologyTestDriver
+from tests.unit.slices import Sent
 
 
 class Shares(ps.Processor[str, int, Any, Any]):
@@ -34,45 +34,6 @@ class Shares(ps.Processor[str, int, Any, Any]):
     def process(self, record: ps.Record[str, int]) -> None:
         """Take a record."""
         self.context.store("shares").put(record.key, 10 // record.value)
-
-
-@dataclass(frozen=True)
-class Sent:
-    """A message of the topic."""
-
-    at: int
-    name: bytes
-    data: bytes
-
-    def error(self) -> None:
-        """None has one."""
-
-    def topic(self) -> str:
-        """The topic."""
-        return "in"
-
-    def partition(self) -> int:
-        """The partition."""
-        return 0
-
-    def offset(self) -> int:
-        """The offset."""
-        return self.at
-
-    def timestamp(self) -> tuple[int, int]:
-        """Kafka's time."""
-        return 1, 50
-
-    def key(self) -> bytes:
-        """The key."""
-        return self.name
-
-    def value(self) -> bytes:
-        """The value."""
-        return self.data
-
-    def headers(self) -> None:
-        """None has any."""
 
 
 def number(value: int) -> bytes:

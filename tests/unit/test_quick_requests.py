@@ -123,9 +123,9 @@ def test_requests_that_do_not_wait_are_answered_in_their_order(talk: Talk, more:
     ]
 
 
-def test_what_comes_during_an_answer_waits_for_it(listening: Listening) -> None:
-    queries, may_answer = InMemoryQueries(), threading.Event()
-    began = threading.Event()
+def waiting_queries() -> tuple[InMemoryQueries, threading.Event, threading.Event]:
+    """Queries that wait once they were asked; that they were, and that they may answer."""
+    queries, began, may_answer = InMemoryQueries(), threading.Event(), threading.Event()
     ask = queries.ask
 
     def slow(*arguments: object, **options: object) -> object:
@@ -134,6 +134,11 @@ def test_what_comes_during_an_answer_waits_for_it(listening: Listening) -> None:
         return ask(*arguments, **options)  # type: ignore[arg-type]
 
     queries.ask = slow  # type: ignore[assignment, method-assign]
+    return queries, began, may_answer
+
+
+def test_what_comes_during_an_answer_waits_for_it(listening: Listening) -> None:
+    queries, began, may_answer = waiting_queries()
     with served(queries, replace(listening, port=0)) as server:
         talk = Talk(server, listening.token)
         talk.send(talk.request())
@@ -161,15 +166,7 @@ def test_what_cannot_be_answered_quickly_gets_what_the_other_way_says(listening:
 
 
 def test_who_goes_before_the_answer_leaves_the_others_theirs(listening: Listening) -> None:
-    queries, may_answer, began = InMemoryQueries(), threading.Event(), threading.Event()
-    ask = queries.ask
-
-    def slow(*arguments: object, **options: object) -> object:
-        began.set()
-        may_answer.wait(60)
-        return ask(*arguments, **options)  # type: ignore[arg-type]
-
-    queries.ask = slow  # type: ignore[assignment, method-assign]
+    queries, began, may_answer = waiting_queries()
     with served(queries, replace(listening, port=0)) as server:
         gone, other = Talk(server, listening.token), Talk(server, listening.token)
         gone.send(gone.request())

@@ -93,6 +93,11 @@ def test_no_slice_goes_over_where_the_task_stood() -> None:
     assert batch.slices[0].ranges[0].end == 20
 
 
+def take_order(**more: Any) -> TakeOrder:
+    plain = {"inputs": [], "stores": [], "first_taking": True, "commits_partition": 1}
+    return TakeOrder(task="0_0", name="x-0", epoch=(1, 1), **{**plain, **more})
+
+
 def rows(kind: int, *targets: int) -> pa.RecordBatch:
     count = len(targets)
     columns: list[Any] = [[kind] * count, list(targets), [0] * count, [b"k"] * count]
@@ -105,17 +110,7 @@ def rows(kind: int, *targets: int) -> pa.RecordBatch:
 def test_outputs_are_dropped_or_repeated_but_never_to_repartition_topics(
     outputs: Any, left: list[int]
 ) -> None:
-    order = TakeOrder(
-        task="0_0",
-        name="x-0",
-        epoch=(1, 1),
-        first_taking=True,
-        inputs=[],
-        stores=[],
-        commits_partition=1,
-        recover_outputs=outputs,
-        repartitions=["app-words-repartition"],
-    )
+    order = take_order(recover_outputs=outputs, repartitions=["app-words-repartition"])
     header = CommitHeader(
         task="0_0",
         epoch=(1, 1),
@@ -139,15 +134,7 @@ def test_a_changelog_that_was_half_written_again_is_no_store(
     tmp_path: Path, changelog: str, until: dict[str, dict[int, int]], *, lost: bool
 ) -> None:
     store = StoreOrder(name="counts", changelog=changelog, recovers=True)
-    order = TakeOrder(
-        task="0_0",
-        name="x-0",
-        epoch=(1, 1),
-        first_taking=True,
-        inputs=[],
-        stores=[store],
-        commits_partition=1,
-    )
+    order = take_order(stores=[store])
     record = CommitRecord(n=1, epoch=(1, 0), position={"pulses": {0: 5}}, previous={}, until=until)
     clients = SimpleNamespace(config=Config())
     with StateDirectory.open(tmp_path, "clinic") as directory:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
 
@@ -13,6 +12,7 @@ from penstock.errors import TopologyError
 from penstock.instance.global_processing import GlobalProgram, programs_of
 from penstock.stores.memory import MemoryStore
 from penstock.testing import TopologyTestDriver
+from tests.unit.slices import Sent
 
 
 def _written(_key: str, value: int, _time: int) -> int:
@@ -45,39 +45,6 @@ def test_a_versioned_table_goes_by_the_times_that_its_function_says() -> None:
     driver = TopologyTestDriver(builder.build())
     driver.input_topic("in", key=str, value=int).pipe_all([("a", 3), ("a", 2)])
     assert dict(driver.store("rows")) == {"a": 3}
-
-
-@dataclass(frozen=True)
-class Sent:
-    """A message as Kafka's consumer gives it."""
-
-    at: int
-    name: bytes
-    data: bytes | None
-
-    def error(self) -> None:
-        return None
-
-    def topic(self) -> str:
-        return "in"
-
-    def partition(self) -> int:
-        return 0
-
-    def offset(self) -> int:
-        return self.at
-
-    def timestamp(self) -> tuple[int, int]:
-        return 1, 50
-
-    def key(self) -> bytes:
-        return self.name
-
-    def value(self) -> bytes | None:
-        return self.data
-
-    def headers(self) -> None:
-        return None
 
 
 def _number(value: int) -> bytes:

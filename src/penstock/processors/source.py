@@ -74,9 +74,9 @@ def read_source(
             raise _untimed(source, batch)
         in_time = batch.timestamps >= 0
         dropped["negative_timestamp"] += len(batch) - int(in_time.sum())
-        for offset in batch.offsets[~in_time].tolist() if on_skipped is not None else ():
-            assert on_skipped is not None
-            on_skipped(offset, "negative_timestamp", None)
+        if on_skipped is not None:
+            for offset in batch.offsets[~in_time].tolist():
+                on_skipped(offset, "negative_timestamp", None)
         batch = batch.keep(in_time)
     return batch
 

@@ -17,7 +17,7 @@ from penstock.processors.depth_first.foreign_keys import (
     Subscribe,
 )
 from penstock.processors.depth_first.global_joins import GlobalJoin
-from penstock.processors.depth_first.global_rows import GlobalTables, UserGlobalRows
+from penstock.processors.depth_first.global_rows import GlobalLookups, UserGlobalRows
 from penstock.processors.depth_first.guarding import guarded
 from penstock.processors.depth_first.handed_out import HandedOut
 from penstock.processors.depth_first.joins import (
@@ -189,7 +189,7 @@ class Builder:
         self._unmatched: dict[str, Unmatched] = {}
         self._tables: dict[str, Table] = {}
         self._window_stores: dict[str, WindowStore] = {}
-        self._globals = GlobalTables(shared, limits.on_bad_record, self._key_value)
+        self._globals = GlobalLookups(shared, limits.on_bad_record, self._key_value)
         self.steps: dict[str, Step] = {}
         self.states: dict[str, KeyValueState | TimedState | VersionedState] = {}
         self.waiting: list[Waiting] = []

@@ -6,7 +6,8 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from penstock.errors import DeserializationError
-from penstock.processors.depth_first.record import Context, DeadLetter, Shared
+from penstock.processors.depth_first.dead_letters import letter_of
+from penstock.processors.depth_first.record import Context, Shared
 from penstock.processors.depth_first.state import KeyValueState, Stored
 from penstock.processors.depth_first.user_stores import UserKeyValueStore
 from penstock.processors.records import Handler
@@ -70,8 +71,7 @@ class GlobalRows:
         if self._handler == "dead_letter" and letters is not None:
             # A store knows neither the partition nor the offset that a row came from.
             context = Context(self.spec.topic, -1, -1, stored.timestamp, ())
-            letter = DeadLetter(type(error).__qualname__, str(error), "")
-            letters.send(context, letter, raw=(name, stored.value))
+            letters.send(context, letter_of(error), raw=(name, stored.value))
 
     def _undecodable(
         self, step: str, serde: Serde[Any], what: str, name: bytes, error: ValueError
@@ -91,7 +91,7 @@ class GlobalRows:
         )
 
 
-class GlobalTables:
+class GlobalLookups:
     """All global tables that a slice looks into; steps share each, and so its counts."""
 
     def __init__(

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import reprlib
 from collections import Counter
-from collections.abc import Mapping
-from typing import Any, NamedTuple, Protocol
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple, Protocol, TypeVar
 
 import pyarrow as pa
 
@@ -15,6 +15,7 @@ from penstock.processors.records import OnError
 from penstock.processors.user_faults import function_error
 from penstock.serdes import Serde
 
+_T = TypeVar("_T")
 Headers = tuple[tuple[str, bytes | None], ...]
 
 
@@ -154,6 +155,14 @@ class Shared:
     def keep(self, name: str, number: int) -> None:
         """Leave a number for the next slice."""
         self.metadata[name] = str(number)
+
+    def within(self, context: Context, call: Callable[[_T], None], given: _T) -> None:
+        """Call for a record that waited, as if it came now."""
+        before, self.context = self.context, context
+        try:
+            call(given)
+        finally:
+            self.context = before
 
     def failed(self, step: str, error: Exception) -> UserFunctionError:
         """The error of a user's function, with the record's coordinates."""

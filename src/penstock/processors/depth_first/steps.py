@@ -19,6 +19,10 @@ class Value(NamedTuple):
     timestamp: int
 
 
+NO_TIME = -1
+"""Of a row that no record made."""
+
+
 class View(Protocol):
     """A table as other steps look into it."""
 

@@ -10,7 +10,7 @@ from penstock.errors import BufferFullError
 from penstock.processors.depth_first.guarding import guarded
 from penstock.processors.depth_first.record import Context, Headers, Record, Shared
 from penstock.processors.depth_first.state import KeyValueState
-from penstock.processors.depth_first.steps import Step, Value, View
+from penstock.processors.depth_first.steps import NO_TIME, Step, Value, View
 from penstock.serdes import Change
 from penstock.topology import SuppressNode
 
@@ -199,7 +199,7 @@ class Suppress(Step):
             return self._parent.get(key, sent=sent)
         if waiting.prior is None:
             return None
-        return Value(self._decoded(waiting.prior, key), -1)
+        return Value(self._decoded(waiting.prior, key), NO_TIME)
 
     def finish(self) -> None:
         """Leave what the next slice needs."""
@@ -261,11 +261,7 @@ class Suppress(Step):
         self._buffer.pop()
 
     def _let_go(self, key: bytes, entry: Buffered) -> None:
-        before, self.shared.context = self.shared.context, entry.context
-        try:
-            self._pass_on((key, entry))
-        finally:
-            self.shared.context = before
+        self.shared.within(entry.context, self._pass_on, (key, entry))
 
     def _tell(self, held: tuple[bytes, Buffered]) -> None:
         name, entry = held

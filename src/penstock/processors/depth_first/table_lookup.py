@@ -89,6 +89,7 @@ class Waiting:
         assert node.value_serde is not None
         self._shared = shared
         self._step = node.name
+        self._pass_on = guarded(shared, node.name, self._tell, shared.on_processing_error)
         self._keys = node.key_serde
         self._values = node.value_serde
         self._grace = node.grace_ms
@@ -123,13 +124,15 @@ class Waiting:
 
     def release(self, join: Callable[[Record], None]) -> None:
         """Give all to `join` that has waited long enough."""
+        shared = self._shared
+        join = guarded(shared, self._step, join, shared.on_processing_error)
         due = self._time - self._grace
         if due > self._read_until:
             self._read(max(due, self.latest - self._grace))
         while self._order and _time_of(self._order[0]) <= due:
             name = heapq.heappop(self._order)
             entry = self._entries.pop(name)
-            self._give(name, entry, join)
+            shared.within(entry.context, self._pass_on, (name, entry, join))
             if name in self._new:
                 self._new.remove(name)
             else:
@@ -145,23 +148,13 @@ class Waiting:
         self._shared.keep(f"{self._state.store}:time", self._time)
         self._shared.keep(f"{self._state.store}:sequence", self._sequence)
 
-    def _give(self, name: bytes, entry: Buffered, join: Callable[[Record], None]) -> None:
+    def _tell(self, held: tuple[bytes, Buffered, Callable[[Record], None]]) -> None:
+        name, entry, join = held
         assert entry.new is not None
-        shared, step, store = self._shared, self._step, self._state.store
-        data, context = entry.new, entry.context
-        handler = shared.on_processing_error
-
-        def tell(name: bytes) -> None:
-            key = shared.decode(step, store, self._keys, _key_of(name), name)
-            value = shared.decode(step, store, self._values, data, key)
-            record = Record(key, value, context.timestamp, context.headers)
-            guarded(shared, step, join, handler)(record)
-
-        before, shared.context = shared.context, context
-        try:
-            guarded(shared, step, tell, handler)(name)
-        finally:
-            shared.context = before
+        decode, store, context = self._shared.decode, self._state.store, entry.context
+        key = decode(self._step, store, self._keys, _key_of(name), name)
+        value = decode(self._step, store, self._values, entry.new, key)
+        join(Record(key, value, context.timestamp, context.headers))
 
     def _read(self, until: int) -> None:
         """Know what waited before this slice and is due by then, and the rows that it will meet."""

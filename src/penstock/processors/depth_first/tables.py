@@ -10,7 +10,7 @@ from penstock.processors.depth_first.cache import Held, RecordCache
 from penstock.processors.depth_first.guarding import guarded
 from penstock.processors.depth_first.record import Context, Record, Shared
 from penstock.processors.depth_first.state import KeyValueState, Stored
-from penstock.processors.depth_first.steps import Step, Value, View
+from penstock.processors.depth_first.steps import NO_TIME, Step, Value, View
 from penstock.processors.depth_first.versioned import VersionedTable
 from penstock.serdes import Change, Serde
 from penstock.topology import StoreSpec, TableSelectNode
@@ -57,22 +57,22 @@ class TableStore:
 
     def get(self, key: Any, *, sent: bool = False) -> Value | None:
         """The present row of a key, or the last that was passed on."""
-        stored = self._read(key)
-        held = self._cache.held(self.key(key)) if sent and self._cache is not None else None
+        data = self.key(key)
+        stored = self._read(data)
+        held = self._cache.held(data) if sent and self._cache is not None else None
         return self._value(key, stored if held is None else held.below)
 
     def work(self, key: Any) -> Value | None:
         """The present row of a key, for its own step."""
-        stored = self._read(key)
+        stored = self._read(self.key(key))
         if stored is None:
             return None
         return Value(self._decode(self._work, stored.value, key), stored.timestamp)
 
-    def _read(self, key: Any) -> Stored | None:
-        data = self.key(key)
-        stored = self.state.get(data)
+    def _read(self, key: bytes) -> Stored | None:
+        stored = self.state.get(key)
         if self._cache is not None:
-            self._cache.read(data, stored)
+            self._cache.read(key, stored)
         return stored
 
     def put(self, record: Record, new: Any, timestamp: int, *, old: Any) -> None:
@@ -82,8 +82,8 @@ class TableStore:
         value = shared.encode(self._step.name, self._work, new, "value")
         if self._cache is None:
             if not self._is_shown:
-                key_of, shown = record.key, self._shown
-                new, old = shown(key_of, new), shown(key_of, old) if self._sends_old else None
+                new = self._shown(record.key, new)
+                old = self._shown(record.key, old) if self._sends_old else None
             self.state.put(key, value, timestamp)
             self.state.log(key, value, record.timestamp if value is None else timestamp)
             change = Change(new, old if self._sends_old else None)
@@ -106,11 +106,7 @@ class TableStore:
 
     def _let_through(self, held: Held) -> None:
         self.state.log(held.key, held.value, held.timestamp)
-        before, self._shared.context = self._shared.context, held.context
-        try:
-            self._pass_on(held)
-        finally:
-            self._shared.context = before
+        self._shared.within(held.context, self._pass_on, held)
 
     def _tell(self, held: Held) -> None:
         key, new = self._decode(self.key_serde, held.key, held.key), None
@@ -142,7 +138,6 @@ def _at(context: Context, record: Record) -> Context:
 
 
 Table = TableStore | VersionedTable
-_NO_TIME = -1
 
 
 def row_as_of(table: Table, key: Any, time: int) -> Value | None:
@@ -323,7 +318,7 @@ class TableTransformValues(TableTransform):
         value = self._apply(key, None if below is None else below.value)
         if value is None:
             return None
-        return Value(value, _NO_TIME if below is None else below.timestamp)
+        return Value(value, NO_TIME if below is None else below.timestamp)
 
     def _apply(self, key: Any, value: Any) -> Any:
         return self.call(self._compute, key, value)

@@ -162,11 +162,7 @@ class WindowStore:
         self.state.log(held.key, held.value, held.timestamp)
         if not self._forwards:
             return
-        before, self._shared.context = self._shared.context, held.context
-        try:
-            self._pass_on(held)
-        finally:
-            self._shared.context = before
+        self._shared.within(held.context, self._pass_on, held)
 
     def _tell(self, held: Held) -> None:
         key, one, two = self.state.split(held.key)
