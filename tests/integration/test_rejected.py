@@ -92,9 +92,11 @@ def test_a_handler_decides_about_what_kafka_does_not_take(kafka: str, tmp_path: 
     assert values == [b"1", b"2"], "each once, and nothing of the slice that failed"
     assert [row.value for row in scene.read(narrow)] == [value for _, value in small]
     assert [(row.key, row.value) for row in scene.read(compacted)] == [(b"k", b"compacted")]
-    # Dead letters are the input's records, as they came.
+    # Dead letters are the input's records, as they came. Those of different topics are in the order
+    # in which their brokers refused them, which is any.
     letters = scene.read(dead)
-    assert [row.value for row in letters] == [b"huge", b"compacted", b"wide", b"wider", b"n0000"]
+    expected = [b"compacted", b"huge", b"n0000", b"wide", b"wider"]
+    assert sorted(row.value for row in letters) == expected
     reasons = Counter(
         str(value)
         for row in letters
