@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -22,7 +23,7 @@ from penstock.stores.contract import KeyValueStore, stored_value, version_key
 from penstock.stores.memory import MemoryStore
 from penstock.stores.rocksdb import RocksDBStore
 from penstock.stores.segments import SegmentedStore
-from penstock.stores.steady import Steady
+from penstock.stores.steady import Coming, Steady
 from penstock.stores.versioned import VersionsStore
 
 
@@ -286,6 +287,49 @@ def test_a_look_beside_a_writer_never_sees_half_of_a_write() -> None:
     finally:
         stop.set()
         thread.join()
+
+
+def test_a_look_ahead_sees_a_write_from_its_beginning() -> None:
+    steady, store = Steady(), MemoryStore("counts")
+    store.apply([(b"a", b"1"), (b"b", b"1"), (b"c", b"1")], offset=2)
+    coming = Coming([(b"a", b"2"), (b"b", None), (b"a", b"3")], offset=5)
+    keys = [b"b", b"a", b"c", b"a", b"d"]
+
+    def stored() -> tuple[list[bytes | None], int | None]:
+        return store.get_many(keys), store.offset()
+
+    def ahead(coming: Coming) -> tuple[list[bytes | None], int | None]:
+        return coming.get_many(store, keys), coming.offset
+
+    assert steady.look(stored, ahead=ahead) == ([b"1", b"1", b"1", b"1", None], 2)
+    with steady.changing(coming):
+        store.apply(coming.changes[:1], offset=None)
+        seen = steady.look(stored, ahead=ahead)
+        store.apply(coming.changes[1:], offset=coming.offset)
+    assert seen == steady.look(stored, ahead=ahead) == ([None, b"3", b"1", b"3", None], 5)
+
+
+@pytest.mark.parametrize("goes_on", [False, True])
+def test_what_is_coming_is_seen_until_the_next_write_begins(goes_on: bool) -> None:
+    steady, store = Steady(), MemoryStore("counts")
+    first, second = Coming([(b"a", b"1")], 0), Coming([(b"a", b"2"), (b"b", b"2")], 2)
+    under_way = ExitStack()
+    under_way.enter_context(steady.changing(first))
+    seen: list[int | None] = []
+
+    def ahead(coming: Coming) -> tuple[list[bytes | None], int | None]:
+        seen.append(coming.offset)
+        # The write ends while it is looked at, and perhaps another goes by.
+        store.apply(first.changes, offset=first.offset)
+        under_way.close()
+        if goes_on:
+            with steady.changing(second):
+                store.apply(second.changes, offset=second.offset)
+        return coming.get_many(store, [b"a", b"b"]), coming.offset
+
+    found = steady.look(lambda: (store.get_many([b"a", b"b"]), store.offset()), ahead=ahead)
+    assert seen == [0]
+    assert found == (([b"2", b"2"], 2) if goes_on else ([b"1", None], 0))
 
 
 def test_after_a_write_that_failed_nothing_is_seen() -> None:

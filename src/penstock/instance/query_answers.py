@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import repeat
 from typing import NamedTuple
@@ -58,7 +58,7 @@ def findings(store: KeyValueStore, question: StoreQuestion) -> Findings:
         case "count":
             return Findings([], count=store.approximate_num_entries())
         case "get":
-            return _values(store, question)
+            return values_of(store.get_many, question)
         case "as_of":
             return _versions(store, question)
         case "fetch":
@@ -67,10 +67,13 @@ def findings(store: KeyValueStore, question: StoreQuestion) -> Findings:
             return _gathered(_scanned(store, question), question)
 
 
-def _values(store: KeyValueStore, question: StoreQuestion) -> Findings:
+def values_of(
+    get_many: Callable[[Sequence[bytes]], list[bytes | None]], question: StoreQuestion
+) -> Findings:
+    """The answer to a question for the values of keys."""
     begin = 0 if question.after is None else question.after.number + 1
     keys = question.keys[begin:]
-    values = store.get_many(keys)
+    values = get_many(keys)
     if sum(len(value) for value in values if value) <= question.bytes_max:
         numbers = range(begin, begin + len(keys))
         return Findings(list(zip(numbers, repeat(b""), values, repeat(None), strict=False)))

@@ -6,6 +6,8 @@ other copy holds was committed too: it may be old, and says how old.
 
 from __future__ import annotations
 
+from functools import partial
+
 from msgspec import structs
 
 from penstock.errors import (
@@ -15,13 +17,16 @@ from penstock.errors import (
     TaskNotHereError,
 )
 from penstock.instance.protocol import UNKNOWN_LAG
-from penstock.instance.query_answers import Findings, findings
+from penstock.instance.query_answers import Findings, findings, values_of
 from penstock.instance.query_messages import HeldStore, StoreAnswer, StoreQuestion
 from penstock.instance.standby import Followed
 from penstock.instance.state import TaskStores
 from penstock.instance.task import OpenTask
 from penstock.observability.time_of_day import wall_clock_ms
 from penstock.stores.contract import KeyValueStore
+from penstock.stores.memory import MemoryStore
+from penstock.stores.rocksdb import RocksDBStore
+from penstock.stores.steady import Coming
 
 _FAILURES = (TaskNotHereError, StoreDamagedError, CustomStoreError, ExternalStoreError)
 
@@ -74,7 +79,14 @@ def _look(question: StoreQuestion, stores: TaskStores, store: KeyValueStore) -> 
     def look() -> tuple[Findings, int | None]:
         return findings(store, question), store.offset() if logged else None
 
-    result, position = stores.steady(question.store).look(look)
+    def look_ahead(coming: Coming) -> tuple[Findings, int | None]:
+        found = values_of(partial(coming.get_many, store), question)
+        return found, coming.offset if logged else None
+
+    # Of other kinds of stores a write changes more than the keys that it names.
+    is_plain = question.kind == "get" and isinstance(store, RocksDBStore | MemoryStore)
+    steady = stores.steady(question.store)
+    result, position = steady.look(look, ahead=look_ahead if is_plain else None)
     return StoreAnswer(
         position=position,
         next_offset=0 if position is None else position + 1,

@@ -58,7 +58,7 @@ from penstock.stores.memory import MemoryStore
 from penstock.stores.rocksdb import RocksDBStore
 from penstock.stores.rocksdb_engine import RocksDBEngine
 from penstock.stores.segments import SegmentedStore
-from penstock.stores.steady import Steady
+from penstock.stores.steady import Coming, Steady
 from penstock.stores.versioned import VersionsStore
 
 _log = logging.getLogger("penstock.instance")
@@ -274,7 +274,7 @@ class TaskStores:
         store = self.get(name)
         # A versioned store must know where in the changelog some of its changes are.
         half = 0 if name in self.versioned else len(changes) // 2
-        with self.steady(name).changing():
+        with self.steady(name).changing(Coming(changes, offset)):
             store.apply(changes[:half], offset=None)
             crash_point("commit.mid_store_write")
             store.apply(changes[half:], offset=offset)
