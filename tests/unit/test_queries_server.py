@@ -294,6 +294,40 @@ def test_it_makes_what_answers_before_somebody_asks(
     server.prepare()  # Too late, and no harm.
 
 
+@pytest.mark.parametrize("failures", [2, 3])
+def test_one_that_cannot_be_made_is_tried_again_and_then_refuses(
+    queries: InMemoryQueries,
+    listening: Listening,
+    failures: int,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    monkeypatch.setattr("penstock.queries.server._TRY_AGAIN_SECONDS", 0.0)
+    left = iter(range(failures))
+
+    def make() -> Any:
+        if next(left, None) is not None:
+            raise RuntimeError("dictionary changed size during iteration")
+        return service(
+            queries.opened(),
+            access=listening.access,
+            probes=Probes(live=lambda: True, ready=lambda: True),
+        )
+
+    server = HttpServer(make, listening, Limits())
+    server.start()
+    with Client(server.url, token=listening.token, timeout=timedelta(minutes=3)) as client:
+        if failures == 2:
+            assert client.get("counts", "a") == 0
+        else:
+            for _ in range(2):  # Whoever waits is let go, whoever comes later not let in.
+                with pytest.raises(ServiceUnreachableError):
+                    client.get("counts", "a")
+    assert ("goes on without it" in caplog.text) == (failures == 3)
+    assert server.url
+    server.stop()
+
+
 def test_one_that_nobody_asked_stops_too(listening: Listening) -> None:
     server = HttpServer(lambda: pytest.fail("made"), listening, Limits())
     server.start()

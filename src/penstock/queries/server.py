@@ -25,6 +25,9 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger("penstock.queries")
 _STOP_SECONDS = 2.0
+_TRIES = 3
+_TRY_AGAIN_SECONDS = 1.0
+"""To load what answers may fail for once beside other threads that load something."""
 _PREPARE_SECONDS = 2.0
 """How long after `prepare` the service is made: what runs first has its first batches to do."""
 
@@ -39,6 +42,7 @@ class HttpServer:
         self._listening = listening
         self._limits = limits
         self._socket = listening.bind()
+        self._port = self._socket.getsockname()[1]
         self._awake, self._wake = socket.socketpair()
         self._server: uvicorn.Server | None = None
         self._stopping = threading.Event()
@@ -47,7 +51,7 @@ class HttpServer:
     @property
     def url(self) -> str:
         """Where it can be asked."""
-        return self._listening.url(self._socket.getsockname()[1])
+        return self._listening.url(self._port)
 
     def start(self) -> None:
         """Answer from now on."""
@@ -73,10 +77,15 @@ class HttpServer:
     def _run(self) -> None:
         try:
             self._wait_for_the_first()
-            if not self._stopping.is_set():
-                self._serve()
+            self._server = self._made()
+            # In a thread uvicorn leaves signals alone: they are the application's.
+            if self._server is not None and not self._stopping.is_set():
+                asyncio.run(self._server.serve(sockets=[self._socket]))
         except Exception:  # noqa: BLE001 - the application goes on
             _log.exception("The HTTP service ended; the application goes on without it")
+        finally:
+            # Whoever connects now is refused, and does not wait for what never comes.
+            self._socket.close()
 
     def _wait_for_the_first(self) -> None:
         """Until someone connects, who waits in the socket's queue until uvicorn takes them out.
@@ -94,7 +103,21 @@ class HttpServer:
                 self._awake.recv(1)
                 seconds = _PREPARE_SECONDS
 
-    def _serve(self) -> None:
+    def _made(self) -> uvicorn.Server | None:
+        """What answers; None if it is to stop before that is made."""
+        for left in reversed(range(_TRIES)):
+            if self._stopping.is_set():
+                break
+            try:
+                return self._make()
+            except Exception:
+                if not left:
+                    raise
+                _log.warning("The HTTP service could not be made: once more", exc_info=True)
+                self._stopping.wait(_TRY_AGAIN_SECONDS)
+        return None
+
+    def _make(self) -> uvicorn.Server:
         import uvicorn
 
         from penstock.queries.slow_requests import limited_protocol
@@ -115,10 +138,7 @@ class HttpServer:
             h11_max_incomplete_event_size=limits.header_bytes,
             ssl_context_factory=None if tls is None else _given(tls),
         )
-        self._server = uvicorn.Server(config)
-        # In a thread uvicorn leaves signals alone: they are the application's.
-        if not self._stopping.is_set():
-            asyncio.run(self._server.serve(sockets=[self._socket]))
+        return uvicorn.Server(config)
 
 
 def _given(context: Any) -> Callable[..., Any]:
