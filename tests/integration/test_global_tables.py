@@ -22,6 +22,7 @@ from penstock.errors import StoreDamagedError, TaskNotHereError, TopicMissingErr
 from penstock.instance import global_tables, protocol
 from penstock.instance.global_tables import GlobalTables
 from penstock.instance.protocol import GlobalOrder, ReadHeader, Reply
+from penstock.observability.time_of_day import wall_clock_ms
 from penstock.stores.directory import StateDirectory
 from penstock.stores.whole_topic import WholeTopicStore
 from tests.harness import Scene, wait_until
@@ -154,6 +155,43 @@ def test_a_store_that_a_read_finds_damaged_is_read_anew(
         wait_until(lambda: bool(tables.new_notes()), what="it was told")
         tables.wait(lambda: False)
         assert rows(tables) == dict(numbered(10))
+
+
+def test_a_table_that_may_have_missed_deletions_is_read_anew(scene: Scene) -> None:
+    scene.produce(numbered(10))
+    scene.set_config(scene.source, {"delete.retention.ms": "1"})
+    with following(scene) as tables:
+        assert len(rows(tables)) == 10
+    # It missed nothing, however short deletions last.
+    with following(scene) as tables:
+        assert tables.new_notes() == []
+    scene.produce(numbered(11))
+    with following(scene) as tables:
+        assert rows(tables) == dict(numbered(11))
+        assert ["may have forgotten deletions" in note for note in tables.new_notes()] == [True]
+    # They last for a day again.
+    scene.produce(numbered(12))
+    scene.set_config(scene.source, {"delete.retention.ms": "86400000"})
+    with following(scene) as tables:
+        assert rows(tables) == dict(numbered(12))
+        assert tables.new_notes() == []
+
+
+def test_a_table_whose_topic_is_out_of_reach_grows_older(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now = [wall_clock_ms()]
+    monkeypatch.setattr(global_tables, "wall_clock_ms", lambda: now[0])
+    # From here on nobody asks whether the table has all of its topic.
+    monkeypatch.setattr(global_tables, "WATCH_SECONDS", 1_000.0)
+    scene.produce(numbered(10))
+    with following(scene) as tables:
+        now[0] += 2 * 86_400_000
+        tables.flush()
+    scene.produce(numbered(11))
+    with following(scene) as tables:
+        assert rows(tables) == dict(numbered(11))
+        assert ["may have forgotten deletions" in note for note in tables.new_notes()] == [True]
 
 
 def recreate(scene: Scene) -> None:

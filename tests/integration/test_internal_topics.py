@@ -211,11 +211,16 @@ def test_a_start_tells_a_difference_or_mends_it(scene: Scene) -> None:
     error = start_fails(scene)
     assert isinstance(error, KafkaError)
     assert "cleanup.policy=delete, not compact: it would lose state" in error.message
+    scene.set_config(scene.changelog, {"retention.bytes": "123456789"})
     total = scene.produce([(b"a", b"x"), (b"b", b"y"), (b"a", b"z")])
     with Run(scene, manage_topics=True) as run:
         run.wait_committed(total)
     assert scene.counts(scene.changelog) == scene.expected()
-    assert admin.describe([scene.changelog])[scene.changelog].config["cleanup.policy"] == "compact"
+    # What the program no longer names is taken off; what was set by hand is not.
+    assert f"{scene.changelog}: segment.bytes from 1048576 to its default" in run.notices[0]
+    found = admin.describe([scene.changelog])[scene.changelog]
+    kept = [found.config[name] for name in ("cleanup.policy", "segment.bytes", "retention.bytes")]
+    assert kept == ["compact", "1073741824", "123456789"]
 
     error = start_fails(scene, topic={"min.insync.replicas": "2"})
     assert isinstance(error, ConfigError)

@@ -192,6 +192,9 @@ def test_a_store_that_was_away_longer_than_tombstones_last_is_rebuilt(log: Log) 
     log.write({b"b": b"2"})
     store.set_caught_up_at(day)
     assert log.restore(store, now_ms=lambda: 3 * day).outcome is RestoreOutcome.TRUNCATED
+    # A time to come is no time: a clock was wrong.
+    store.set_caught_up_at(9 * day)
+    assert log.restore(store, now_ms=lambda: 3 * day).outcome is RestoreOutcome.TRUNCATED
     store.set_caught_up_at(day)
     assert log.restore(store, now_ms=lambda: day + day // 2).outcome is RestoreOutcome.COMPLETE
 

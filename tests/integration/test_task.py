@@ -496,6 +496,12 @@ def test_a_changelog_that_expires_may_begin_where_its_retention_explains_it(worl
     assert (fault.kind, fault.where["topic"]) == ("ChangelogError", world.changelog)
     assert f"begins at offset {purged_to}, and an empty store needs more of it" in fault.message
     task.close()
+    # Unless its changelog was told to forget what is old: then that is told.
+    shutil.rmtree(world.state.path / "0_0")
+    task = world.take(world.store_order(expires=True, kept_ms=86_400_000))
+    [note] = task.status().notes
+    assert f"begins at offset {purged_to} in partition 0: it forgets what is old" in note
+    task.close()
 
 
 @pytest.mark.parametrize("windows", [True, False])

@@ -38,6 +38,8 @@ SILENCE_MAX = timedelta(seconds=60)
 TOMBSTONE_RETENTION = timedelta(days=1)
 """Kafka's default of `delete.retention.ms`."""
 _RETENTION_SHARE = 0.9
+_CLOCKS_MS = 300_000
+"""By how much the clocks of hosts may differ on which a disk is opened."""
 # `consume` waits this long for a full batch, also when the end was reached.
 _POLL_SECONDS = 0.02
 _ASK_SECONDS = 10.0
@@ -270,8 +272,21 @@ def _outlived(store: KeyValueStore, now_ms: int, tombstone_retention: timedelta)
     caught_up_at = store.caught_up_at()
     if store.offset() is None or caught_up_at is None:
         return False
-    allowed_ms = tombstone_retention.total_seconds() * 1000 * _RETENTION_SHARE
-    return now_ms - caught_up_at > allowed_ms
+    return is_too_old(caught_up_at, now_ms=now_ms, lasting=tombstone_retention)
+
+
+def is_too_old(caught_up_at: int, *, now_ms: int, lasting: timedelta) -> bool:
+    """Whether deletions since that moment may be gone from a log in which they last so long.
+
+    >>> hour = timedelta(hours=1)
+    >>> [is_too_old(10_000_000, now_ms=now, lasting=hour) for now in (9_999_000, 13_000_000)]
+    [False, False]
+    >>> [is_too_old(10_000_000, now_ms=now, lasting=hour) for now in (13_500_000, 9_000_000)]
+    [True, True]
+    """
+    age_ms = now_ms - caught_up_at
+    # A moment to come shows that a clock was wrong, and then nobody knows the age.
+    return age_ms > lasting.total_seconds() * 1000 * _RETENTION_SHARE or age_ms < -_CLOCKS_MS
 
 
 def recreated(topic: str, detail: str) -> ChangelogError:

@@ -20,9 +20,9 @@ from confluent_kafka import Consumer, IsolationLevel, TopicPartition
 
 from penstock.changelog.clients import LogClients
 from penstock.changelog.reading import EARLIEST, LATEST, LogRange, log_offsets
-from penstock.changelog.restore import TOMBSTONE_RETENTION
+from penstock.changelog.restore import is_too_old
 from penstock.changelog.topic_admin import TopicAdmin
-from penstock.changelog.topics import ExistingTopic
+from penstock.changelog.topics import TOMBSTONES_MS, ExistingTopic
 from penstock.changelog.whole_topic import read_messages, starts
 from penstock.errors import (
     InstanceError,
@@ -54,7 +54,6 @@ WATCH_SECONDS = 5.0
 _POLL_SECONDS = 0.05
 _RETRY_SECONDS = 0.5
 _WAIT_SECONDS = 0.02
-_AGE_MAX_MS = 0.9 * TOMBSTONE_RETENTION / timedelta(milliseconds=1)
 
 
 class GlobalTables:
@@ -186,6 +185,8 @@ class GlobalTable:
         self.fault: PenstockError | None = None
         self.whole_at = self._asked_at = time.monotonic()
         """When the store was last known to hold all of the topic; of one that ever did."""
+        self._whole_ms = self._asked_ms = wall_clock_ms()
+        """The same by the clock, which a machine that is asleep does not stop."""
         self._order = order
         self._application_id = application_id
         self._directory = directory
@@ -259,7 +260,8 @@ class GlobalTable:
         if store is None or not self._complete:
             return {}
         try:
-            store.set_caught_up_at(wall_clock_ms())
+            # Not now: its topic may have been out of reach for long.
+            store.set_caught_up_at(self._whole_ms)
             positions = store.positions()
             store.flush()
         except TaskNotHereError:
@@ -292,22 +294,22 @@ class GlobalTable:
         """Open the store, bring it to the topic's end and keep it there, while both stay."""
         topic = self._describe()
         store = self._open(topic)
-        asked_at = time.monotonic()
+        asked_at, asked_ms = time.monotonic(), wall_clock_ms()
         ranges = self._ranges(topic)
         held = store.positions()
         begin = starts(held, ranges)
         if begin is None:
             self._wipe(f"{topic.name} no longer holds what the table needs next")
             return
-        if _is_old(store):
+        ends = {partition: log.end for partition, log in ranges.items()}
+        if begin != ends and _is_old(store, topic):
             self._wipe(f"it was away for so long that {topic.name} may have forgotten deletions")
             return
         if store.caught_up_at() is None:
             # A store that is cut off on its way was never complete; its age counts from here.
             store.set_caught_up_at(wall_clock_ms())
         self._positions = dict(begin)
-        ends = {partition: log.end for partition, log in ranges.items()}
-        self._asked_at = asked_at
+        self._asked_at, self._asked_ms = asked_at, asked_ms
         consumer = self._logs.consumer()
         told = TopicRestore(self._restores, self._order.store, topic.name, begin, ends, held)
         try:
@@ -326,8 +328,8 @@ class GlobalTable:
                 raise self._damage
             if not told.is_over and self._reached(told.ends):
                 told.end()
-                store.set_caught_up_at(wall_clock_ms())
-                self.whole_at = self._asked_at
+                store.set_caught_up_at(self._asked_ms)
+                self.whole_at, self._whole_ms = self._asked_at, self._asked_ms
                 self._complete = True
             messages = consumer.consume(BATCH_RECORDS, _POLL_SECONDS)
             read = read_messages(messages)
@@ -353,9 +355,9 @@ class GlobalTable:
 
     def _note_whole(self) -> None:
         """A quiet topic tells nothing: whether all of it was read is asked now and then."""
-        asked_at = time.monotonic()
+        asked_at, asked_ms = time.monotonic(), wall_clock_ms()
         if self._complete and self._reached(self._ends(list(self._positions))):
-            self.whole_at = asked_at
+            self.whole_at, self._whole_ms = asked_at, asked_ms
 
     def _describe(self) -> ExistingTopic:
         return self._admin.require([self._order.topic])[self._order.topic]
@@ -439,9 +441,10 @@ def why_anew(found: StoreIdentity, wanted: StoreIdentity) -> str:
     return f"it was filled otherwise ({was}) than it is now ({now})"
 
 
-def _is_old(store: WholeTopicStore) -> bool:
+def _is_old(store: WholeTopicStore, topic: ExistingTopic) -> bool:
     """Whether deletions that the store has not seen may be gone from the topic."""
     caught_up_at = store.caught_up_at()
     if caught_up_at is None or not store.positions():
         return False
-    return wall_clock_ms() - caught_up_at > _AGE_MAX_MS
+    lasting = timedelta(milliseconds=int(topic.config.get("delete.retention.ms", TOMBSTONES_MS)))
+    return is_too_old(caught_up_at, now_ms=wall_clock_ms(), lasting=lasting)

@@ -372,7 +372,9 @@ class TaskStores:
                         until=log.end,
                         on_progress=told.move,
                         stop=stop,
-                        tombstone_retention=timedelta(milliseconds=order.tombstones_ms),
+                        tombstone_retention=timedelta(
+                            milliseconds=self._known.tombstones_ms(order)
+                        ),
                         writing=lambda: self.steady(order.name).changing(),
                         reading=lambda n: readers.reading(n, stop),
                         markers=self._known.markers,
