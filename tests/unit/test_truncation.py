@@ -204,8 +204,13 @@ def test_deletions_lasted_as_long_as_they_did_though_the_topic_keeps_them_longer
     assert log.next_owner(now_ms=NOW + day).tombstones_ms(brief) == minute
     log.known = log.next_owner(now_ms=NOW + day)
     end = log.commit()
-    assert (end.tombstones_ms, end.tombstones_until) == (0, 0)
+    assert (end.tombstones_ms, end.tombstones_until) == (-1, 0)
+    log.order = msgspec.structs.replace(COUNTS, tombstones_ms=0)
+    assert log.commit().tombstones_ms == 0
+    assert log.next_owner().tombstones_ms(usual) == 0
     assert our_log().known.tombstones_ms(brief) == minute
+    week = msgspec.structs.replace(COUNTS, tombstones_ms=7 * day)
+    assert our_log(week).commit().tombstones_ms == 7 * day
 
 
 def test_sessions_count_by_their_end() -> None:

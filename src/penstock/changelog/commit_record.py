@@ -58,8 +58,8 @@ class ChangelogEnd(
     the store's retention."""
     kept_ms: int = 0
     """For how long its topic kept records when that was noted."""
-    tombstones_ms: int = 0
-    """For how long it kept deletions, if not for as long as Kafka does by itself."""
+    tombstones_ms: int = -1
+    """For how long it kept deletions; -1 is for as long as Kafka does by itself."""
     tombstones_until: int = 0
     """If it keeps them longer now: when that no longer matters, since the epoch."""
     latest: int = -1

@@ -91,6 +91,9 @@ class RestoreResult:
     outcome: RestoreOutcome
     restored: int
     bytes: int
+    outlasted: bool = False
+    """Whether it took longer than deletions last: then some may be gone that it came too late for,
+    of keys that it had read."""
 
 
 def ignore_progress(progress: RestoreProgress) -> None:
@@ -181,6 +184,8 @@ def restore(
     )
     on_progress(progress)
     outcome = RestoreOutcome.COMPLETE
+    # What it holds is from then; or else from when the first records came.
+    since = last = began_ms if held is None else store.caught_up_at() or began_ms
     versioned = isinstance(store, VersionedStore)
     with reading(remaining), _assigned(consumer, topic, partition, start):
         heard = time.monotonic()
@@ -189,7 +194,8 @@ def restore(
             with _turn:
                 batch = _decode(messages, topic, partition, versioned=versioned)
             if batch.position is not None:
-                heard = time.monotonic()
+                heard, last = time.monotonic(), now_ms() if batch.records else last
+                since = last if held is None and not progress.restored else since
                 with writing():
                     progress = _apply(store, batch, progress, until)
                 on_progress(progress)
@@ -201,7 +207,8 @@ def restore(
                 outcome = RestoreOutcome.STOPPED
     if outcome is RestoreOutcome.COMPLETE:
         store.set_caught_up_at(began_ms)
-    return RestoreResult(outcome, progress.restored, progress.bytes)
+    outlasted = is_too_old(since, now_ms=last, lasting=tombstone_retention)
+    return RestoreResult(outcome, progress.restored, progress.bytes, outlasted)
 
 
 @contextlib.contextmanager

@@ -46,7 +46,10 @@ class KnownStarts:
         self._latest = {name: each.latest for name, each in record.changelogs.items()}
         self._ends = {name: each.end for name, each in record.changelogs.items()}
         self._tombstones = {
-            name: (each.tombstones_ms or TOMBSTONES_MS, each.tombstones_until)
+            name: (
+                TOMBSTONES_MS if each.tombstones_ms < 0 else each.tombstones_ms,
+                each.tombstones_until,
+            )
             for name, each in record.changelogs.items()
         }
 
@@ -107,7 +110,7 @@ class KnownStarts:
             marks=marks,
             kept_ms=order.kept_ms if marks or coming != NEVER else 0,
             latest=coming,
-            tombstones_ms=0 if lasting == (TOMBSTONES_MS, 0) else lasting[0],
+            tombstones_ms=-1 if lasting == (TOMBSTONES_MS, 0) else lasting[0],
             tombstones_until=lasting[1],
         )
 
