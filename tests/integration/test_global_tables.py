@@ -20,7 +20,7 @@ from penstock.changelog.clients import LogClients
 from penstock.config import Config
 from penstock.errors import StoreDamagedError, TaskNotHereError, TopicMissingError
 from penstock.instance import global_tables, protocol
-from penstock.instance.global_tables import GlobalTables
+from penstock.instance.global_tables import GlobalTable, GlobalTables
 from penstock.instance.protocol import GlobalOrder, ReadHeader, Reply
 from penstock.observability.time_of_day import wall_clock_ms
 from penstock.stores.directory import StateDirectory
@@ -192,6 +192,43 @@ def test_a_table_whose_topic_is_out_of_reach_grows_older(
     with following(scene) as tables:
         assert rows(tables) == dict(numbered(11))
         assert ["may have forgotten deletions" in note for note in tables.new_notes()] == [True]
+
+
+def test_a_table_that_was_cut_off_for_longer_than_deletions_last_is_read_anew(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now = [wall_clock_ms()]
+    monkeypatch.setattr(global_tables, "wall_clock_ms", lambda: now[0])
+    monkeypatch.setattr(global_tables, "WATCH_SECONDS", 1_000.0)
+    scene.produce(numbered(10))
+    with following(scene) as tables:
+        now[0] += 2 * 86_400_000
+        scene.produce(numbered(11))
+        notes: list[str] = []
+        wait_until(lambda: bool(notes.extend(tables.new_notes()) or notes), what="it was told")
+        assert ["may have forgotten deletions" in note for note in notes] == [True]
+        tables.wait(lambda: False)
+        assert rows(tables) == dict(numbered(11))
+
+
+def test_a_table_of_a_busy_topic_is_whole_as_of_when_its_end_was_asked_for(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(global_tables, "WATCH_SECONDS", 0.05)
+    ends = GlobalTable._ends
+    ahead = itertools.count()
+
+    def always_ahead(table: GlobalTable, partitions: list[int]) -> dict[int, int]:
+        """Whenever it is asked, another record has come that is not read yet."""
+        scene.produce([(b"new", b"%d" % next(ahead))] if table._complete else [])
+        return ends(table, partitions)
+
+    monkeypatch.setattr(GlobalTable, "_ends", always_ahead)
+    scene.produce(numbered(10))
+    with following(scene) as tables:
+        [table] = tables._tables.values()
+        first = table.whole_at
+        wait_until(lambda: table.whole_at > first, what="it is known to be whole again")
 
 
 def recreate(scene: Scene) -> None:

@@ -54,6 +54,9 @@ WATCH_SECONDS = 5.0
 _POLL_SECONDS = 0.05
 _RETRY_SECONDS = 0.5
 _WAIT_SECONDS = 0.02
+_LASTING_MIN = timedelta(minutes=5)
+"""A table that follows is known to be whole every few seconds, unless its instance is busy."""
+_FORGOTTEN = "it was away for so long that {} may have forgotten deletions"
 
 
 class GlobalTables:
@@ -187,6 +190,8 @@ class GlobalTable:
         """When the store was last known to hold all of the topic; of one that ever did."""
         self._whole_ms = self._asked_ms = wall_clock_ms()
         """The same by the clock, which a machine that is asleep does not stop."""
+        self._asked: tuple[dict[int, int], float, int] | None = None
+        """Where the topic ended when that was last asked, and when that was, by both."""
         self._order = order
         self._application_id = application_id
         self._directory = directory
@@ -303,13 +308,13 @@ class GlobalTable:
             return
         ends = {partition: log.end for partition, log in ranges.items()}
         if begin != ends and _is_old(store, topic):
-            self._wipe(f"it was away for so long that {topic.name} may have forgotten deletions")
+            self._wipe(_FORGOTTEN.format(topic.name))
             return
         if store.caught_up_at() is None:
             # A store that is cut off on its way was never complete; its age counts from here.
             store.set_caught_up_at(wall_clock_ms())
         self._positions = dict(begin)
-        self._asked_at, self._asked_ms = asked_at, asked_ms
+        self._asked_at, self._asked_ms, self._asked = asked_at, asked_ms, None
         consumer = self._logs.consumer()
         told = TopicRestore(self._restores, self._order.store, topic.name, begin, ends, held)
         try:
@@ -337,6 +342,9 @@ class GlobalTable:
                 self._wipe(f"{topic.name} no longer holds what the table needs next")
                 return
             changes = read.changes
+            if changes and self._complete and self._was_cut_off(topic):
+                self._wipe(_FORGOTTEN.format(topic.name))
+                return
             if self._program is not None:
                 changes = self._program.changes(messages, store)
             # What a processor made nothing of has been read too.
@@ -353,11 +361,22 @@ class GlobalTable:
                 watch_due = time.monotonic() + WATCH_SECONDS
                 self._note_whole()
 
+    def _was_cut_off(self, topic: ExistingTopic) -> bool:
+        """Whether the topic was out of reach for so long that deletions may be gone by now."""
+        lasting = max(_lasting(topic), _LASTING_MIN)
+        return is_too_old(self._whole_ms, now_ms=wall_clock_ms(), lasting=lasting)
+
     def _note_whole(self) -> None:
         """A quiet topic tells nothing: whether all of it was read is asked now and then."""
+        if not self._complete:
+            return
         asked_at, asked_ms = time.monotonic(), wall_clock_ms()
-        if self._complete and self._reached(self._ends(list(self._positions))):
-            self.whole_at, self._whole_ms = asked_at, asked_ms
+        asked = (self._ends(list(self._positions)), asked_at, asked_ms)
+        # A busy topic is never read to its very end, but to where it ended the last time.
+        for ends, at, at_ms in filter(None, (self._asked, asked)):
+            if self._reached(ends):
+                self.whole_at, self._whole_ms = at, at_ms
+        self._asked = asked
 
     def _describe(self) -> ExistingTopic:
         return self._admin.require([self._order.topic])[self._order.topic]
@@ -446,5 +465,9 @@ def _is_old(store: WholeTopicStore, topic: ExistingTopic) -> bool:
     caught_up_at = store.caught_up_at()
     if caught_up_at is None or not store.positions():
         return False
-    lasting = timedelta(milliseconds=int(topic.config.get("delete.retention.ms", TOMBSTONES_MS)))
-    return is_too_old(caught_up_at, now_ms=wall_clock_ms(), lasting=lasting)
+    return is_too_old(caught_up_at, now_ms=wall_clock_ms(), lasting=_lasting(topic))
+
+
+def _lasting(topic: ExistingTopic) -> timedelta:
+    """How long deletions stay in a topic."""
+    return timedelta(milliseconds=int(topic.config.get("delete.retention.ms", TOMBSTONES_MS)))
