@@ -313,6 +313,11 @@ def test_a_copy_that_was_cut_off_for_longer_than_deletions_last_begins_anew(
     [note] = follower.wait_for(lambda copy: bool(copy.notes)).notes
     assert "may have forgotten deletions that store counts missed" in note
     follower.wait_caught_up()
+    # What goes to the disk is when it was whole, and not when that was written.
+    [(_, stores)] = follower.holder._standbys.stores()
+    stores.whole_at["counts"] = 5
+    follower.holder.flush()
+    assert stores.get("counts").caught_up_at() == 5
     owner.close()
     assert values(follower.take(), 9, 11) == expected(9, 11)
 
