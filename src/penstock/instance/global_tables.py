@@ -342,7 +342,8 @@ class GlobalTable:
                 self._wipe(f"{topic.name} no longer holds what the table needs next")
                 return
             changes = read.changes
-            if changes and self._complete and self._was_cut_off(topic):
+            # An end that is told counts, too: of deletions that are gone nothing else is left.
+            if messages and self._complete and self._was_cut_off(topic):
                 self._wipe(_FORGOTTEN.format(topic.name))
                 return
             if self._program is not None:
