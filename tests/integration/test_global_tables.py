@@ -203,7 +203,12 @@ def test_a_table_that_was_cut_off_for_longer_than_deletions_last_is_read_anew(
     monkeypatch.setattr(global_tables, "WATCH_SECONDS", 1_000.0)
     scene.produce(numbered(10))
     with following(scene) as tables:
-        now[0] += 2 * 86_400_000
+        # One that is set back makes nobody older.
+        now[0] -= 86_400_000
+        scene.produce([(b"0", b"v")])
+        tables.wait(lambda: False)
+        assert tables.new_notes() == []
+        now[0] += 3 * 86_400_000
         # It means nothing, and so no change comes with it.
         scene.produce([(None, b"no key")])
         notes: list[str] = []

@@ -364,8 +364,9 @@ class GlobalTable:
 
     def _was_cut_off(self, topic: ExistingTopic) -> bool:
         """Whether the topic was out of reach for so long that deletions may be gone by now."""
-        lasting = max(_lasting(topic), _LASTING_MIN)
-        return is_too_old(self._whole_ms, now_ms=wall_clock_ms(), lasting=lasting)
+        now_ms, lasting = wall_clock_ms(), max(_lasting(topic), _LASTING_MIN)
+        # A clock that was set back says nothing of a table that follows.
+        return is_too_old(min(self._whole_ms, now_ms), now_ms=now_ms, lasting=lasting)
 
     def _note_whole(self) -> None:
         """A quiet topic tells nothing: whether all of it was read is asked now and then."""

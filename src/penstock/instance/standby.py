@@ -222,11 +222,11 @@ class Followed:
 
     def _check_age(self, store: str, topic: str) -> None:
         """Raise if brokers were out of reach for so long that deletions may be gone by now."""
-        whole_at = self._stores.whole_at.get(store)
+        now_ms = wall_clock_ms()
+        # A clock that was set back says nothing of a copy that is followed.
+        whole_at = min(self._stores.whole_at.get(store, now_ms), now_ms)
         lasting = timedelta(milliseconds=self._stores.order(store).tombstones_ms)
-        if whole_at is not None and is_too_old(
-            whole_at, now_ms=wall_clock_ms(), lasting=max(lasting, _LASTING_MIN)
-        ):
+        if is_too_old(whole_at, now_ms=now_ms, lasting=max(lasting, _LASTING_MIN)):
             # The next restore sees to it.
             raise ChangelogError(f"{topic} may have forgotten deletions that store {store} missed")
 
