@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import pickle
 import shutil
 import sqlite3
@@ -19,6 +20,7 @@ from penstock.errors import StoreContractError, StoreDamagedError
 from penstock.serdes.windowed import session_key, split_session_key
 from penstock.stores.contract import Change, KeyValueStore, StoreSupplier
 from penstock.stores.memory import MemoryStore
+from penstock.stores.postgres import Database, PostgresStore
 from penstock.stores.rocksdb import RocksDBStore
 from penstock.testing import check_store
 from penstock.topology.nodes import StoreKind
@@ -77,6 +79,48 @@ def test_our_own_stores_keep_every_promise(
     supplier: StoreSupplier | str, options: dict[str, Any]
 ) -> None:
     assert len(check_store(supplier, **options)) >= 18
+
+
+class InPostgres(PostgresStore):
+    """A table for each directory, whose name goes with its files: a copy is the same table."""
+
+    def __init__(self, name: str, directory: Path) -> None:
+        known = directory / "table"
+        if not known.exists():
+            known.write_text(f"checked_{directory.parent.name}")
+        self.connection = Database(DSN_VARIABLE, timeout_seconds=10)
+        self.connection.connect(first=True)
+        super().__init__(name, self.connection, table=[known.read_text()], partition=3)
+        self.prepare()
+
+    def close(self) -> None:
+        super().close()
+        self.connection.close()
+
+
+def test_a_table_of_postgresql_keeps_every_promise(
+    postgres: PostgresServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(DSN_VARIABLE, postgres.create_database("promises"))
+    assert len(check_store(InPostgres, keeps_offset=False)) >= 18
+    # Stores that forget what they were told last are found out in a database, too.
+    for broken in (LosesWhatWasApplied, HidesCuts):
+        with pytest.raises(StoreContractError):
+            check_store(broken, keeps_offset=False)
+
+
+class LosesWhatWasApplied(InPostgres):
+    """Commits with the next flush, which never comes."""
+
+    def apply(self, changes: Iterable[Change], *, offset: int | None) -> None:
+        self.connection.execute("BEGIN")
+        super().apply(changes, offset=offset)
+
+
+class HidesCuts(InPostgres):
+    def apply(self, changes: Iterable[Change], *, offset: int | None) -> None:
+        with contextlib.suppress(ConnectionError):
+            super().apply(changes, offset=offset)
 
 
 class Forgetful(MemoryStore):

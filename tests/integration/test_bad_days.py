@@ -208,6 +208,11 @@ def test_a_changelog_that_gets_partitions(scene: Scene, monkeypatch: pytest.Monk
     total = scene.produce(records(40))
     with Run(scene) as run:
         run.wait_committed(total)
+        # Settings that would lose state are told at once, and not at the next start.
+        scene.set_config(scene.changelog, {"cleanup.policy": "delete"})
+        lost = "cleanup.policy is delete, not compact: it would lose state or records"
+        run.wait_for(lambda: any(lost in each for each in run.notices), what="it was told")
+        scene.set_config(scene.changelog, {"cleanup.policy": "compact"})
         admin = scene.admin
         admin.create_partitions([NewPartitions(scene.changelog, 3)])[scene.changelog].result()
         with pytest.raises(PartitionCountError) as while_running:

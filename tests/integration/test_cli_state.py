@@ -13,6 +13,7 @@ import pytest
 
 import penstock as ps
 from penstock.cli import main
+from penstock.stores.contract import stored_value
 from penstock.stores.rocksdb import RocksDBStore
 from tests.harness import Scene
 from tests.in_process import Run
@@ -108,6 +109,17 @@ def test_stores_are_compared_with_their_changelogs(
         (f"0x{b'new'.hex()}", "extra"),
     ]
     assert [place for place in places if found[place]["differences"]] == ["0_0/counts"]
+    # What its changelog was told to forget is no fault of a store; what is younger is.
+    store = RocksDBStore("counts", scene.state_dir / scene.application_id / "0_0" / "counts")
+    store.apply([(b"old", stored_value(1, b"x"))], offset=None)
+    store.close()
+    status, found = state(capsys, scene, scene.state_dir, "verify", "--store", "counts")
+    assert (found["0_0/counts"]["differences"]["extra"], found["0_0/counts"]["forgotten"]) == (2, 0)
+    scene.set_config(scene.changelog, {"cleanup.policy": "compact,delete"})
+    status, found = state(capsys, scene, scene.state_dir, "verify", "--store", "counts")
+    assert status == 1
+    assert (found["0_0/counts"]["differences"]["extra"], found["0_0/counts"]["forgotten"]) == (1, 1)
+    scene.set_config(scene.changelog, {"cleanup.policy": "compact"})
     (broken / scene.application_id / "0_0" / "counts" / "CURRENT").write_bytes(b"nonsense")
     status, found = state(capsys, scene, broken, "verify")
     assert status == 1

@@ -14,7 +14,7 @@ from confluent_kafka import Producer
 
 from penstock.changelog.reading import wait_stable
 from penstock.changelog.topic_plan import ConfigChange
-from penstock.instance import protocol
+from penstock.instance import protocol, standby
 from penstock.instance.global_tables import GlobalTables
 from penstock.instance.holder import Holder
 from penstock.instance.protocol import (
@@ -31,6 +31,7 @@ from penstock.instance.protocol import (
     UnfollowOrder,
 )
 from penstock.instance.task import OpenTask, TaskEnvironment
+from penstock.observability.time_of_day import wall_clock_ms
 from penstock.stores.contract import stored_value
 from penstock.stores.directory import StateDirectory
 from penstock.stores.failures import damaged
@@ -297,6 +298,28 @@ def test_a_damaged_copy_is_made_anew(world: World, follower: Follower) -> None:
     assert any(f"rebuilding it from {world.changelog}" in note for note in notes), notes
     owner.close()
     assert values(follower.take(), 9) == expected(9)
+
+
+def test_a_copy_that_was_cut_off_for_longer_than_deletions_last_begins_anew(
+    world: World, follower: Follower, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    owner = world.take()
+    commit(owner, rows(*range(10)), to=1, metadata={})
+    follower.follow()
+    assert follower.wait_caught_up().notes == []
+    days = 2 * 86_400_000
+    monkeypatch.setattr(standby, "wall_clock_ms", lambda: wall_clock_ms() + days)
+    commit(owner, rows(*range(10, 12)), to=2, metadata={})
+    [note] = follower.wait_for(lambda copy: bool(copy.notes)).notes
+    assert "may have forgotten deletions that store counts missed" in note
+    follower.wait_caught_up()
+    # What goes to the disk is when it was whole, and not when that was written.
+    [(_, stores)] = follower.holder._standbys.stores()
+    stores.whole_at["counts"] = 5
+    follower.holder.flush()
+    assert stores.get("counts").caught_up_at() == 5
+    owner.close()
+    assert values(follower.take(), 9, 11) == expected(9, 11)
 
 
 def test_a_changelog_that_lost_what_the_copy_needs_next_is_told_and_tried_again(

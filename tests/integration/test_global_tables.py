@@ -20,8 +20,9 @@ from penstock.changelog.clients import LogClients
 from penstock.config import Config
 from penstock.errors import StoreDamagedError, TaskNotHereError, TopicMissingError
 from penstock.instance import global_tables, protocol
-from penstock.instance.global_tables import GlobalTables
+from penstock.instance.global_tables import GlobalTable, GlobalTables
 from penstock.instance.protocol import GlobalOrder, ReadHeader, Reply
+from penstock.observability.time_of_day import wall_clock_ms
 from penstock.stores.directory import StateDirectory
 from penstock.stores.whole_topic import WholeTopicStore
 from tests.harness import Scene, wait_until
@@ -154,6 +155,87 @@ def test_a_store_that_a_read_finds_damaged_is_read_anew(
         wait_until(lambda: bool(tables.new_notes()), what="it was told")
         tables.wait(lambda: False)
         assert rows(tables) == dict(numbered(10))
+
+
+def test_a_table_that_may_have_missed_deletions_is_read_anew(scene: Scene) -> None:
+    scene.produce(numbered(10))
+    scene.set_config(scene.source, {"delete.retention.ms": "1"})
+    with following(scene) as tables:
+        assert len(rows(tables)) == 10
+    # It missed nothing, however short deletions last.
+    with following(scene) as tables:
+        assert tables.new_notes() == []
+    scene.produce(numbered(11))
+    with following(scene) as tables:
+        assert rows(tables) == dict(numbered(11))
+        assert ["may have forgotten deletions" in note for note in tables.new_notes()] == [True]
+    # They last for a day again.
+    scene.produce(numbered(12))
+    scene.set_config(scene.source, {"delete.retention.ms": "86400000"})
+    with following(scene) as tables:
+        assert rows(tables) == dict(numbered(12))
+        assert tables.new_notes() == []
+
+
+def test_a_table_whose_topic_is_out_of_reach_grows_older(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now = [wall_clock_ms()]
+    monkeypatch.setattr(global_tables, "wall_clock_ms", lambda: now[0])
+    # From here on nobody asks whether the table has all of its topic, and nothing is heard of it.
+    monkeypatch.setattr(global_tables, "WATCH_SECONDS", 1_000.0)
+    monkeypatch.setattr(GlobalTable, "_was_cut_off", lambda table, topic: False)
+    scene.produce(numbered(10))
+    with following(scene) as tables:
+        now[0] += 2 * 86_400_000
+        tables.flush()
+    scene.produce(numbered(11))
+    with following(scene) as tables:
+        assert rows(tables) == dict(numbered(11))
+        assert ["may have forgotten deletions" in note for note in tables.new_notes()] == [True]
+
+
+def test_a_table_that_was_cut_off_for_longer_than_deletions_last_is_read_anew(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now = [wall_clock_ms()]
+    monkeypatch.setattr(global_tables, "wall_clock_ms", lambda: now[0])
+    monkeypatch.setattr(global_tables, "WATCH_SECONDS", 1_000.0)
+    scene.produce(numbered(10))
+    with following(scene) as tables:
+        # One that is set back makes nobody older.
+        now[0] -= 86_400_000
+        scene.produce([(b"0", b"v")])
+        tables.wait(lambda: False)
+        assert tables.new_notes() == []
+        now[0] += 3 * 86_400_000
+        # It means nothing, and so no change comes with it.
+        scene.produce([(None, b"no key")])
+        notes: list[str] = []
+        wait_until(lambda: bool(notes.extend(tables.new_notes()) or notes), what="it was told")
+        assert ["may have forgotten deletions" in note for note in notes] == [True]
+        tables.wait(lambda: False)
+        assert rows(tables) == dict(numbered(10))
+
+
+def test_a_table_of_a_busy_topic_is_whole_as_of_when_its_end_was_asked_for(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(global_tables, "WATCH_SECONDS", 0.05)
+    ends = GlobalTable._ends
+    ahead = itertools.count()
+
+    def always_ahead(table: GlobalTable, partitions: list[int]) -> dict[int, int]:
+        """Whenever it is asked, another record has come that is not read yet."""
+        scene.produce([(b"new", b"%d" % next(ahead))] if table._complete else [])
+        return ends(table, partitions)
+
+    monkeypatch.setattr(GlobalTable, "_ends", always_ahead)
+    scene.produce(numbered(10))
+    with following(scene) as tables:
+        [table] = tables._tables.values()
+        first = table.whole_at
+        wait_until(lambda: table.whole_at > first, what="it is known to be whole again")
 
 
 def recreate(scene: Scene) -> None:

@@ -37,6 +37,15 @@ stream.group_by(lambda key, value: key, key=str, name="by-key").count("again")
 """
 
 
+PLAIN = """
+import penstock as ps
+
+app = ps.Application("{application_id}", bootstrap_servers="{bootstrap}")
+stream = app.stream("{source}", key=bytes, value=bytes)
+stream.group_by_key().count("counts", logging={logging}).to_stream().to("{results}")
+"""
+
+
 @pytest.fixture
 def scene(kafka: str, tmp_path: Path) -> Scene:
     return Scene(kafka, tmp_path, partitions=2).create_topics()
@@ -45,8 +54,11 @@ def scene(kafka: str, tmp_path: Path) -> Scene:
 class Commands:
     """`penstock topics` on a program that can be changed."""
 
-    def __init__(self, scene: Scene, capsys: pytest.CaptureFixture[str]) -> None:
+    def __init__(
+        self, scene: Scene, capsys: pytest.CaptureFixture[str], program: str = PROGRAM
+    ) -> None:
         self.scene = scene
+        self.program = program
         self.capsys = capsys
         self.versions = 0
         self.write()
@@ -55,7 +67,7 @@ class Commands:
         self.versions += 1
         self.path = self.scene.directory / f"program_{self.versions}.py"
         self.path.write_text(
-            PROGRAM.format(
+            self.program.format(
                 application_id=self.scene.application_id,
                 bootstrap=self.scene.bootstrap,
                 source=self.scene.source,
@@ -189,7 +201,9 @@ def test_what_cannot_be_made_right_is_an_error_and_nothing_is_done(
 
 
 @pytest.mark.usefixtures("spark")
-def test_a_start_tells_a_difference_or_mends_it(scene: Scene) -> None:
+def test_a_start_tells_a_difference_or_mends_it(
+    scene: Scene, capsys: pytest.CaptureFixture[str]
+) -> None:
     smaller = {"segment.bytes": "1048576"}
     admin = TopicAdmin(Config(bootstrap_servers=scene.bootstrap))
     admin.ensure([changelog_topic(scene.application_id, "counts", partitions=2)])
@@ -211,11 +225,25 @@ def test_a_start_tells_a_difference_or_mends_it(scene: Scene) -> None:
     error = start_fails(scene)
     assert isinstance(error, KafkaError)
     assert "cleanup.policy=delete, not compact: it would lose state" in error.message
+    # What the program no longer names is known for what it is; others' settings too.
+    scene.set_config(scene.changelog, {"cleanup.policy": "compact", "retention.bytes": "123456789"})
+    commands = Commands(scene, capsys, PLAIN)
+    code, text = commands.text("plan")
+    assert code == 1
+    assert f"to alter    {scene.changelog}: segment.bytes from 1048576 to its default\n" in text
+    by_hand = f"left alone  {scene.changelog}: retention.bytes=123456789, set by hand\n"
+    assert [line for line in text.splitlines(keepends=True) if "left" in line] == [by_hand]
+    code, text = commands.text("describe")
+    assert "an earlier version of the program; default 1073741824" in text
     total = scene.produce([(b"a", b"x"), (b"b", b"y"), (b"a", b"z")])
     with Run(scene, manage_topics=True) as run:
         run.wait_committed(total)
     assert scene.counts(scene.changelog) == scene.expected()
-    assert admin.describe([scene.changelog])[scene.changelog].config["cleanup.policy"] == "compact"
+    # The one is taken off, the other is not.
+    assert f"{scene.changelog}: segment.bytes from 1048576 to its default" in run.notices[0]
+    found = admin.describe([scene.changelog])[scene.changelog]
+    kept = [found.config[name] for name in ("cleanup.policy", "segment.bytes", "retention.bytes")]
+    assert kept == ["compact", "1073741824", "123456789"]
 
     error = start_fails(scene, topic={"min.insync.replicas": "2"})
     assert isinstance(error, ConfigError)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import signal
@@ -17,6 +18,7 @@ from pathlib import Path
 import pytest
 from confluent_kafka import Consumer, Producer
 
+from penstock.changelog import restore as restore_module
 from penstock.changelog.clients import LogClients
 from penstock.changelog.reading import read_last, wait_stable
 from penstock.changelog.restore import (
@@ -148,7 +150,8 @@ def test_a_stopped_restore_keeps_what_it_has(log: Log) -> None:
         log.write({b"%d" % i: b"x" for i in range(6000)})
     store = MemoryStore("counts")
     day = 24 * 3600 * 1000
-    result = log.restore(store, stop=lambda: True, now_ms=lambda: day)
+    # The first fetch may give nothing yet.
+    result = log.restore(store, stop=lambda: store.offset() is not None, now_ms=lambda: day)
     assert result.outcome is RestoreOutcome.STOPPED
     # It never was whole: how long it may rest counts from when it began.
     assert log.restore(store, now_ms=lambda: 3 * day).outcome is RestoreOutcome.TRUNCATED
@@ -192,8 +195,36 @@ def test_a_store_that_was_away_longer_than_tombstones_last_is_rebuilt(log: Log) 
     log.write({b"b": b"2"})
     store.set_caught_up_at(day)
     assert log.restore(store, now_ms=lambda: 3 * day).outcome is RestoreOutcome.TRUNCATED
+    # A time to come is no time: a clock was wrong.
+    store.set_caught_up_at(9 * day)
+    assert log.restore(store, now_ms=lambda: 3 * day).outcome is RestoreOutcome.TRUNCATED
     store.set_caught_up_at(day)
     assert log.restore(store, now_ms=lambda: day + day // 2).outcome is RestoreOutcome.COMPLETE
+
+
+def test_a_restore_that_takes_longer_than_deletions_last_says_so(
+    log: Log, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(restore_module, "BATCH_RECORDS", 1)
+    log.write({b"a": b"1", b"b": b"2"})
+    minute = itertools.count(0, 60_000)
+    store = MemoryStore("counts")
+    hours, seconds = timedelta(hours=1), timedelta(seconds=1)
+
+    def restored(lasting: timedelta) -> RestoreResult:
+        found = log.restore(store, now_ms=lambda: next(minute), tombstone_retention=lasting)
+        assert found.outcome is RestoreOutcome.COMPLETE
+        return found
+
+    assert not restored(hours).outlasted
+    # The tail is from when the store was whole.
+    log.write({b"c": b"3"})
+    assert not restored(hours).outlasted
+    store = MemoryStore("counts")
+    assert restored(seconds).outlasted
+    log.write({b"d": b"4"})
+    store.set_caught_up_at(next(minute))
+    assert restored(timedelta(minutes=1.5)).outlasted
 
 
 def test_a_changelog_that_falls_silent_is_an_error_not_a_hang(log: Log) -> None:

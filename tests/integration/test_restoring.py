@@ -143,11 +143,16 @@ def test_other_tasks_go_on_while_one_restores(
         assert held.exists()
         assert len(heard.ended) == 1
         assert run.app.state is ps.ApplicationState.REBALANCING
+        assert heard.suspended == []
+        # Its instance dies: that restore stops, and the next one begins anew.
+        os.kill(int(held.read_text()), signal.SIGKILL)
+        run.wait_for(lambda: bool(heard.suspended), what="the restore was suspended")
     finally:
         held.unlink(missing_ok=True)
         starting.join()
     run.wait_committed(total + 50)
     run.app.stop()
+    assert heard.suspended == [("counts", 1 - free, 0)]
     assert len(heard.ended) == 2
     assert scene.counts() == scene.expected()
 

@@ -7,7 +7,7 @@ import shutil
 import threading
 import uuid
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, get_args
 from unittest.mock import ANY
@@ -20,6 +20,7 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 from penstock.changelog.commit_record import ChangelogEnd, CommitRecord
 from penstock.changelog.offset_metadata import OffsetMetadata
 from penstock.changelog.reading import read_last
+from penstock.changelog.restore import RestoreResult, restore
 from penstock.changelog.snapshots import (
     Manifest,
     Snapshot,
@@ -496,6 +497,12 @@ def test_a_changelog_that_expires_may_begin_where_its_retention_explains_it(worl
     assert (fault.kind, fault.where["topic"]) == ("ChangelogError", world.changelog)
     assert f"begins at offset {purged_to}, and an empty store needs more of it" in fault.message
     task.close()
+    # Unless its changelog was told to forget what is old: then that is told.
+    shutil.rmtree(world.state.path / "0_0")
+    task = world.take(world.store_order(expires=True, kept_ms=86_400_000))
+    [note] = task.status().notes
+    assert f"begins at offset {purged_to} in partition 0: it forgets what is old" in note
+    task.close()
 
 
 @pytest.mark.parametrize("windows", [True, False])
@@ -553,6 +560,39 @@ def test_a_store_that_could_not_be_rebuilt_is_not_wiped(world: World) -> None:
     assert ask(task, "get", (b"a",)) == [(stored_value(7, b"1"),)]
     (note,) = task.status().notes
     assert "is whole on this disk, and could not be rebuilt" in note
+    task.close()
+
+
+def test_a_store_that_missed_deletions_is_rebuilt_though_they_last_longer_now(
+    world: World,
+) -> None:
+    world.produce(2)
+    task = world.take()
+    commit(task, [(b"a", b"1", 7)], to=1, metadata={})
+    task.close()
+    directory, copy = world.state.path / "0_0", world.directory / "copy"
+    shutil.copytree(directory, copy)
+    task = world.take(world.store_order(tombstones_ms=0))
+    commit(task, [(b"b", b"2", 8)], to=2, metadata={})
+    task.close()
+    shutil.rmtree(directory)
+    copy.rename(directory)
+    task = world.take()
+    [note] = task.status().notes
+    assert "rebuilding the store from the changelog's start" in note
+    task.close()
+
+
+def test_a_restore_that_took_longer_than_deletions_last_is_told(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def slow(*given: Any, **more: Any) -> RestoreResult:
+        return replace(restore(*given, **more), outlasted=True)
+
+    monkeypatch.setattr(state, "restore", slow)
+    task = world.take()
+    [note] = task.status().notes
+    assert f"took longer than {world.changelog} keeps deletions (delete.retention.ms)" in note
     task.close()
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
+import re
 import stat
 import subprocess
 import sys
@@ -24,7 +25,7 @@ from penstock.errors import (
     StateLockedError,
     TopologyError,
 )
-from penstock.stores import directory
+from penstock.stores import directory, mounts
 from penstock.stores.directory import FileLock, StateDirectory
 
 HOLD = """
@@ -254,6 +255,47 @@ def test_a_file_system_without_locks_is_refused(
             with pytest.raises(StateDirectoryError, match="no working locks"):
                 StateDirectory.open(tmp_path, "clinic")
     StateDirectory.open(tmp_path, "clinic").close()
+
+
+@pytest.mark.parametrize(
+    ("mounted", "how"),
+    [
+        ("nfs rw,vers=3,nolock,local_lock=all", "nfs with nolock"),
+        ("nfs rw,vers=3,hard,local_lock=all", "nfs with local_lock=all"),
+        ("nfs4 rw,vers=4.2,local_lock=flock", "nfs4 with local_lock=flock"),
+        ("cifs rw,nobrl", "cifs with nobrl"),
+        ("fuse.sshfs rw,user_id=0", "fuse.sshfs"),
+        ("nfs4 rw,vers=4.2,local_lock=none", ""),
+        ("nfs rw,vers=3,local_lock=posix", ""),
+        ("ext4 rw,nolock", ""),
+        ("fuse.glusterfs rw", ""),
+    ],
+)
+def test_locks_that_hold_on_one_host_alone_are_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, mounted: str, how: str
+) -> None:
+    volume = tmp_path / "a volume"
+    (volume / "inner").mkdir(parents=True)
+    table = tmp_path / "mounts"
+    point = str(volume.resolve()).replace(" ", r"\040")
+    lines = ["/dev/a / ext4 rw", f"old:/ {point} nfs rw,nolock", f"host:/ {point} {mounted}"]
+    # What is mounted beside it, or in it, is not its own.
+    lines += [f"host:/ {point}2 nfs rw,nolock", f"host:/ {point}/inner nfs rw,nolock", "cut off"]
+    table.write_text("".join(f"{line} 0 0\n" for line in lines))
+    monkeypatch.setattr(mounts, "MOUNTS", table)
+    link = tmp_path / "link"
+    link.symlink_to(volume)
+    for state_dir in (volume, link):
+        if how:
+            with pytest.raises(StateDirectoryError, match=re.escape(f"alone ({how}): ")) as refused:
+                StateDirectory.open(state_dir, "clinic")
+            assert refused.value.where["path"] == volume / "clinic"
+            assert "local disk" in refused.value.hint
+        else:
+            StateDirectory.open(state_dir, "clinic").close()
+    # Nobody tells, on other systems.
+    monkeypatch.setattr(mounts, "MOUNTS", tmp_path / "none")
+    StateDirectory.open(volume, "clinic").close()
 
 
 def test_tasks_that_nobody_holds_leave_after_a_while(tmp_path: Path) -> None:

@@ -12,8 +12,10 @@ from penstock.changelog.topic_plan import (
     before_start,
     config_changes,
     copies_note,
+    dropped,
     left_alone,
     plan_topics,
+    remembered,
     settings_of,
     sizes_note,
     still_to_do,
@@ -41,7 +43,7 @@ def existing(
     return {spec.name: ExistingTopic(spec.name, "id", **found)}  # type: ignore[arg-type]
 
 
-def changes(spec: TopicSpec, **config: str) -> list[tuple[str, str | None, str, bool]]:
+def changes(spec: TopicSpec, **config: str) -> list[tuple[str, str | None, str | None, bool]]:
     """What is to be done about a topic with these settings, dots written as underscores."""
     settings = {name.replace("_", "."): value for name, value in config.items()}
     found = existing(spec, config=settings)[spec.name]
@@ -275,6 +277,63 @@ def test_settings_are_shown_with_who_says_so() -> None:
     missing = {each.name: each for each in settings_of(spec, None)}
     assert missing["segment.bytes"].value == "1048576"
     assert missing["max.compaction.lag.ms"].value == "9223372036854775807"
+
+
+SMALL = {"segment.bytes": "1048576"}
+HELD = changelog_topic("clinic", "counts", partitions=4, config=SMALL)
+
+
+def with_segments(size: str, *, by: str = "topic") -> ExistingTopic:
+    origins = {"segment.bytes": by, "retention.bytes": "topic"}
+    config = {"segment.bytes": size, "retention.bytes": "9"}
+    return existing(CHANGELOG, config=config, origins=origins)[CHANGELOG.name]
+
+
+def test_what_a_program_asked_for_and_no_longer_does_is_taken_off() -> None:
+    asked = remembered(HELD, with_segments("1048576"), {})
+    assert asked["segment.bytes"] == ("1048576",)
+    found = with_segments("1048576")
+    there = {CHANGELOG.name: found}
+    (change,) = plan_topics([CHANGELOG], there, asked={CHANGELOG.name: asked}).alter
+    assert change == ConfigChange(CHANGELOG.name, "segment.bytes", "1048576", None)
+    assert still_to_do([change], there) == [change]
+    default = with_segments("1073741824", by="default")
+    assert still_to_do([change], {CHANGELOG.name: default}) == []
+    shown = {each.name: each.who for each in settings_of(CHANGELOG, found, asked)}
+    assert (shown["segment.bytes"], shown["retention.bytes"]) == ("earlier", "hand")
+    assert [each.name for each in left_alone(CHANGELOG, found, asked)] == ["retention.bytes"]
+    told = before_start(TopicPlan(alter=(change,)), manage=False)
+    assert f"{CHANGELOG.name}: segment.bytes is 1048576, as the program no longer says" in told
+    done = before_start(TopicPlan(alter=(change,)), manage=True)
+    assert "segment.bytes from 1048576 to its default" in done
+
+
+@pytest.mark.parametrize(
+    "found", [with_segments("4194304"), with_segments("1048576", by="broker")], ids=["hand", "b"]
+)
+def test_what_others_said_since_is_theirs(found: ExistingTopic) -> None:
+    asked = remembered(HELD, with_segments("1048576"), {})
+    assert dropped(CHANGELOG, found, asked) == []
+    assert dropped(HELD, found, asked) == []
+    # Once it is theirs, it stays so.
+    assert "segment.bytes" not in remembered(CHANGELOG, found, asked)
+
+
+def test_a_setting_is_remembered_until_it_is_gone_from_the_topic() -> None:
+    small, larger = with_segments("1048576"), with_segments("2097152")
+    first = remembered(HELD, small, {})
+    # The next program asks for another, and the topic is not changed for it: both are programs'.
+    other = changelog_topic("clinic", "counts", partitions=4, config={"segment.bytes": "2097152"})
+    second = remembered(other, small, first)
+    assert second["segment.bytes"] == ("2097152", "1048576")
+    for found in (small, larger):
+        assert [each.name for each in dropped(CHANGELOG, found, second)] == ["segment.bytes"]
+    assert remembered(other, larger, second)["segment.bytes"] == ("2097152",)
+    # Started without it and not changed either, it is still known; and then no more.
+    third = remembered(CHANGELOG, small, second)
+    assert third["segment.bytes"] == ("1048576",)
+    default = with_segments("1073741824", by="default")
+    assert "segment.bytes" not in remembered(CHANGELOG, default, third)
 
 
 def test_settings_for_all_topics_do_not_change_how_commits_are_compacted() -> None:

@@ -16,7 +16,7 @@ from penstock.instance.protocol import StoreOrder
 from penstock.instance.state import shaped
 from penstock.instance.truncation import KnownStarts
 from penstock.serdes.windowed import session_key, window_key
-from penstock.stores.contract import Change, Entry, KeyValueStore
+from penstock.stores.contract import Change, Entry, KeyValueStore, stored_value, version_key
 from penstock.stores.memory import MemoryStore
 
 HOUR = 3_600_000
@@ -33,6 +33,13 @@ WINDOWS = StoreOrder(
 )
 SESSIONS = msgspec.structs.replace(WINDOWS, kind="session")
 COUNTS = StoreOrder(name="hourly", changelog="app-hourly-changelog", changelog_id="id")
+
+
+FORGETTING = msgspec.structs.replace(COUNTS, expires=True, kept_ms=28 * HOUR)
+"""A user may have a changelog of keys forget what is old, too."""
+VERSIONS = msgspec.structs.replace(
+    FORGETTING, kind="versioned", retention_ms=HOUR, segment_ms=HOUR // 3
+)
 
 
 class OwnWindows(MemoryStore):
@@ -127,6 +134,83 @@ def test_a_last_record_without_a_marker_is_one() -> None:
     # Exactly-once from now on; the log holds a record, and no marker.
     assert log.next_owner().notes(WINDOWS, LogRange(1, log.end), None) == []
     assert not log.next_owner().can_rebuild(WINDOWS, log.lost_all())
+
+
+def put(key: bytes, hours_ago: int) -> Change:
+    return (key, stored_value(NOW - hours_ago * HOUR, b"x"))
+
+
+def test_keys_that_a_changelog_forgot_by_their_age_are_told_where_they_are_missed() -> None:
+    log = our_log(FORGETTING)
+    log.commit(put(b"a", 40), put(b"b", 39))
+    log.commit(put(b"c", 1))
+    known, left = log.next_owner(), LogRange(3, log.end)
+    [note] = known.notes(FORGETTING, left, None)
+    assert "begins at offset 3 in partition 0: it forgets what is old" in note
+    assert "no longer in store hourly of task 0_0" in note
+    assert known.can_rebuild(FORGETTING, left)
+    # A store that has them, or one that is behind and is to be made anew, misses nothing yet.
+    assert known.notes(FORGETTING, left, 2) == known.notes(FORGETTING, left, 0) == []
+    assert known.notes(FORGETTING, LogRange(0, log.end), None) == []
+
+
+@pytest.mark.parametrize(
+    ("order", "changes"),
+    [
+        (FORGETTING, [put(b"a", 40), put(b"b", 1)]),
+        (FORGETTING, [put(b"a", 1), (b"b", None)]),
+        (VERSIONS, [(version_key(b"a", NOW - HOUR), None)]),
+    ],
+)
+def test_a_changelog_of_keys_that_lost_its_last_record_before_its_time_is_missed(
+    order: StoreOrder, changes: list[Change]
+) -> None:
+    log = our_log(order)
+    log.commit(put(b"x", 50) if order is FORGETTING else changes[0])
+    log.commit(*changes)
+    # A commit that writes nothing says what the last one said.
+    log.commit()
+    with pytest.raises(ChangelogError, match="Keys that were not written since would be lost"):
+        log.next_owner().notes(order, log.lost_all(), None)
+    assert not log.next_owner().can_rebuild(order, log.lost_all())
+    later = log.next_owner(now_ms=NOW + 30 * HOUR)
+    assert later.can_rebuild(order, log.lost_all())
+    assert len(later.notes(order, log.lost_all(), None)) == 1
+
+
+def test_a_key_that_is_written_again_with_an_earlier_time_takes_its_later_one_along() -> None:
+    # Once it is compacted, nothing in the changelog is as young as this was.
+    log = our_log(FORGETTING)
+    log.commit(put(b"a", -9_000))
+    log.commit(put(b"a", 40))
+    assert log.next_owner().can_rebuild(FORGETTING, log.lost_all())
+    log.commit(put(b"a", 1), (b"a", None))
+    assert log.next_owner().can_rebuild(FORGETTING, log.lost_all())
+
+
+def test_deletions_lasted_as_long_as_they_did_though_the_topic_keeps_them_longer_now() -> None:
+    """A disk that was away meanwhile has missed those that are gone."""
+    minute, day = 60_000, 24 * HOUR
+    brief, usual = (msgspec.structs.replace(COUNTS, tombstones_ms=each) for each in (minute, day))
+    log = our_log(brief)
+    assert log.commit().tombstones_ms == minute
+    assert log.next_owner().tombstones_ms(usual) == minute
+    # It is still known when others have committed since, until a day has passed.
+    log.known, log.order = log.next_owner(), usual
+    assert log.commit().tombstones_until == NOW + day
+    for now_ms, lasted in ((NOW + day - 1, minute), (NOW + day, day)):
+        assert log.next_owner(now_ms=now_ms).tombstones_ms(usual) == lasted
+    # Less is less at once; and what Kafka does by itself is not worth a word.
+    assert log.next_owner(now_ms=NOW + day).tombstones_ms(brief) == minute
+    log.known = log.next_owner(now_ms=NOW + day)
+    end = log.commit()
+    assert (end.tombstones_ms, end.tombstones_until) == (-1, 0)
+    log.order = msgspec.structs.replace(COUNTS, tombstones_ms=0)
+    assert log.commit().tombstones_ms == 0
+    assert log.next_owner().tombstones_ms(usual) == 0
+    assert our_log().known.tombstones_ms(brief) == minute
+    week = msgspec.structs.replace(COUNTS, tombstones_ms=7 * day)
+    assert our_log(week).commit().tombstones_ms == 7 * day
 
 
 def test_sessions_count_by_their_end() -> None:

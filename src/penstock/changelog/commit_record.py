@@ -58,8 +58,13 @@ class ChangelogEnd(
     the store's retention."""
     kept_ms: int = 0
     """For how long its topic kept records when that was noted."""
+    tombstones_ms: int = -1
+    """For how long it kept deletions; -1 is for as long as Kafka does by itself."""
+    tombstones_until: int = 0
+    """If it keeps them longer now: when that no longer matters, since the epoch."""
     latest: int = -1
-    """The latest time of the windows that it holds with this commit; -1 if that is not known."""
+    """The latest time of the windows that it holds with this commit; of keys, the time of its last
+    record. -1 if that is not known."""
 
 
 class CommitRecord(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -47,6 +47,24 @@ def shorter(then_ms: int, now_ms: int) -> int:
     return min(known) if known else now_ms
 
 
+def least_lasting(noted: tuple[int, int], lasting_ms: int, *, now_ms: int) -> tuple[int, int]:
+    """For how long deletions lasted at the least, and until when that matters: 0 if it does now.
+
+    A topic that keeps deletions for longer than it did does not bring back those that are gone. A
+    store that was away since before that has outlived the longer time, too, once it has passed.
+
+    >>> least_lasting((10, 0), 500, now_ms=1_000)
+    (10, 1500)
+    >>> least_lasting((10, 1_500), 500, now_ms=1_400), least_lasting((10, 1_500), 500, now_ms=1_500)
+    ((10, 1500), (500, 0))
+    >>> least_lasting((500, 0), 10, now_ms=0)
+    (10, 0)
+    """
+    least_ms, until = noted
+    until = until or now_ms + lasting_ms
+    return (least_ms, until) if least_ms < lasting_ms and now_ms < until else (lasting_ms, 0)
+
+
 def start_max(marks: Iterable[Mark], *, kept_ms: int, now_ms: int) -> int:
     """The highest offset at which a changelog may begin that keeps records for `kept_ms`.
 

@@ -38,6 +38,8 @@ SILENCE_MAX = timedelta(seconds=60)
 TOMBSTONE_RETENTION = timedelta(days=1)
 """Kafka's default of `delete.retention.ms`."""
 _RETENTION_SHARE = 0.9
+_CLOCKS_MS = 300_000
+"""By how much the clocks of hosts may differ on which a disk is opened."""
 # `consume` waits this long for a full batch, also when the end was reached.
 _POLL_SECONDS = 0.02
 _ASK_SECONDS = 10.0
@@ -89,6 +91,9 @@ class RestoreResult:
     outcome: RestoreOutcome
     restored: int
     bytes: int
+    outlasted: bool = False
+    """Whether it took longer than deletions last: then some may be gone that it came too late for,
+    of keys that it had read."""
 
 
 def ignore_progress(progress: RestoreProgress) -> None:
@@ -179,6 +184,8 @@ def restore(
     )
     on_progress(progress)
     outcome = RestoreOutcome.COMPLETE
+    # What it holds is from then; or else from when the first records came.
+    since = last = began_ms if held is None else store.caught_up_at() or began_ms
     versioned = isinstance(store, VersionedStore)
     with reading(remaining), _assigned(consumer, topic, partition, start):
         heard = time.monotonic()
@@ -187,7 +194,8 @@ def restore(
             with _turn:
                 batch = _decode(messages, topic, partition, versioned=versioned)
             if batch.position is not None:
-                heard = time.monotonic()
+                heard, last = time.monotonic(), now_ms() if batch.records else last
+                since = last if held is None and not progress.restored else since
                 with writing():
                     progress = _apply(store, batch, progress, until)
                 on_progress(progress)
@@ -199,7 +207,8 @@ def restore(
                 outcome = RestoreOutcome.STOPPED
     if outcome is RestoreOutcome.COMPLETE:
         store.set_caught_up_at(began_ms)
-    return RestoreResult(outcome, progress.restored, progress.bytes)
+    outlasted = is_too_old(since, now_ms=last, lasting=tombstone_retention)
+    return RestoreResult(outcome, progress.restored, progress.bytes, outlasted)
 
 
 @contextlib.contextmanager
@@ -270,8 +279,21 @@ def _outlived(store: KeyValueStore, now_ms: int, tombstone_retention: timedelta)
     caught_up_at = store.caught_up_at()
     if store.offset() is None or caught_up_at is None:
         return False
-    allowed_ms = tombstone_retention.total_seconds() * 1000 * _RETENTION_SHARE
-    return now_ms - caught_up_at > allowed_ms
+    return is_too_old(caught_up_at, now_ms=now_ms, lasting=tombstone_retention)
+
+
+def is_too_old(caught_up_at: int, *, now_ms: int, lasting: timedelta) -> bool:
+    """Whether deletions since that moment may be gone from a log in which they last so long.
+
+    >>> hour = timedelta(hours=1)
+    >>> [is_too_old(10_000_000, now_ms=now, lasting=hour) for now in (9_999_000, 13_000_000)]
+    [False, False]
+    >>> [is_too_old(10_000_000, now_ms=now, lasting=hour) for now in (13_500_000, 9_000_000)]
+    [True, True]
+    """
+    age_ms = now_ms - caught_up_at
+    # A moment to come shows that a clock was wrong, and then nobody knows the age.
+    return age_ms > lasting.total_seconds() * 1000 * _RETENTION_SHARE or age_ms < -_CLOCKS_MS
 
 
 def recreated(topic: str, detail: str) -> ChangelogError:

@@ -27,6 +27,7 @@ from penstock.changelog.clients import ASK_TIMEOUT
 from penstock.changelog.kafka_failures import NO_SUCH_TOPIC, code_of, kafka_error, refusals_named
 from penstock.changelog.reading import ATTEMPT_SECONDS
 from penstock.changelog.topic_plan import (
+    Asked,
     ConfigChange,
     TopicPlan,
     before_start,
@@ -134,11 +135,16 @@ class TopicAdmin:
                 raise topic_missing((unknown or missing)[0], cluster.topics)
             time.sleep(_VISIBLE_PAUSE_SECONDS)
 
-    def plan(self, wanted: Sequence[TopicSpec]) -> TopicPlan:
-        """What has to happen for the internal topics to be as they should."""
+    def plan(
+        self, wanted: Sequence[TopicSpec], *, asked: Mapping[str, Asked] | None = None
+    ) -> TopicPlan:
+        """What has to happen for the internal topics to be as they should.
+
+        `asked` is what programs that ran asked of them, as for `plan_topics`.
+        """
         existing = self.describe(spec.name for spec in wanted)
         default = self._default_replication(wanted, existing)
-        return plan_topics(wanted, existing, default_replication=default)
+        return plan_topics(wanted, existing, default_replication=default, asked=asked)
 
     def carry_out(self, plan: TopicPlan, *, alter: bool = True) -> None:
         """Create and grow what the plan says, and alter settings too if asked."""
@@ -194,12 +200,12 @@ class TopicAdmin:
     def alter(
         self, changes: Sequence[ConfigChange], *, timeout: timedelta = VISIBLE_TIMEOUT
     ) -> None:
-        """Set settings of topics and wait until they can be seen; others stay as they are."""
+        """Set settings of topics, or take them off, and wait until that can be seen; others stay
+        as they are."""
         entries: dict[str, list[ConfigEntry]] = {}
         for change in changes:
-            entry = ConfigEntry(
-                change.name, change.new, incremental_operation=AlterConfigOpType.SET
-            )
+            does = AlterConfigOpType.DELETE if change.new is None else AlterConfigOpType.SET
+            entry = ConfigEntry(change.name, change.new, incremental_operation=does)
             entries.setdefault(change.topic, []).append(entry)
         if not entries:
             return

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal, InvalidOperation
 from typing import Literal
@@ -19,8 +19,11 @@ KAFKA_DEFAULTS = {
 }
 """What decides when a changelog is compacted, and Kafka's values for it."""
 
-Who = Literal["program", "hand", "broker", "default"]
-"""Who sets a setting: the program, someone on the topic itself, the brokers, or nobody."""
+Who = Literal["program", "earlier", "hand", "broker", "default"]
+"""Who sets a setting: the program, one that ran before it, someone on the topic itself, the
+brokers, or nobody."""
+Asked = Mapping[str, Sequence[str]]
+"""What programs that ran asked of a topic, by setting; two values while an earlier one stands."""
 _MIN_INSYNC = "min.insync.replicas"
 _BYTES = "retention.bytes"
 _BY_ORIGIN: dict[Origin, Who] = {"topic": "hand", "broker": "broker", "default": "default"}
@@ -33,12 +36,19 @@ class ConfigChange:
     topic: str
     name: str
     old: str | None
-    new: str
+    new: str | None
+    """None takes it off the topic, so that the brokers' value holds."""
     loses: bool = False
     """Whether the topic, as it is, would lose state or records."""
 
+    @property
+    def to(self) -> str:
+        """What it becomes, for people."""
+        return "its default" if self.new is None else self.new
+
     def __str__(self) -> str:
-        return f"{self.topic}: {self.name} is {self.old or 'not set'}, not {self.new}"
+        why = ", as the program no longer says" if self.new is None else f", not {self.new}"
+        return f"{self.topic}: {self.name} is {self.old or 'not set'}{why}"
 
 
 @dataclass(frozen=True)
@@ -74,11 +84,12 @@ def plan_topics(
     existing: Mapping[str, ExistingTopic],
     *,
     default_replication: int = -1,
+    asked: Mapping[str, Asked] | None = None,
 ) -> TopicPlan:
     """What to create, grow and alter, and what is wrong beyond that.
 
     `default_replication` is how many replicas the brokers give a topic that does not say; -1 if
-    that is not known.
+    that is not known. `asked` is what `remembered` noted of each topic at the last start.
     """
     create: list[TopicSpec] = []
     grow: list[TopicSpec] = []
@@ -95,6 +106,7 @@ def plan_topics(
             create.append(spec)
         else:
             alter += config_changes(spec, found)
+            alter += dropped(spec, found, (asked or {}).get(spec.name, {}))
             if found.partitions < spec.partitions:
                 grow.append(spec)
     return TopicPlan(tuple(create), tuple(grow), tuple(alter), tuple(problems))
@@ -115,6 +127,41 @@ def config_changes(spec: TopicSpec, found: ExistingTopic) -> list[ConfigChange]:
     ]
 
 
+def dropped(spec: TopicSpec, found: ExistingTopic, asked: Asked) -> list[ConfigChange]:
+    """The settings that stand on the topic because a program asked for them, and this one does not.
+
+    One that somebody has changed since is theirs.
+
+    >>> spec = TopicSpec("counts-changelog", 1, {})
+    >>> found = ExistingTopic("counts-changelog", "id", 1, {"segment.bytes": "1048576"},
+    ...     origins={"segment.bytes": "topic"})
+    >>> print(*dropped(spec, found, {"segment.bytes": ["1048576"]}))
+    counts-changelog: segment.bytes is 1048576, as the program no longer says
+    >>> dropped(spec, found, {"segment.bytes": ["2097152"]})
+    []
+    """
+    return [
+        ConfigChange(spec.name, name, found.config[name], None)
+        for name, values in sorted(asked.items())
+        if name not in spec.config and _standing(name, found, values)
+    ]
+
+
+def remembered(spec: TopicSpec, found: ExistingTopic, asked: Asked) -> dict[str, tuple[str, ...]]:
+    """What a start notes of a topic as it is then, for programs that come after this one.
+
+    That is what this program asks for, whether or not the topic was changed for it; and what
+    earlier ones asked for, as long as it stands.
+    """
+    earlier = {name: _standing(name, found, values) for name, values in asked.items()}
+    wanted = {name: (value,) for name, value in spec.config.items()}
+    return {
+        name: values
+        for name in sorted({*earlier, *wanted})
+        if (values := tuple(dict.fromkeys((*wanted.get(name, ()), *earlier.get(name, ())))))
+    }
+
+
 def still_to_do(
     changes: Iterable[ConfigChange], existing: Mapping[str, ExistingTopic]
 ) -> list[ConfigChange]:
@@ -122,21 +169,23 @@ def still_to_do(
     return [
         change
         for change in changes
-        if change.topic in existing
-        and not _same(change.name, existing[change.topic].config.get(change.name), change.new)
+        if change.topic in existing and not _shows(change, existing[change.topic])
     ]
 
 
-def settings_of(spec: TopicSpec, found: ExistingTopic | None) -> list[Setting]:
+def settings_of(
+    spec: TopicSpec, found: ExistingTopic | None, asked: Asked | None = None
+) -> list[Setting]:
     """What decides about compaction, what the program names, and what was set on the topic."""
     actual = {**KAFKA_DEFAULTS, **spec.config} if found is None else found.config
     origins = {} if found is None else found.origins
     by_hand = {name for name, origin in origins.items() if origin == "topic"}
+    gone = set() if found is None else {each.name for each in dropped(spec, found, asked or {})}
     result = []
     for name in sorted({*KAFKA_DEFAULTS, *spec.config, *by_hand}):
         value, wanted = actual.get(name), spec.config.get(name)
         differs = wanted is not None and not _same(name, value, wanted)
-        who: Who = _BY_ORIGIN[origins.get(name, "default")]
+        who: Who = "earlier" if name in gone else _BY_ORIGIN[origins.get(name, "default")]
         result.append(
             Setting(
                 name,
@@ -149,11 +198,11 @@ def settings_of(spec: TopicSpec, found: ExistingTopic | None) -> list[Setting]:
     return result
 
 
-def left_alone(spec: TopicSpec, found: ExistingTopic) -> list[Setting]:
-    """What someone set on the topic and the program does not name."""
+def left_alone(spec: TopicSpec, found: ExistingTopic, asked: Asked | None = None) -> list[Setting]:
+    """What someone set on the topic, and no program that ran has asked for."""
     return [
         each
-        for each in settings_of(spec, found)
+        for each in settings_of(spec, found, asked)
         if each.who == "hand" and each.name not in spec.config
     ]
 
@@ -169,7 +218,7 @@ def before_start(plan: TopicPlan, *, manage: bool) -> str:
     if not plan.alter:
         return ""
     if manage:
-        changes = "; ".join(f"{c.topic}: {c.name} from {c.old} to {c.new}" for c in plan.alter)
+        changes = "; ".join(f"{c.topic}: {c.name} from {c.old} to {c.to}" for c in plan.alter)
         return f"Settings of internal topics are changed: {changes}"
     for change in plan.alter:
         if change.loses:
@@ -181,6 +230,21 @@ def before_start(plan: TopicPlan, *, manage: bool) -> str:
             )
     differences = "; ".join(map(str, plan.alter))
     return f"Internal topics are not as the program says: {differences}. {_APPLY}"
+
+
+def losses(spec: TopicSpec, found: ExistingTopic) -> list[str]:
+    """The settings with which a topic would lose state or records, each told in a sentence.
+
+    >>> spec = TopicSpec("counts-changelog", 1, {"cleanup.policy": "compact"})
+    >>> found = ExistingTopic("counts-changelog", "id", 1, {"cleanup.policy": "delete"})
+    >>> [text.partition(". ")[0] for text in losses(spec, found)]
+    ['counts-changelog: cleanup.policy is delete, not compact: it would lose state or records']
+    """
+    return [
+        f"{change}: it would lose state or records. {_APPLY}"
+        for change in config_changes(spec, found)
+        if change.loses
+    ]
 
 
 def copies_note(wanted: Iterable[TopicSpec], existing: Mapping[str, ExistingTopic]) -> str:
@@ -237,6 +301,19 @@ def sizes_note(wanted: Iterable[TopicSpec], existing: Mapping[str, ExistingTopic
 
 
 _APPLY = "Run `penstock topics apply` on the program, or set manage_topics=True"
+
+
+def _standing(name: str, found: ExistingTopic, values: Iterable[str]) -> tuple[str, ...]:
+    """Which of the values the topic has of its own, if any."""
+    if found.origins.get(name) != "topic":
+        return ()
+    return tuple(value for value in values if _same(name, found.config.get(name), value))
+
+
+def _shows(change: ConfigChange, found: ExistingTopic) -> bool:
+    if change.new is None:
+        return found.origins.get(change.name) != "topic"
+    return _same(change.name, found.config.get(change.name), change.new)
 
 
 def _same(name: str, actual: str | None, wanted: str) -> bool:

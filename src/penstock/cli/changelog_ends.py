@@ -11,10 +11,12 @@ from penstock.changelog.clients import LogClients
 from penstock.changelog.reading import LATEST, log_offsets, read_committed
 from penstock.changelog.restore import recreated
 from penstock.changelog.topic_admin import TopicAdmin
+from penstock.changelog.topics import policies
 from penstock.config import Config
 from penstock.driver.last_run import read_last_run
 from penstock.driver.setup import check_broker
 from penstock.errors import BrokerUnreachableError
+from penstock.observability.time_of_day import wall_clock_ms
 from penstock.topology.manifest import TopologyManifest
 
 Changelog = tuple[str, str, int]
@@ -65,11 +67,17 @@ class ChangelogEnds:
         known = None if topology is None else topology.stores.get(store)
         return None if known is None else known[1].retention_ms
 
-    def check(self, topic: str, topic_id: str) -> None:
-        """Raise `ChangelogError` unless the topic is the one that the store was made from."""
+    def check(self, topic: str, topic_id: str) -> int | None:
+        """Raise `ChangelogError` unless the topic is the one that the store was made from.
+
+        Since when (milliseconds) it has all that was written, if it forgets what is old.
+        """
         found = TopicAdmin(self.config).require([topic])[topic]
         if found.id != topic_id:
             raise recreated(topic, f"its id is {found.id} and the store was made from {topic_id}")
+        kept_ms = int(found.config.get("retention.ms", -1))
+        forgets = "delete" in policies(found.config.get("cleanup.policy", "")) and kept_ms >= 0
+        return wall_clock_ms() - kept_ms if forgets else None
 
     @cached_property
     def _last_topology(self) -> TopologyManifest | None:

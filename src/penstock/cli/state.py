@@ -43,7 +43,7 @@ from penstock.instance.inspection import (
     opened,
     stores_below,
 )
-from penstock.instance.verification import Verification, verify
+from penstock.instance.verification import verify
 from penstock.stores.comparison import Difference, compare, entries_of, history_start
 from penstock.stores.contract import WindowStore
 from penstock.stores.versioned import VersionsStore
@@ -485,16 +485,17 @@ def _verified(
         if identity is None or identity.layout == LAYOUT or not identity.changelog_topic:
             is_global = identity is not None and identity.layout == LAYOUT
             return {"skipped": "a global table" if is_global else "it has no changelog"}
-        ends.check(identity.changelog_topic, identity.changelog_topic_id)
+        since = ends.check(identity.changelog_topic, identity.changelog_topic_id)
         clients = LogClients(subject.config, disk.application_id)
         with tempfile.TemporaryDirectory(prefix="penstock-verify-") as scratch:
             place = Path(scratch) / disk.name
-            result: Verification = verify(found, clients, place, on_progress)
+            result = verify(found, clients, place, on_progress, kept_since_ms=since)
         return {
             "changelog": identity.changelog_topic,
             "offset": found.store.offset(),
             "entries": result.entries,
             "unjudged": result.unjudged,
+            "forgotten": result.forgotten,
             **_named(result.differences, limit),
         }
 
@@ -544,6 +545,8 @@ def _verified_lines(facts: dict[str, Any]) -> Iterator[str]:
     yield f"{place}: {_counts(facts['differences']) or 'the same'} ({what})"
     if facts["unjudged"]:
         yield f"  {facts['unjudged']} keys were written again since, and cannot be compared"
+    if facts["forgotten"]:
+        yield f"  {facts['forgotten']} keys are older than the changelog keeps records"
     yield from _key_lines(facts["keys"])
 
 

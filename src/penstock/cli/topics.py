@@ -26,6 +26,7 @@ from penstock.examples.catalogue import inputs_of, outputs_of
 
 _WHO = {
     "program": "the program",
+    "earlier": "an earlier version of the program",
     "hand": "set by hand",
     "broker": "the brokers",
     "default": "default",
@@ -116,7 +117,7 @@ def _outlook(
 def _others(outlook: Outlook, admin: TopicAdmin) -> dict[str, list[Setting]]:
     existing = admin.describe(spec.name for spec in outlook.internal)
     found = {
-        spec.name: left_alone(spec, existing[spec.name])
+        spec.name: left_alone(spec, existing[spec.name], outlook.asked.get(spec.name))
         for spec in outlook.internal
         if spec.name in existing
     }
@@ -135,7 +136,7 @@ def _lines(plan: TopicPlan, *, done: bool) -> list[str]:
         *(f"{create:10}  {spec.name}: {_partitions(spec.partitions)}" for spec in plan.create),
         *(f"{grow:10}  {spec.name}: to {_partitions(spec.partitions)}" for spec in plan.grow),
         *(
-            f"{alter:10}  {each.topic}: {each.name} from {each.old} to {each.new}"
+            f"{alter:10}  {each.topic}: {each.name} from {each.old} to {each.to}"
             for each in plan.alter
         ),
     ]
@@ -167,7 +168,7 @@ def _describe(outlook: Outlook, admin: TopicAdmin, *, as_json: bool) -> None:
     data: list[dict[str, Any]] = []
     for spec in outlook.internal:
         found = existing.get(spec.name)
-        settings = settings_of(spec, found)
+        settings = settings_of(spec, found, outlook.asked.get(spec.name))
         lines += [_heading(spec, found), *map(_setting_line, settings), ""]
         data.append(
             {

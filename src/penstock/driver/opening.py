@@ -187,7 +187,7 @@ def _open_driver(order: OpeningOrder, stack: contextlib.ExitStack) -> Driver:
         coordinator=coordinator,
         inputs=inputs,
         changelogs=InputLogs(logs, [log for own in prepared.changelogs().values() for log in own]),
-        watch=InputWatch(prepared, admin, inputs),
+        watch=InputWatch(prepared, admin, inputs, notice=partial(give_notice, order.listener)),
         spark=pool.submit(_warm_up, order, opening),
         monitor=order.monitor,
         hear_restore=order.hear_restore,

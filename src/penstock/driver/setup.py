@@ -9,13 +9,22 @@ from contextlib import closing
 from dataclasses import dataclass
 from functools import cached_property
 
+import msgspec
+
 from penstock.changelog.access import check_access
 from penstock.changelog.clients import LogClients
 from penstock.changelog.kafka_failures import unreachable
 from penstock.changelog.partition_counts import AskedCounts
 from penstock.changelog.topic_admin import TopicAdmin
-from penstock.changelog.topic_plan import TopicPlan, before_start, copies_note, sizes_note
-from penstock.changelog.topics import TOMBSTONES_MS, ExistingTopic, TopicSpec, policies
+from penstock.changelog.topic_plan import (
+    Asked,
+    TopicPlan,
+    before_start,
+    copies_note,
+    remembered,
+    sizes_note,
+)
+from penstock.changelog.topics import ExistingTopic, TopicSpec, policies
 from penstock.config import Config
 from penstock.coordination.assignment import TaskFacts
 from penstock.coordination.ids import Epoch, TaskId
@@ -26,6 +35,7 @@ from penstock.driver.internal_topics import (
     refuse_empty_start,
 )
 from penstock.driver.last_run import LastRun, read_last_run, refuse_change
+from penstock.driver.seen_settings import SeenSettings
 from penstock.errors import PartitionCountError, TopicMissingError
 from penstock.instance.protocol import (
     DatabaseOrder,
@@ -58,6 +68,8 @@ class Prepared:
     last_run: LastRun
     manifest: TopologyManifest
     """What the next run compares itself with."""
+    settings: SeenSettings
+    """How the changelogs have been set since the start."""
     global_tables: tuple[GlobalOrder, ...] = ()
     notice: str = ""
     """What an operator should know of the internal topics."""
@@ -176,8 +188,8 @@ class Prepared:
             supplier=spec.supplier,
             database=_database(spec),
             expires="delete" in policies(settings.get("cleanup.policy", "")),
-            kept_ms=int(settings.get("retention.ms", 0)),
-            tombstones_ms=int(settings.get("delete.retention.ms", TOMBSTONES_MS)),
+            kept_ms=self.settings.kept_ms(changelog),
+            tombstones_ms=self.settings.tombstones_ms(changelog),
             allow_truncated=self.config.allow_truncated_changelog,
         )
 
@@ -194,6 +206,12 @@ class Outlook:
     global_tables: tuple[GlobalOrder, ...]
     patterns: tuple[re.Pattern[str], ...]
     matched: frozenset[str]
+
+    @property
+    def asked(self) -> Mapping[str, Asked]:
+        """What programs that ran asked of each internal topic."""
+        last = self.last_run.topology
+        return {} if last is None else last.topic_settings
 
 
 def look(
@@ -253,7 +271,7 @@ def plan_internal(
     outlook: Outlook, config: Config, logs: LogClients, admin: TopicAdmin
 ) -> TopicPlan:
     """What has to happen to the internal topics. Raises if one that held something is gone."""
-    plan = admin.plan(outlook.internal)
+    plan = admin.plan(outlook.internal, asked=outlook.asked)
     recovered = outlook.layout.recovered_changelogs
     refuse_deleted(
         [spec for spec in plan.create if spec.name not in recovered], outlook.last_run.topology
@@ -294,14 +312,21 @@ def prepare(
     admin.carry_out(plan, alter=config.manage_topics)
     own = admin.require(spec.name for spec in outlook.internal)
     notes = (copies_note(outlook.internal, own), sizes_note(outlook.internal, own))
-    last_run = outlook.last_run
+    last_run, asked = outlook.last_run, outlook.asked
+    known = {
+        spec.name: remembered(spec, own[spec.name], asked.get(spec.name, {}))
+        for spec in outlook.internal
+    }
     return Prepared(
         application_id=application_id,
         config=config,
         layout=outlook.layout,
         topics={**outlook.external, **own},
         last_run=last_run,
-        manifest=succeed(last_run.topology, outlook.manifest),
+        manifest=msgspec.structs.replace(
+            succeed(last_run.topology, outlook.manifest), topic_settings=known
+        ),
+        settings=SeenSettings(outlook.internal, own),
         global_tables=outlook.global_tables,
         patterns=outlook.patterns,
         matched=outlook.matched,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from penstock.changelog.restore import recreated
@@ -41,7 +41,15 @@ class InputsChangedError(Exception):
 class InputWatch:
     """Looks at topics and logs every few seconds, and purges repartition topics."""
 
-    def __init__(self, prepared: Prepared, admin: TopicAdmin, inputs: InputLogs) -> None:
+    def __init__(
+        self,
+        prepared: Prepared,
+        admin: TopicAdmin,
+        inputs: InputLogs,
+        *,
+        notice: Callable[[str], None],
+    ) -> None:
+        self._notice = notice
         self._prepared = prepared
         self._admin = admin
         self._inputs = inputs
@@ -72,10 +80,14 @@ class InputWatch:
         # that they cannot do without is the topic.
         tables = {table.topic for table in self._prepared.global_tables}
         changelogs = set(self._prepared.layout.changelogs)
-        present = self._admin.describe(names | tables | changelogs)
+        internal = self._prepared.settings.topics
+        present = self._admin.describe(names | tables | changelogs | internal)
         for name in sorted(changelogs):
             _check_changelog(name, self._prepared.topics[name], present.get(name))
-        found = {name: topic for name, topic in present.items() if name not in changelogs}
+        for name in sorted(internal & present.keys()):
+            for text in self._prepared.settings.note(present[name]):
+                self._notice(text)
+        found = {name: topic for name, topic in present.items() if name in names | tables}
         if set(found) != names | tables:
             self._admin.require(names | tables)
         for name, topic in found.items():

@@ -20,9 +20,9 @@ from confluent_kafka import Consumer, IsolationLevel, TopicPartition
 
 from penstock.changelog.clients import LogClients
 from penstock.changelog.reading import EARLIEST, LATEST, LogRange, log_offsets
-from penstock.changelog.restore import TOMBSTONE_RETENTION
+from penstock.changelog.restore import is_too_old
 from penstock.changelog.topic_admin import TopicAdmin
-from penstock.changelog.topics import ExistingTopic
+from penstock.changelog.topics import TOMBSTONES_MS, ExistingTopic
 from penstock.changelog.whole_topic import read_messages, starts
 from penstock.errors import (
     InstanceError,
@@ -54,7 +54,9 @@ WATCH_SECONDS = 5.0
 _POLL_SECONDS = 0.05
 _RETRY_SECONDS = 0.5
 _WAIT_SECONDS = 0.02
-_AGE_MAX_MS = 0.9 * TOMBSTONE_RETENTION / timedelta(milliseconds=1)
+_LASTING_MIN = timedelta(minutes=5)
+"""A table that follows is known to be whole every few seconds, unless its instance is busy."""
+_FORGOTTEN = "it was away for so long that {} may have forgotten deletions"
 
 
 class GlobalTables:
@@ -186,6 +188,10 @@ class GlobalTable:
         self.fault: PenstockError | None = None
         self.whole_at = self._asked_at = time.monotonic()
         """When the store was last known to hold all of the topic; of one that ever did."""
+        self._whole_ms = self._asked_ms = wall_clock_ms()
+        """The same by the clock, which a machine that is asleep does not stop."""
+        self._asked: tuple[dict[int, int], float, int] | None = None
+        """Where the topic ended when that was last asked, and when that was, by both."""
         self._order = order
         self._application_id = application_id
         self._directory = directory
@@ -259,7 +265,8 @@ class GlobalTable:
         if store is None or not self._complete:
             return {}
         try:
-            store.set_caught_up_at(wall_clock_ms())
+            # Not now: its topic may have been out of reach for long.
+            store.set_caught_up_at(self._whole_ms)
             positions = store.positions()
             store.flush()
         except TaskNotHereError:
@@ -292,22 +299,22 @@ class GlobalTable:
         """Open the store, bring it to the topic's end and keep it there, while both stay."""
         topic = self._describe()
         store = self._open(topic)
-        asked_at = time.monotonic()
+        asked_at, asked_ms = time.monotonic(), wall_clock_ms()
         ranges = self._ranges(topic)
         held = store.positions()
         begin = starts(held, ranges)
         if begin is None:
             self._wipe(f"{topic.name} no longer holds what the table needs next")
             return
-        if _is_old(store):
-            self._wipe(f"it was away for so long that {topic.name} may have forgotten deletions")
+        ends = {partition: log.end for partition, log in ranges.items()}
+        if begin != ends and _is_old(store, topic):
+            self._wipe(_FORGOTTEN.format(topic.name))
             return
         if store.caught_up_at() is None:
             # A store that is cut off on its way was never complete; its age counts from here.
             store.set_caught_up_at(wall_clock_ms())
         self._positions = dict(begin)
-        ends = {partition: log.end for partition, log in ranges.items()}
-        self._asked_at = asked_at
+        self._asked_at, self._asked_ms, self._asked = asked_at, asked_ms, None
         consumer = self._logs.consumer()
         told = TopicRestore(self._restores, self._order.store, topic.name, begin, ends, held)
         try:
@@ -326,8 +333,8 @@ class GlobalTable:
                 raise self._damage
             if not told.is_over and self._reached(told.ends):
                 told.end()
-                store.set_caught_up_at(wall_clock_ms())
-                self.whole_at = self._asked_at
+                store.set_caught_up_at(self._asked_ms)
+                self.whole_at, self._whole_ms = self._asked_at, self._asked_ms
                 self._complete = True
             messages = consumer.consume(BATCH_RECORDS, _POLL_SECONDS)
             read = read_messages(messages)
@@ -335,6 +342,10 @@ class GlobalTable:
                 self._wipe(f"{topic.name} no longer holds what the table needs next")
                 return
             changes = read.changes
+            # An end that is told counts, too: of deletions that are gone nothing else is left.
+            if messages and self._complete and self._was_cut_off(topic):
+                self._wipe(_FORGOTTEN.format(topic.name))
+                return
             if self._program is not None:
                 changes = self._program.changes(messages, store)
             # What a processor made nothing of has been read too.
@@ -351,11 +362,23 @@ class GlobalTable:
                 watch_due = time.monotonic() + WATCH_SECONDS
                 self._note_whole()
 
+    def _was_cut_off(self, topic: ExistingTopic) -> bool:
+        """Whether the topic was out of reach for so long that deletions may be gone by now."""
+        now_ms, lasting = wall_clock_ms(), max(_lasting(topic), _LASTING_MIN)
+        # A clock that was set back says nothing of a table that follows.
+        return is_too_old(min(self._whole_ms, now_ms), now_ms=now_ms, lasting=lasting)
+
     def _note_whole(self) -> None:
         """A quiet topic tells nothing: whether all of it was read is asked now and then."""
-        asked_at = time.monotonic()
-        if self._complete and self._reached(self._ends(list(self._positions))):
-            self.whole_at = asked_at
+        if not self._complete:
+            return
+        asked_at, asked_ms = time.monotonic(), wall_clock_ms()
+        asked = (self._ends(list(self._positions)), asked_at, asked_ms)
+        # A busy topic is never read to its very end, but to where it ended the last time.
+        for ends, at, at_ms in filter(None, (self._asked, asked)):
+            if self._reached(ends):
+                self.whole_at, self._whole_ms = at, at_ms
+        self._asked = asked
 
     def _describe(self) -> ExistingTopic:
         return self._admin.require([self._order.topic])[self._order.topic]
@@ -439,9 +462,14 @@ def why_anew(found: StoreIdentity, wanted: StoreIdentity) -> str:
     return f"it was filled otherwise ({was}) than it is now ({now})"
 
 
-def _is_old(store: WholeTopicStore) -> bool:
+def _is_old(store: WholeTopicStore, topic: ExistingTopic) -> bool:
     """Whether deletions that the store has not seen may be gone from the topic."""
     caught_up_at = store.caught_up_at()
     if caught_up_at is None or not store.positions():
         return False
-    return wall_clock_ms() - caught_up_at > _AGE_MAX_MS
+    return is_too_old(caught_up_at, now_ms=wall_clock_ms(), lasting=_lasting(topic))
+
+
+def _lasting(topic: ExistingTopic) -> timedelta:
+    """How long deletions stay in a topic."""
+    return timedelta(milliseconds=int(topic.config.get("delete.retention.ms", TOMBSTONES_MS)))

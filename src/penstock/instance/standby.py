@@ -16,13 +16,14 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from datetime import timedelta
 
 from confluent_kafka import Consumer, KafkaException, Message, TopicPartition
 
 from penstock.changelog.commit_record import CommitRecord
 from penstock.changelog.kafka_failures import kafka_error
 from penstock.changelog.reading import read_last
-from penstock.changelog.restore import apply_messages
+from penstock.changelog.restore import apply_messages, is_too_old
 from penstock.changelog.topics import commits_name
 from penstock.coordination.ids import TaskId
 from penstock.errors import ChangelogError, KafkaError, PenstockError, StoreDamagedError
@@ -42,6 +43,8 @@ BATCH_RECORDS = 5_000
 _POLL_SECONDS = 0.05
 _RETRY_SECONDS = 0.5
 _RETRY_DOUBLINGS = 6
+_LASTING_MIN = timedelta(minutes=5)
+"""A changelog that is written all the time is seldom read to its very end."""
 
 
 class Followed:
@@ -99,6 +102,7 @@ class Followed:
             if self.state != "following" or self._stopping.is_set():
                 return
             store = self._stores_by_topic[topic]
+            self._check_age(store, topic)
             try:
                 began = time.perf_counter()
                 applied = apply_messages(
@@ -215,6 +219,16 @@ class Followed:
         self._positions = {topic: positions[topic] for topic in self._stores_by_topic}
         self.round += 1
         self.state = self._stores.meter.became("following")
+
+    def _check_age(self, store: str, topic: str) -> None:
+        """Raise if brokers were out of reach for so long that deletions may be gone by now."""
+        now_ms = wall_clock_ms()
+        # A clock that was set back says nothing of a copy that is followed.
+        whole_at = min(self._stores.whole_at.get(store, now_ms), now_ms)
+        lasting = timedelta(milliseconds=self._stores.order(store).tombstones_ms)
+        if is_too_old(whole_at, now_ms=now_ms, lasting=max(lasting, _LASTING_MIN)):
+            # The next restore sees to it.
+            raise ChangelogError(f"{topic} may have forgotten deletions that store {store} missed")
 
     def _wipe(self, store: str, error: StoreDamagedError) -> None:
         self._tell([f"{error.summary}: {self._stores.remedy(store)}"])

@@ -372,7 +372,9 @@ class TaskStores:
                         until=log.end,
                         on_progress=told.move,
                         stop=stop,
-                        tombstone_retention=timedelta(milliseconds=order.tombstones_ms),
+                        tombstone_retention=timedelta(
+                            milliseconds=self._known.tombstones_ms(order)
+                        ),
                         writing=lambda: self.steady(order.name).changing(),
                         reading=lambda n: readers.reading(n, stop),
                         markers=self._known.markers,
@@ -382,6 +384,7 @@ class TaskStores:
                             self._reopen(order)
                         told.end()
                 if result.outcome is not RestoreOutcome.TRUNCATED:
+                    notes += _outlasted(order, self._task) if result.outlasted else []
                     break
                 # The end stays: it is the last commit's. The start may have moved meanwhile.
                 [found] = _ranges(self._clients.logs, [order], self._partition, stop).values()
@@ -521,6 +524,16 @@ def _identity(order: StoreOrder, task: str, application_id: str) -> StoreIdentit
         changelog_topic_id=order.changelog_id,
         layout=order.layout,
     )
+
+
+def _outlasted(order: StoreOrder, task: str) -> list[str]:
+    """What is to be said of a restore that took longer than deletions last."""
+    note = (
+        f"Restoring store {order.name} of task {task} took longer than {order.changelog} keeps "
+        "deletions (delete.retention.ms): keys that were deleted may be back in the store. "
+        "`penstock state verify` tells; raise the setting, and delete the store's directory"
+    )
+    return [note]
 
 
 def _can_be_filled(order: StoreOrder) -> bool:

@@ -5,13 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable, Collection
 
 from penstock.changelog.commit_record import ChangelogEnd, CommitRecord, Mark
-from penstock.changelog.expiring import marked, shorter, start_max
+from penstock.changelog.expiring import least_lasting, marked, shorter, start_max
 from penstock.changelog.reading import LogRange
 from penstock.changelog.restore import truncated
+from penstock.changelog.topics import TOMBSTONES_MS
 from penstock.coordination.ids import TaskId
 from penstock.instance.protocol import StoreOrder
 from penstock.stores.contract import Change, KeyValueStore
 from penstock.stores.segments import LAYOUTS, NEVER, SegmentedStore
+from penstock.topology.nodes import StoreKind
 
 
 class KnownStarts:
@@ -28,8 +30,11 @@ class KnownStarts:
         self._marks: dict[str, tuple[Mark, ...]] = {}
         self._kept: dict[str, int] = {}
         self._ends: dict[str, int] = {}
+        self._tombstones: dict[str, tuple[int, int]] = {}
+        """For how long deletions last, and until when that matters if they last longer now."""
         self._latest: dict[str, int] = {}
-        """Of the windows that each store holds; a user's store need not know it."""
+        """Of the windows that each store holds, which a user's store need not know; of a store of
+        keys, the time of its changelog's last record."""
         self._coming: dict[str, int] = {}
         """The same with the commit that is being written."""
 
@@ -40,6 +45,21 @@ class KnownStarts:
         self._kept = {name: each.kept_ms for name, each in record.changelogs.items()}
         self._latest = {name: each.latest for name, each in record.changelogs.items()}
         self._ends = {name: each.end for name, each in record.changelogs.items()}
+        self._tombstones = {
+            name: (
+                TOMBSTONES_MS if each.tombstones_ms < 0 else each.tombstones_ms,
+                each.tombstones_until,
+            )
+            for name, each in record.changelogs.items()
+        }
+
+    def tombstones_ms(self, order: StoreOrder) -> int:
+        """For how long a store's changelog has kept deletions, at the least."""
+        return self._least_lasting(order)[0]
+
+    def _least_lasting(self, order: StoreOrder) -> tuple[int, int]:
+        noted = self._tombstones.get(order.name, (order.tombstones_ms, 0))
+        return least_lasting(noted, order.tombstones_ms, now_ms=self._now_ms())
 
     def begin_anew(self) -> None:
         """All that the changelogs are to hold is written from now on."""
@@ -74,7 +94,14 @@ class KnownStarts:
                 latest = max(latest, store.latest_time)
             marks = marked(marks, end=end, latest=latest, retention_ms=order.retention_ms)
             coming = max(latest, LAYOUTS[order.kind].latest(key for key, _ in changes))
-            self._marks[order.name], self._coming[order.name] = marks, coming
+            self._marks[order.name] = marks
+        elif order.expires:
+            # Any key may be written again with an earlier time, and then Kafka removes more than
+            # the latest time explains. But nothing comes after the last record.
+            known = self._latest.get(order.name, NEVER)
+            coming = last_time(order.kind, changes) if changes else known
+        self._coming[order.name] = coming
+        lasting = self._tombstones[order.name] = self._least_lasting(order)
         return ChangelogEnd(
             id=order.changelog_id,
             # Each change is a record, and markers or what was aborted may lie between.
@@ -83,6 +110,8 @@ class KnownStarts:
             marks=marks,
             kept_ms=order.kept_ms if marks or coming != NEVER else 0,
             latest=coming,
+            tombstones_ms=-1 if lasting == (TOMBSTONES_MS, 0) else lasting[0],
+            tombstones_until=lasting[1],
         )
 
     def applied(self, name: str) -> None:
@@ -96,16 +125,53 @@ class KnownStarts:
     def notes(self, order: StoreOrder, log: LogRange, held: int | None) -> list[str]:
         """What is to be said of a changelog that lost its start; `ChangelogError` if it matters."""
         if log.start <= self.start_max(order, log.end):
-            return []
+            return self._forgotten(order, log, held)
         partition = TaskId.parse(self._task).partition
         lost = held is None or held + 1 + self.markers < log.start
         if lost and not self.can_rebuild(order, log):
             raise truncated(order.changelog, partition, log, held)
         store_name = f"store {order.name} of task {self._task}"
-        entries = "windows" if order.expires else "keys"
+        entries = "windows" if order.kind in LAYOUTS else "keys"
         what = (
             f"{entries} that were only before it are lost from {store_name}"
             if lost
             else f"{store_name} is whole on this disk, and could not be rebuilt"
         )
         return [f"{order.changelog} begins at offset {log.start} in partition {partition}: {what}"]
+
+    def _forgotten(self, order: StoreOrder, log: LogRange, held: int | None) -> list[str]:
+        """What Kafka removed by its age. Windows leave every store by their age; keys do not, so
+        that one that is made anew holds less than one that was on a disk.
+        """
+        by_age = order.expires and order.kind not in LAYOUTS and held is None
+        if not by_age or log.start <= self._starts.get(order.name, 0):
+            return []
+        partition = TaskId.parse(self._task).partition
+        note = (
+            f"{order.changelog} begins at offset {log.start} in partition {partition}: it forgets "
+            f"what is old (cleanup.policy), and keys that were not written since are no longer in "
+            f"store {order.name} of task {self._task}"
+        )
+        return [note]
+
+
+def last_time(kind: StoreKind, changes: Collection[Change]) -> int:
+    """The time of the last of the records that these changes become; -1 if that is not known.
+
+    Times of deletions are in the keys of versions, and else nowhere: then it is that of the last
+    change of another key.
+
+    >>> later, earlier = (time.to_bytes(8) + b"x" for time in (7, 5))
+    >>> last_time("key_value", [(b"a", later), (b"b", later), (b"a", earlier), (b"b", None)])
+    5
+    >>> last_time("versioned", [(b"a" + later[:8], None)])
+    7
+    """
+    seen: set[bytes] = set()
+    for key, value in reversed(list(changes)):
+        if kind == "versioned":
+            return max(int.from_bytes(key[-8:], signed=True), NEVER)
+        if value is not None and key not in seen:
+            return max(int.from_bytes(value[:8], signed=True), NEVER)
+        seen.add(key)
+    return NEVER

@@ -16,7 +16,7 @@ from penstock.changelog.restore import RestoreProgress, ignore_progress, recreat
 from penstock.instance.inspection import OpenStore
 from penstock.instance.state import shaped
 from penstock.stores.comparison import Difference, Place, compare, entries_of, history_start
-from penstock.stores.contract import KeyValueStore
+from penstock.stores.contract import KeyValueStore, split_stored_value
 from penstock.stores.rocksdb import RocksDBStore
 
 _READ_TIMEOUT = timedelta(hours=1)
@@ -33,6 +33,8 @@ class Verification:
     """Keys that differ and were written again after the store's offset. The changelog may have
     been compacted since, and no longer knows what they were; or a crash left the store ahead of
     its offset. Neither is a fault: applying the tail sets them right."""
+    forgotten: int = 0
+    """Keys that the store alone has, and that are older than the changelog keeps records."""
 
 
 def verify(
@@ -40,11 +42,14 @@ def verify(
     clients: LogClients,
     scratch: Path,
     on_progress: Callable[[RestoreProgress], None] = ignore_progress,
+    *,
+    kept_since_ms: int | None = None,
 ) -> Verification:
     """Fold the changelog up to the store's offset, and compare key by key.
 
     The fold goes through a restore into a store of the same kind below `scratch`, so that what
-    expires there expires here. Raises `ChangelogError`, `KafkaError`.
+    expires there expires here. Keys do not: of those the changelog may have forgotten what was
+    written before `kept_since_ms`. Raises `ChangelogError`, `KafkaError`.
     """
     assert opened.identity is not None
     inner = RocksDBStore(opened.disk.name, scratch)
@@ -59,10 +64,23 @@ def verify(
     finally:
         inner.close()
     later = _written_after(opened, clients, offset) if differences else set()
-    judged = tuple(each for each in differences if each.key not in later)
+    judged = [each for each in differences if each.key not in later]
+    expired = _expired(opened, judged, kept_since_ms) if kept_since_ms is not None else set()
     return Verification(
-        entries=counted.number, differences=judged, unjudged=len(differences) - len(judged)
+        entries=counted.number,
+        differences=tuple(each for each in judged if each.key not in expired),
+        unjudged=len(differences) - len(judged),
+        forgotten=len(expired),
     )
+
+
+def _expired(opened: OpenStore, differences: list[Difference], since_ms: int) -> set[bytes]:
+    """Those of the keys that the store alone has, and that were written before a moment."""
+    if opened.order.kind != "key_value":
+        return set()
+    extra = [each.key for each in differences if each.kind == "extra"]
+    values = zip(extra, opened.store.get_many(extra), strict=True)
+    return {key for key, value in values if value and split_stored_value(value)[0] < since_ms}
 
 
 def _fold(

@@ -45,7 +45,8 @@ from penstock.stores.checkpoint_file import (
     write_atomically,
     write_checkpoint,
 )
-from penstock.stores.failures import directory_error, no_locks
+from penstock.stores.failures import directory_error, locks_on_one_host, no_locks
+from penstock.stores.mounts import read_mount
 from penstock.topology.naming import check_name
 
 DRIVER_FILES = ("driver.json", "coordinator.json", "coordinator.json.tmp")
@@ -228,6 +229,7 @@ class StateDirectory:
         lock = FileLock.acquire(path / LOCK_FILE, wait=wait)
         try:
             lock.check_excludes()
+            _refuse_local_locks(path)
             process_id = _read_or_make_metadata(path, application_id)
         except BaseException:
             lock.release()
@@ -416,6 +418,12 @@ def _try_lock(descriptor: int, path: Path) -> bool:
             raise no_locks(path) from error
         raise directory_error(error, path) from error
     return True
+
+
+def _refuse_local_locks(path: Path) -> None:
+    mount = read_mount(path)
+    if mount is not None and mount.local_locks:
+        raise locks_on_one_host(path, mount.local_locks)
 
 
 def _write_holder(descriptor: int, path: Path) -> None:

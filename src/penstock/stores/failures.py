@@ -51,6 +51,17 @@ def no_locks(path: Path) -> StateDirectoryError:
     )
 
 
+def locks_on_one_host(path: Path, how: str) -> StateDirectoryError:
+    """The error of a file system on which two hosts could write to one store."""
+    return StateDirectoryError(
+        f"The state directory is on a file system whose locks hold on this host alone ({how}): "
+        "another host could write to the same stores",
+        where={"path": path},
+        hint="Mount it with locks that its server keeps (for NFS without nolock and local_lock), "
+        "or set state_dir to a local disk",
+    )
+
+
 def store_error(error: Exception, *, store: str, path: Path, opening: bool) -> PenstockError:
     """The typed error of a failed RocksDB operation.
 

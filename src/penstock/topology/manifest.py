@@ -77,6 +77,9 @@ class TopologyManifest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
     """What more is known of each of them; nothing in what earlier versions wrote."""
     retired: tuple[str, ...] = ()
     """Stores that an allowed change left behind: their changelogs stopped then."""
+    topic_settings: dict[str, dict[str, tuple[str, ...]]] = {}
+    """What was asked of each internal topic when it ran, by setting; nothing in what earlier
+    versions wrote."""
     version: int = VERSION
 
     @property

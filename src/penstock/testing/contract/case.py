@@ -18,6 +18,7 @@ from penstock.stores.contract import (
     Change,
     Entry,
     KeyValueStore,
+    StoreIdentity,
     StoreSupplier,
     WindowStore,
     stored_value,
@@ -47,12 +48,29 @@ class Case:
     supplier: StoreSupplier
     order: StoreOrder
     directory: Path
+    keeps_offset: bool = True
     _open: list[KeyValueStore] = field(default_factory=list)
 
     @property
     def persistent(self) -> bool:
         """Whether the store is to hold what it held when it is opened again."""
         return self.order.persistent
+
+    @property
+    def identity(self) -> StoreIdentity:
+        """Whose the store is; where it keeps no offset, no task's and no changelog's."""
+        own = self.keeps_offset
+        return StoreIdentity(
+            application_id="clinic",
+            task="0_3" if own else "",
+            store=NAME,
+            changelog_topic="clinic-checked-changelog" if own else "",
+            changelog_topic_id="id" if own else "",
+        )
+
+    def kept(self, number: int) -> int | None:
+        """What a store says that was told this offset, or this time of having been caught up."""
+        return number if self.keeps_offset else None
 
     def raw(self, directory: Path | None = None) -> KeyValueStore:
         """What the supplier gives."""

@@ -28,6 +28,7 @@ def check_store(
     *,
     kind: StoreKind = "key_value",
     persistent: bool = True,
+    keeps_offset: bool = True,
     finds_by_time: bool = False,
     retention: timedelta = timedelta(milliseconds=100),
 ) -> list[str]:
@@ -35,7 +36,9 @@ def check_store(
 
     `kind`, `persistent` and `retention` are what the store is to be used as; in a store that
     arranges windows by itself the retention must be its own. With `finds_by_time` it must find
-    entries by their time alone, as windows do that give out results at their close.
+    entries by their time alone, as windows do that give out results at their close. Without
+    `keeps_offset` it is one as ours in PostgreSQL is: what it applies is committed at once, so that
+    it has no offset to go on from, and all tasks share what says whose it is.
 
     >>> from penstock.stores.memory import MemoryStore
     >>> tried = check_store(lambda name, directory: MemoryStore(name), persistent=False)
@@ -61,14 +64,16 @@ def check_store(
         promises.update(VERSIONS if kind == "versioned" else WINDOWS)
     if finds_by_time:
         promises.update(BY_TIME)
-    _try_all(promises, found, order)
+    _try_all(promises, found, order, keeps_offset=keeps_offset)
     return list(promises)
 
 
-def _try_all(promises: Promises, supplier: StoreSupplier, order: StoreOrder) -> None:
+def _try_all(
+    promises: Promises, supplier: StoreSupplier, order: StoreOrder, *, keeps_offset: bool
+) -> None:
     for promise, check in promises.items():
         with tempfile.TemporaryDirectory(prefix="penstock-store-") as directory:
-            case = Case(supplier, order, Path(directory))
+            case = Case(supplier, order, Path(directory), keeps_offset)
             try:
                 check(case)
             except Exception as error:
