@@ -63,8 +63,8 @@ _FILES = {
         processors_oracle punctuators record_cache refusals rejected rejections serdes
         serdes_kafka_bytes serdes_registry several_inputs stable_names table_options table_times
         taking_over ticks topology topology_change topology_cycles topology_describe topology_diff
-        topology_knots topology_messages topology_values unlimited_windows values_put_back
-        versioned_tables windowed_partitions windows with_key
+        topology_knots topology_messages topology_misread topology_values unlimited_windows
+        values_put_back versioned_tables waiting_errors windowed_partitions windows with_key
     """,
     "stores": """
         bootstrap checkpoint_file cli_state custom_stores directory external_stores history

@@ -83,3 +83,13 @@ def timed_side_time(data: bytes) -> int:
     """The time of a waiting record's key."""
     timestamp: int = _TIME_SIDE.unpack_from(data)[0]
     return timestamp
+
+
+def timed_side_is_left(data: bytes) -> bool:
+    """Whether a waiting record's key says that it is of the left side."""
+    return bool(_TIME_SIDE.unpack_from(data)[1])
+
+
+def timed_side_rest(data: bytes) -> bytes:
+    """The bytes of the record's own key."""
+    return data[_TIME_SIDE.size :]
