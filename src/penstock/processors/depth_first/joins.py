@@ -13,6 +13,7 @@ from penstock.processors.depth_first.steps import Step, Value, View
 from penstock.processors.depth_first.tables import Table, row_as_of
 from penstock.serdes import Change, JoinSideSerde, SideValue
 from penstock.serdes.joined import (
+    side_count,
     timed_side_is_left,
     timed_side_key,
     timed_side_rest,
@@ -321,6 +322,8 @@ class StreamJoin(Step):
             left = timed_side_is_left(name)
             if not _is_past(times.oldest, self._lookback(left) + self._grace, times.stream_time):
                 open_sides.add(left)
+                if len(open_sides) == 2 and side_count(stored.value) > 1:
+                    break  # The look ends with the next value, which is of the same time.
                 continue
             for key, value in self._joined_alone(unmatched, name, stored):
                 self.forward(Record(key, value, times.oldest, record.headers))
