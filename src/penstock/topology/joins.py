@@ -31,6 +31,7 @@ from penstock.topology.nodes import (
     TableJoinNode,
     TableMergeNode,
 )
+from penstock.topology.spans import check_span
 from penstock.topology.windows import JoinWindows
 
 Joiner = Callable[..., Any]
@@ -260,6 +261,7 @@ def join_table(
 
 def _checked_grace(grace: timedelta, table: Flow) -> int:
     """The grace in milliseconds, if the table remembers what was so long ago."""
+    check_span(grace, f"The grace of the join with the table of step {table.step}")
     grace_ms = int(grace / timedelta(milliseconds=1))
     if grace_ms < 0:
         raise TopologyError(
@@ -362,15 +364,34 @@ def _join_store_name(draft: Draft, store: Store | None, kept: TableOptions) -> s
     return name
 
 
-def merge_streams(left: Flow, right: Flow, *, name: str | None) -> Flow:
+def merge_streams(
+    left: Flow, right: Flow, *, name: str | None, key: Any = None, value: Any = None
+) -> Flow:
     """The records of both streams, as they come."""
     check_one_application(left.draft, right.draft)
     draft = left.draft
     step = draft.step_name(name, "KSTREAM-MERGE-")
     merge = MergeNode(name=step, merged=(left.step, right.step))
     draft.add(merge, after=merge.merged)
-    key = left.key if left.key == right.key else right.key
-    return replace(left, step=step, key=key, rekeyed=left.rekeyed or right.rekeyed)
+    where = f"merge (step {step})"
+    return replace(
+        left,
+        step=step,
+        key=_merged(left.key, right.key, key, where, "key"),
+        value=_merged(left.value, right.value, value, where, "value"),
+        rekeyed=left.rekeyed or right.rekeyed,
+    )
+
+
+def _merged(
+    left: SerdeOrMissing, right: SerdeOrMissing, given: Any, where: str, option: str
+) -> SerdeOrMissing:
+    """The serde of both sides. Of two that differ neither can be taken, as in Kafka Streams."""
+    if given is not None or (
+        isinstance(left, Serde) and isinstance(right, Serde) and left != right
+    ):
+        return chosen_serde(given, None, where, option)
+    return left if isinstance(left, Serde) else right
 
 
 def _base(left: Flow, right: Flow) -> str:

@@ -23,6 +23,7 @@ from penstock.serdes.decoders import decoder
 from penstock.topology import ProcessNode, SubTopology, TableTransformValuesNode
 from penstock.topology.callables import check_awaits_nothing
 from penstock.topology.processor import PunctuationType
+from penstock.topology.spans import check_span
 
 NEVER = 2**62
 """When a punctuator is due that was cancelled; after every time that there is."""
@@ -209,6 +210,7 @@ def _checked(
     step: str, interval: timedelta, kind: PunctuationType, action: Callable[[int], object]
 ) -> int:
     """The interval in milliseconds, of a call that can be scheduled."""
+    check_span(interval, f"The interval of a call that step {step} schedules")
     span = int(interval / _MILLISECOND)
     if span < 1:
         raise TopologyError(
