@@ -160,6 +160,20 @@ def test_every_way_to_write_a_function_of_two_values_is_taken(function: Any) -> 
             stream(app).filter(function)
 
 
+def test_functions_of_columns_are_counted_too() -> None:
+    one, pair = ps.batch(lambda values: values), ps.batch(lambda keys, values: values)
+    app = ps.Application("columns")
+    stream(app).map_values(one, value=str)
+    stream(app).map_values(pair, value=str, with_key=True)
+    stream(app).select_key(pair, key=str)
+    with pytest.raises(TopologyError, match=r"step odd is called with 1 values \(value\)"):
+        stream(app).map_values(pair, value=str, name="odd")
+    with pytest.raises(TopologyError, match=r"step odd is called with 2 values \(key, value\)"):
+        stream(app).filter(one, name="odd")
+    with pytest.raises(TopologyError, match=r"is called with 2 values"):
+        table(app).group_by(one, key=str, value=str)
+
+
 SPANS: list[Callable[[Any], object]] = [
     lambda span: ps.tumbling(span, grace=NONE),
     lambda span: ps.tumbling(SECOND, grace=span),

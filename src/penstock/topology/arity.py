@@ -8,7 +8,7 @@ from types import FunctionType
 from typing import Any
 
 from penstock.errors import TopologyError
-from penstock.topology.column_functions import ColumnFunction
+from penstock.topology.column_functions import Called, ColumnFunction
 from penstock.topology.nodes import (
     AggregateNode,
     BranchNode,
@@ -53,7 +53,7 @@ _OF_PAIRS: dict[type[Node], str] = {
 
 def check_arity(node: Node) -> None:
     """Raise `TopologyError` for a function that cannot be called with what its step gives it."""
-    for what, function, given in _functions(node):
+    for what, function, given in map(_of_columns, _functions(node)):
         if function is not None and not _takes(function, len(given)):
             values = ", ".join(given)
             raise TopologyError(
@@ -96,10 +96,22 @@ def _aggregation(node: AggregateNode) -> Iterator[Told]:
         yield "merger", node.merger, ("key", "left", "right")
 
 
+def _of_columns(told: Told) -> Told:
+    """The same, of a function of columns that one itself: it is given a column for each value."""
+    what, function, given = told
+    if isinstance(function, ColumnFunction):
+        called = function.evaluator
+        # An expression is read where it is written.
+        return (
+            (what, called.function, called.takes)
+            if isinstance(called, Called)
+            else (what, None, ())
+        )
+    return what, function, given
+
+
 def _takes(function: Any, count: int) -> bool:
     """Whether a function takes so many values; yes where nobody can tell."""
-    if isinstance(function, ColumnFunction):
-        return True  # It is given columns, and counts them itself.
     if isinstance(function, FunctionType):
         code = function.__code__
         needs_names = code.co_kwonlyargcount > len(function.__kwdefaults__ or ())

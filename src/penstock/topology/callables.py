@@ -89,12 +89,12 @@ def _check_supplier(
         except Exception:  # noqa: BLE001
             # What it needs may be there only where it runs; there the error is told in full.
             return
-        if supplier() is made:
-            raise TopologyError(
-                f"The supplier of step {step} gives the same {what} each time",
-                hint=f"Let it make a new {what}: every slice of every task has its own",
-            )
     _check_made(made, step, what, methods)
+    if not inspect.isclass(supplier) and supplier() is made:
+        raise TopologyError(
+            f"The supplier of step {step} gives the same {what} each time",
+            hint=f"Let it make a new {what}: every slice of every task has its own",
+        )
 
 
 def check_processor(made: object, step: str) -> None:
