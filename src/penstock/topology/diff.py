@@ -92,8 +92,8 @@ def _renumbered(
         severity="misreads",
         name=name,
         change=f"{name!r} belongs to another step now, for nobody named it: {step}",
-        advice="Name the steps or stores that are alike, so that each keeps what it has; or "
-        f"{RESET}",
+        advice=f"Name those that are alike, so that each keeps what it has: in the one that was "
+        f"{name!r} before say so; or {RESET}",
     )
 
 
