@@ -211,7 +211,7 @@ def test_process_values_forwards_nothing_where_no_record_says_the_key() -> None:
         def on_time(self, now: int) -> None:
             self.context.forward(ps.Record("k", "late", now))
 
-    app = ps.Application("fixed", processing_exception_handler="continue")
+    app = ps.Application("fixed")
     app.stream("in", key=str, value=str).process_values(Timed, value=str, name="values").to("out")
     driver = TopologyTestDriver(app)
     driver.input_topic("in", key=str, value=str).pipe("k", "v")
