@@ -19,7 +19,10 @@ from penstock.serdes.scalars import (
     BoolSerde,
     BytesSerde,
     DoubleSerde,
+    FloatSerde,
+    IntegerSerde,
     LongSerde,
+    ShortSerde,
     StringSerde,
     UuidSerde,
 )
@@ -34,6 +37,12 @@ _BY_TYPE: dict[Any, Serde[Any]] = {
     bool: BoolSerde(),
     UUID: UuidSerde(),
     datetime: DateTimeSerde(),
+}
+_TYPES: dict[type, type] = {
+    **{type(serde): kind for kind, serde in _BY_TYPE.items()},
+    IntegerSerde: int,
+    ShortSerde: int,
+    FloatSerde: float,
 }
 
 
@@ -58,6 +67,15 @@ def serde_of(type_or_serde: type[T] | Serde[T]) -> Serde[T]:
         hint="Use bytes, str, int, float, bool, UUID, datetime, a dataclass, a msgspec Struct, a "
         "TypedDict, dict or list; or pass ps.JsonSerde(kind) or ps.serde(to_bytes, from_bytes)",
     )
+
+
+def plain_type(serde: Serde[Any]) -> type | None:
+    """The type of a serde's values, if it is one of Kafka's own; None if nobody knows.
+
+    >>> plain_type(serde_of(int))
+    <class 'int'>
+    """
+    return _TYPES.get(type(serde))
 
 
 def _bare(kind: Any) -> Any:

@@ -56,9 +56,10 @@ def check_arity(node: Node) -> None:
     for what, function, given in map(_of_columns, _functions(node)):
         if function is not None and not _takes(function, len(given)):
             values = ", ".join(given)
+            count = "1 value" if len(given) == 1 else f"{len(given)} values"
             raise TopologyError(
-                f"The {what} of step {node.name} is called with {len(given)} values ({values}), "
-                f"and takes {_shown(function)}",
+                f"The {what} of step {node.name} is called with {count} ({values}), and takes "
+                f"{_shown(function)}",
                 hint=f"Write it as {what}({values})",
             )
 

@@ -9,7 +9,8 @@ from typing import Any
 
 from penstock.errors import TopologyError
 from penstock.serdes import BytesSerde, JoinSideSerde, Serde, TimedSideSerde
-from penstock.topology.draft import Draft, SerdeOrMissing, check_one_application, needed
+from penstock.serdes.choice import plain_type
+from penstock.topology.draft import Draft, Missing, SerdeOrMissing, check_one_application, needed
 from penstock.topology.flow import Flow, chosen_serde, returned_type
 from penstock.topology.holding import (
     Store,
@@ -386,12 +387,14 @@ def merge_streams(
 def _merged(
     left: SerdeOrMissing, right: SerdeOrMissing, given: Any, where: str, option: str
 ) -> SerdeOrMissing:
-    """The serde of both sides. Of two that differ neither can be taken, as in Kafka Streams."""
-    if given is not None or (
-        isinstance(left, Serde) and isinstance(right, Serde) and left != right
-    ):
+    """The serde of both sides; of two types neither can be taken, as in Kafka Streams."""
+    if given is not None:
         return chosen_serde(given, None, where, option)
-    return left if isinstance(left, Serde) else right
+    if not isinstance(left, Serde) or not isinstance(right, Serde):
+        return left if isinstance(left, Serde) else right
+    types = plain_type(left), plain_type(right)
+    # Serdes of one's own may well be two for values of one type.
+    return left if None in types or types[0] is types[1] else Missing(where, option)
 
 
 def _base(left: Flow, right: Flow) -> str:
