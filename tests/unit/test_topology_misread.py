@@ -368,6 +368,34 @@ def test_records_that_wait_are_not_given_to_a_step_of_the_same_number() -> None:
     assert "repartition_renumbered" in {each.kind for each in found}
 
 
+class Threshold:
+    """A predicate that nobody can print."""
+
+    def __call__(self, key: str, value: str) -> bool:
+        return True
+
+    def __repr__(self) -> str:
+        raise RuntimeError
+
+
+def test_an_object_in_place_of_a_function_is_known_by_its_class() -> None:
+    one, other = unnamed(Threshold(), is_long), unnamed(is_long, Threshold())
+    assert {each.kind for each in differences(one, other)} == {"store_renumbered"}
+    assert differences(one, unnamed(Threshold(), is_long)) == []
+
+
+def test_built_in_aggregations_are_told_apart() -> None:
+    def folded(*kinds: str) -> Program:
+        def program(b: StreamsBuilder) -> None:
+            for kind in kinds:
+                getattr(b.stream("in", key=str, value=int).group_by_key(), kind)()
+
+        return program
+
+    found = differences(folded("min", "max"), folded("max", "min"))
+    assert {each.kind for each in found} == {"store_renumbered"}
+
+
 def test_a_function_that_holds_itself_has_a_fingerprint_too() -> None:
     def again(key: str, value: str) -> bool:
         return len(value) > 3 or again(key, value + key)

@@ -12,9 +12,10 @@ import dataclasses
 import functools
 import hashlib
 from collections.abc import Iterator, Mapping
-from types import BuiltinFunctionType, CodeType, FunctionType, MethodType
+from types import CodeType, FunctionType, MethodType
 from typing import Any
 
+from penstock.topology.builtins import Builtin
 from penstock.topology.column_functions import Called, ColumnFunction
 from penstock.topology.graph import SubTopology, Topology
 from penstock.topology.nodes import Node, SinkNode, SourceNode
@@ -96,9 +97,11 @@ def _function(function: Any, depth: int) -> str:
             return _function(called, depth)
         case ColumnFunction():
             return _digest(repr(function.evaluator))
-        case type() | BuiltinFunctionType():
-            return f"{function.__module__}.{function.__qualname__}"
-    return repr(function)
+        case Builtin():
+            return repr(function)
+    # A class or what is written in C has a name. What an object holds may be large.
+    named = function if hasattr(function, "__qualname__") else type(function)
+    return f"{getattr(named, '__module__', '')}.{named.__qualname__}"
 
 
 def _held(function: FunctionType) -> Iterator[Any]:
