@@ -59,12 +59,13 @@ _FILES = {
     "dsl": """
         async_functions cache_sizes collect conformance driver engines_agree error_handlers examples
         expressions functions global_programs global_rows global_tables keys_to_read known_tables
-        operators partitioners patterns printing processor_stores processors processors_depth_first
-        processors_oracle punctuators record_cache refusals rejected rejections serdes
+        mistakes operators partitioners patterns printing processor_stores processors
+        processors_depth_first processors_oracle punctuators record_cache refusals rejected
+        rejections serdes
         serdes_kafka_bytes serdes_registry several_inputs stable_names table_options table_times
         taking_over ticks topology topology_change topology_cycles topology_describe topology_diff
-        topology_knots topology_messages topology_values unlimited_windows values_put_back
-        versioned_tables windowed_partitions windows with_key
+        topology_knots topology_messages topology_misread topology_values unlimited_windows
+        values_put_back versioned_tables waiting_errors windowed_partitions windows with_key
     """,
     "stores": """
         bootstrap checkpoint_file cli_state custom_stores directory external_stores history

@@ -176,6 +176,17 @@ class TestTaskBook:
         due = {now: any(view.tick for view in book.views(now_ms=now)) for now in (149, 150)}
         assert due == {149: False, 150: True}
 
+    def test_a_new_driver_lets_every_timer_be_scheduled_once(self) -> None:
+        """The last program may have had none: what it left says nothing of this one's."""
+        task = TaskId(0, 0)
+        book = TaskBook([(task, "sub")], generation=1, ticking=[0])
+        said = {"wall-clock-due": "4611686018427387904"}
+        book.serving(task, book.own(task, "i1").epoch, {}, 7, said)
+        assert [view.tick for view in book.views(now_ms=100)] == [True]
+        book.start(task)
+        book.finish(task, {}, 7, due=0.0, bytes_per_record=0.0, metadata=said)
+        assert [view.tick for view in book.views(now_ms=100)] == [False]
+
     def test_a_lost_owner_while_a_job_runs_means_asking_the_next_one(self) -> None:
         task = TaskId(0, 0)
         book = TaskBook([(task, "counts-0")], generation=1)

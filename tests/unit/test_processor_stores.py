@@ -199,6 +199,53 @@ def test_process_values_cannot_change_a_key() -> None:
     assert driver.output_topic("out", key=str, value=str).read_pairs() == [("k", "STAY")]
 
 
+def test_process_values_forwards_nothing_where_no_record_says_the_key() -> None:
+    class Timed(ps.Processor[Any, str, Any, str]):
+        def init(self, context: ps.ProcessorContext) -> None:
+            super().init(context)
+            context.schedule(MINUTE, "wall_clock_time", self.on_time)
+
+        def process(self, record: ps.Record[Any, str]) -> None:
+            self.context.forward(record)
+
+        def on_time(self, now: int) -> None:
+            self.context.forward(ps.Record("k", "late", now))
+
+    app = ps.Application("fixed")
+    app.stream("in", key=str, value=str).process_values(Timed, value=str, name="values").to("out")
+    driver = TopologyTestDriver(app)
+    driver.input_topic("in", key=str, value=str).pipe("k", "v")
+    with pytest.raises(TopologyError, match=r"step values forwards .* Use process\(\.\.\.\)"):
+        driver.advance_wall_clock_time(MINUTE)
+    assert driver.output_topic("out", key=str, value=str).read_pairs() == [("k", "v")]
+
+
+def test_process_values_knows_a_key_that_does_not_equal_itself() -> None:
+    def work(context: ps.ProcessorContext, record: ps.Record[Any, str]) -> None:
+        context.forward(record)
+
+    app = ps.Application("nan")
+    stream = app.stream("in", key=float, value=str)
+    stream.process_values(lambda: Doing(work), value=str).to("out")
+    driver = TopologyTestDriver(app)
+    driver.input_topic("in", key=float, value=str).pipe(float("nan"), "v")
+    assert len(driver.output_topic("out", key=float, value=str)) == 1
+
+
+def test_a_tables_transformer_forwards_nothing() -> None:
+    class Forwarding(ps.ValueTransformer[str, str, str]):
+        def transform(self, key: str, value: str | None) -> str | None:
+            self.context.forward(ps.Record(key, value, 0))
+            return value
+
+    app = ps.Application("transformer")
+    table = app.table("in", key=str, value=str)
+    table.transform_values(Forwarding, value=str, name="shown").to_stream().to("out")
+    driver = TopologyTestDriver(app)
+    with pytest.raises(TopologyError, match=r"transformer of step shown .*transform return"):
+        driver.input_topic("in", key=str, value=str).pipe("k", "v")
+
+
 class Counting(DriverState):
     """Knows how often it was asked."""
 

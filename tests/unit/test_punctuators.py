@@ -305,3 +305,93 @@ def test_a_method_that_the_program_lost_is_called_no_more(
 def test_a_record_before_the_epoch_is_not_forwarded() -> None:
     with pytest.raises(TopologyError, match="a record of time -5"):
         Reminded().pipe("early", 5)
+
+
+class Ringing(Processor[str, str, str, str]):
+    """Says its name when its timer rings, which is once if that is said."""
+
+    def __init__(self, name: str, interval: timedelta, said: list[str], *, once: bool) -> None:
+        self._name = name
+        self._interval = interval
+        self._said = said
+        self._once = once
+
+    def init(self, context: ProcessorContext) -> None:
+        super().init(context)
+        context.schedule(self._interval, "wall_clock_time", self.ring)
+
+    def process(self, record: Record[str, str]) -> None:
+        self.context.schedule(5 * SECOND, "wall_clock_time", self.ring_later)
+        self.context.forward(record)
+
+    def ring(self, now: int) -> None:
+        self._said.append(self._name)
+        if self._once:
+            call = self.context.current_call
+            assert call is not None
+            call.cancel()
+
+    def ring_later(self, now: int) -> None:
+        self._said.append(f"{self._name} later")
+
+
+def ringing(
+    now_ms: int, metadata: dict[str, str], program: Callable[[Any, Callable[..., Any]], object]
+) -> tuple[list[str], dict[str, str]]:
+    """A slice without records of a program that is given a stream and a maker of processors."""
+    said: list[str] = []
+    builder = StreamsBuilder()
+    for store in ("one", "two"):
+        builder.add_state_store(key_value_store(store, key=str, value=str))
+
+    def made(name: str, interval: timedelta = SECOND, *, once: bool = False) -> Any:
+        return lambda: Ringing(name, interval, said, once=once)
+
+    program(builder.stream("in", key=str, value=str), made)
+    slice_run = RecordRun(
+        builder.build().sub_topologies[0],
+        application_id="app",
+        state=DriverState({}),
+        limits=Limits(cache_max_bytes=0, partition_counts={"out": 1}),
+        metadata=metadata,
+        now_ms=now_ms,
+    )
+    return said, dict(slice_run.finish().metadata)
+
+
+def test_a_step_that_is_added_does_not_move_the_timers_of_others() -> None:
+    def first(stream: Any, made: Any) -> None:
+        stream.process(made("once", once=True), stores=["one"], key=str, value=str)
+        stream.process(made("always"), stores=["two"], key=str, value=str)
+        stream.process(made("bare"), key=str, value=str)
+
+    def second(stream: Any, made: Any) -> None:
+        # Each step has the number now that another one had.
+        stream = stream.filter(lambda key, value: True)
+        stream.process(made("bare"), key=str, value=str)
+        stream.process(made("always"), stores=["two"], key=str, value=str)
+        stream.process(made("once", once=True), stores=["one"], key=str, value=str)
+        stream.process(made("new", 2 * SECOND), stores=["one", "two"], key=str, value=str)
+
+    _, left = ringing(0, {}, first)
+    said, left = ringing(1_000, left, first)
+    assert said == ["once", "always", "bare"]
+    said, left = ringing(2_500, left, second)
+    assert said == ["always", "bare"] or said == ["bare", "always"]
+    assert ringing(4_500, left, second)[0].count("new") == 1
+
+
+def test_a_timer_of_another_interval_begins_anew() -> None:
+    def every(interval: timedelta, *, once: bool = False) -> Any:
+        return lambda stream, made: stream.process(
+            made("x", interval, once=once), key=str, value=str, name="ringing"
+        )
+
+    _, left = ringing(0, {}, every(timedelta(days=1)))
+    said, left = ringing(5_000, left, every(SECOND, once=True))
+    said, left = ringing(6_000, left, every(SECOND, once=True))
+    assert said == ["x"]
+    assert not [name for name in left if "86400000" in name]
+    # What was cancelled was the call of that interval.
+    _, left = ringing(7_000, left, every(2 * SECOND))
+    assert ringing(9_000, left, every(2 * SECOND))[0] == ["x"]

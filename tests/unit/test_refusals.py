@@ -197,7 +197,11 @@ CALLS = [
     Call(_stream, "to", {"topic": _say, **_SINK}),
     Call(_stream, "to", {"topic": "out", **_SINK}),
     Call(_stream, "print", {"name": "mine"}),
-    Call(_stream, "merge", {"other": Other(_other_stream), "name": "mine"}),
+    Call(
+        _stream,
+        "merge",
+        {"other": Other(_other_stream), "key": str, "value": str, "name": "mine"},
+    ),
     Call(_stream, "repartition", _SINK),
     Call(_rekeyed, "repartition", _SINK),
     Call(

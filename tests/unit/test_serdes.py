@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, date, datetime, timedelta, timezone
 from decimal import Decimal
 from enum import Enum
-from typing import Any, TypedDict
+from typing import Annotated, Any, NewType, TypedDict
 from uuid import UUID
 
 import msgspec
@@ -113,6 +113,9 @@ class Reversed(Serde[str]):
         (dict[str, int], {"a": 1}, b'{"a":1}'),
         (list, [1, "x"], b'[1,"x"]'),
         (int | None, 1, b"\x00\x00\x00\x00\x00\x00\x00\x01"),
+        (NewType("PatientId", str), "ann", b"ann"),
+        (Annotated[int, "per minute"], 1, b"\x00\x00\x00\x00\x00\x00\x00\x01"),
+        (NewType("Nested", NewType("Inner", bytes)) | None, b"x", b"x"),
         (Reversed(), "abc", b"cba"),
         (UUID, UUID_IN_KAFKA, UUID_BYTES),
         (datetime, datetime(1970, 1, 1, 0, 0, 1, tzinfo=UTC), b"\x00" * 6 + b"\x03\xe8"),

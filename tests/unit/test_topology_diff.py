@@ -63,6 +63,8 @@ def windowed(b: StreamsBuilder, minutes: int = 1, retention: int = 10, name: str
 def test_a_manifest_is_json_and_comes_back() -> None:
     made = manifest(regrouped, {"from-in": 4, "counts": 4})
     assert TopologyManifest.decode(made.encode()) == made
+    [[repartition]] = (each.repartitions for each in made.sub_topologies if each.repartitions)
+    [(_, counts)] = made.stores.values()
     assert msgspec.json.decode(made.encode()) == {
         "application_id": "app",
         "sub_topologies": [
@@ -77,7 +79,14 @@ def test_a_manifest_is_json_and_comes_back() -> None:
                 "name": "counts",
                 "sources": [],
                 "repartitions": [
-                    {"topic": "app-counts-repartition", "key": "string", "value": "string"}
+                    {
+                        "topic": "app-counts-repartition",
+                        "key": "string",
+                        "value": "string",
+                        "window_ms": None,
+                        "origins": ["in"],
+                        "made_by": repartition.made_by,
+                    }
                 ],
                 "stores": [
                     {
@@ -88,6 +97,12 @@ def test_a_manifest_is_json_and_comes_back() -> None:
                         "window_ms": None,
                         "retention_ms": None,
                         "changelog": "app-counts-changelog",
+                        "windows": None,
+                        "waits_for": None,
+                        "max_entries": 0,
+                        "kept_in": "",
+                        "origins": ["in"],
+                        "made_by": counts.made_by,
                     }
                 ],
                 "partitions": 4,

@@ -298,3 +298,92 @@ def test_what_a_failed_call_changed_is_not_missed_at_the_end() -> None:
     made = TopologyTestDriver(app)
     send(made, "a", "b")
     assert made.dropped == {"failed": 1}
+
+
+@pytest.mark.parametrize("kind", ["key_value", "window", "versioned"])
+@pytest.mark.parametrize("said", ["change", "put again", "elsewhere"])
+def test_a_value_that_was_put_and_then_changed_is_missed(kind: str, said: str) -> None:
+    def put(store: Any, key: str, value: Any) -> None:
+        if kind == "key_value":
+            store.put(key, value)
+        else:
+            store.put(key, value, 0)
+
+    def work(store: Any, what: str) -> None:
+        value = {"n": 1}
+        put(store, "key", value)
+        value["n"] += 1
+        if what == "put again":
+            put(store, "key", value)
+        elif what == "elsewhere":
+            # One object may serve several entries, each as it was when it was put.
+            put(store, "other", value)
+
+    made = driver(work, kind=kind)
+    if said == "change":
+        with pytest.raises(ValueNotPutError, match="store 'held'"):
+            send(made, said)
+    else:
+        send(made, said)
+
+
+def test_sessions_and_values_with_times_that_were_put_are_watched_too() -> None:
+    class Changing(ps.Processor[str, str, str, str]):
+        def process(self, record: ps.Record[str, str]) -> None:
+            value = {"n": 1}
+            if record.value == "session":
+                self.context.store("sessions").put("key", 0, 5, value)
+            elif record.value == "timed":
+                self.context.store("timed").put("key", ps.ValueAndTimestamp(value, 7))
+            value["n"] += 1
+
+    app = ps.Application("put")
+    app.add_state_store(
+        ps.session_store("sessions", key=str, value=dict[str, int], retention=MINUTE)
+    )
+    app.add_state_store(ps.timestamped_key_value_store("timed", key=str, value=dict[str, int]))
+    stream = app.stream("in", key=str, value=str)
+    stream.process(Changing, stores=["sessions", "timed"], key=str, value=str).to("out")
+    for said, store in (("session", "sessions"), ("timed", "timed")):
+        with pytest.raises(ValueNotPutError, match=f"store '{store}'"):
+            send(TopologyTestDriver(app), said)
+    send(TopologyTestDriver(app), "neither")
+
+
+def test_what_was_put_may_be_changed_by_whoever_puts_it_elsewhere() -> None:
+    class First(ps.Processor[str, str, str, Any]):
+        def process(self, record: ps.Record[str, str]) -> None:
+            value = {"n": 1}
+            self.context.store("held").put("key", value)
+            self.context.forward(ps.Record(record.key, value, 0))
+
+    class Second(ps.Processor[str, Any, str, Any]):
+        def process(self, record: ps.Record[str, Any]) -> None:
+            record.value["n"] += 1
+            self.context.store("more").put("key", record.value)
+
+    app = ps.Application("two")
+    for name in ("held", "more"):
+        app.add_state_store(ps.key_value_store(name, key=str, value=dict[str, int]))
+    stream = app.stream("in", key=str, value=str)
+    first = stream.process(First, stores=["held"], key=str, value=dict[str, int])
+    first.process(Second, stores=["more"], key=str, value=dict[str, int])
+    made = TopologyTestDriver(app)
+    send(made, "a", "b")
+    assert dict(made.store("held")) == {"key": {"n": 1}}
+    assert dict(made.store("more")) == {"key": {"n": 2}}
+
+
+def test_a_serde_that_never_gives_the_same_bytes_accuses_nobody() -> None:
+    numbers = iter(range(1_000))
+    salted = ps.serde(
+        lambda value: bytes([next(numbers) % 256]) + msgspec.json.encode(value),
+        lambda data: msgspec.json.decode(data[1:]),
+    )
+
+    def work(store: Any, said: str) -> None:
+        value = store.get("key") or {"n": 0}
+        store.put("key", {"n": value["n"] + 1})
+        store.get("key")
+
+    send(driver(work, value=salted), "a", "b")

@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 import pytest
 
 import penstock as ps
-from penstock.errors import TopologyError, UserFunctionError
+from penstock.errors import TopologyError
 from penstock.processors import choice
 from penstock.testing import TopologyTestDriver
 
@@ -138,13 +138,16 @@ def test_an_expression_has_the_key_anyway() -> None:
         stream.map_values(ps.expr("key"), with_key=True)  # type: ignore[call-overload]
 
 
-def test_a_function_of_the_wrong_number_of_values_is_found_by_mypy_or_by_its_first_record() -> None:
+def test_a_function_of_the_wrong_number_of_values_is_found_by_mypy_and_by_its_step() -> None:
     app = ps.Application("wrong")
     stream, table = app.stream("in", key=str, value=str), app.table("t", "t", key=str, value=str)
-    stream.map_values(lambda k, v: v, value=str)  # type: ignore[misc, arg-type]
-    stream.flat_map_values(lambda v: [v], with_key=True, value=str)  # type: ignore[call-overload]
-    stream.join(table, lambda a, b: a, with_key=True, value=str)  # type: ignore[call-overload]
-    table.join(table, lambda k, a, b: a, value=str)  # type: ignore[misc, arg-type]
-    table.map_values(lambda v: v, with_key=True, value=str)  # type: ignore[call-overload]
-    with pytest.raises(UserFunctionError, match="missing 1 required positional argument"):
-        outputs(app, ("in", "a", "x"))
+    with pytest.raises(TopologyError, match="called with 1 value"):
+        stream.map_values(lambda k, v: v, value=str)  # type: ignore[misc, arg-type]
+    with pytest.raises(TopologyError, match="called with 2 values"):
+        stream.flat_map_values(lambda v: [v], with_key=True, value=str)  # type: ignore[call-overload]
+    with pytest.raises(TopologyError, match="called with 3 values"):
+        stream.join(table, lambda a, b: a, with_key=True, value=str)  # type: ignore[call-overload]
+    with pytest.raises(TopologyError, match="called with 2 values"):
+        table.join(table, lambda k, a, b: a, value=str)  # type: ignore[misc, arg-type]
+    with pytest.raises(TopologyError, match="called with 2 values"):
+        table.map_values(lambda v: v, with_key=True, value=str)  # type: ignore[call-overload]

@@ -45,6 +45,9 @@ class Entry:
     alone: bool = False
     found_n: int | None = None
     """The number of its last commit when it was first served under this driver."""
+    has_run: bool = False
+    """Whether this driver has run it: its `init` may schedule other calls than the last program's
+    did, of which nothing tells when they are due."""
     notes_told: int = 0
     held: bool = False
     """Whether it is to move, and so no job is to begin for it."""
@@ -143,7 +146,7 @@ class TaskBook:
         entry.metadata = metadata
         if reached(position, entry.until):
             entry.until = {}
-        entry.due, entry.alone = due, False
+        entry.due, entry.alone, entry.has_run = due, False, True
         if bytes_per_record:
             entry.bytes_per_record = bytes_per_record
 
@@ -186,7 +189,7 @@ class TaskBook:
                 alone=entry.alone,
                 until=entry.until,
                 tick=entry.task.sub_topology in self._ticking
-                and tick_is_due(entry.metadata, now_ms=now_ms),
+                and (not entry.has_run or tick_is_due(entry.metadata, now_ms=now_ms)),
             )
             for entry in self.in_state("ready")
             if not entry.held

@@ -19,7 +19,10 @@ from penstock.serdes.scalars import (
     BoolSerde,
     BytesSerde,
     DoubleSerde,
+    FloatSerde,
+    IntegerSerde,
     LongSerde,
+    ShortSerde,
     StringSerde,
     UuidSerde,
 )
@@ -35,6 +38,12 @@ _BY_TYPE: dict[Any, Serde[Any]] = {
     UUID: UuidSerde(),
     datetime: DateTimeSerde(),
 }
+_TYPES: dict[type, type] = {
+    **{type(serde): kind for kind, serde in _BY_TYPE.items()},
+    IntegerSerde: int,
+    ShortSerde: int,
+    FloatSerde: float,
+}
 
 
 def serde_of(type_or_serde: type[T] | Serde[T]) -> Serde[T]:
@@ -47,7 +56,7 @@ def serde_of(type_or_serde: type[T] | Serde[T]) -> Serde[T]:
     """
     if isinstance(type_or_serde, Serde):
         return type_or_serde
-    kind = _without_none(type_or_serde)
+    kind = _bare(type_or_serde)
     known = _BY_TYPE.get(kind) if isinstance(kind, type) else None
     if known is not None:
         return known
@@ -60,12 +69,31 @@ def serde_of(type_or_serde: type[T] | Serde[T]) -> Serde[T]:
     )
 
 
-def _without_none(kind: Any) -> Any:
-    """`int | None` has the serde of `int`: a null is Kafka's, no serde sees it."""
-    if typing.get_origin(kind) not in (typing.Union, types.UnionType):
+def plain_type(serde: Serde[Any]) -> type | None:
+    """The type of a serde's values, if it is one of Kafka's own; None if nobody knows.
+
+    >>> plain_type(serde_of(int))
+    <class 'int'>
+    """
+    return _TYPES.get(type(serde))
+
+
+def _bare(kind: Any) -> Any:
+    """The type itself: of one with a name or a note of its own, the one that it is made of.
+
+    `int | None` has the serde of `int`: a null is Kafka's, no serde sees it.
+    """
+    if isinstance(kind, typing.NewType):
+        return _bare(kind.__supertype__)
+    origin = typing.get_origin(kind)
+    if origin is typing.Annotated:
+        return _bare(kind.__origin__)
+    if type(kind).__name__ == "TypeAliasType":  # `type Name = str`, of Python 3.12.
+        return _bare(kind.__value__)
+    if origin not in (typing.Union, types.UnionType):
         return kind
     rest = [each for each in typing.get_args(kind) if each is not type(None)]
-    return rest[0] if len(rest) == 1 else kind
+    return _bare(rest[0]) if len(rest) == 1 else kind
 
 
 def _is_json(kind: Any) -> bool:

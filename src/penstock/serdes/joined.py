@@ -74,6 +74,14 @@ class JoinSideSerde(Serde[list[SideValue]]):
         return values
 
 
+def side_count(data: bytes) -> int:
+    """How many values wait under one key and time; 0 of bytes that are no list of them."""
+    if len(data) < 1 + _COUNT.size:
+        return 0
+    count: int = _COUNT.unpack_from(data, 1)[0]
+    return count
+
+
 def timed_side_key(timestamp: int, left: bool, key: bytes) -> bytes:
     """The key under which a record waits."""
     return _TIME_SIDE.pack(timestamp, left) + key
@@ -83,3 +91,13 @@ def timed_side_time(data: bytes) -> int:
     """The time of a waiting record's key."""
     timestamp: int = _TIME_SIDE.unpack_from(data)[0]
     return timestamp
+
+
+def timed_side_is_left(data: bytes) -> bool:
+    """Whether a waiting record's key says that it is of the left side."""
+    return bool(_TIME_SIDE.unpack_from(data)[1])
+
+
+def timed_side_rest(data: bytes) -> bytes:
+    """The bytes of the record's own key."""
+    return data[_TIME_SIDE.size :]

@@ -26,6 +26,7 @@ from penstock.testing.stores import DriverState, StoreView, rows_of
 from penstock.testing.topics import InputTopic, OutputTopic, RawRecord
 from penstock.topology import StoreSpec, SubTopology, Topology
 from penstock.topology.patterns import matching, patterns_of, with_topics
+from penstock.topology.spans import check_span
 
 K = TypeVar("K")
 V = TypeVar("V")
@@ -156,6 +157,7 @@ class TopologyTestDriver:
 
     def advance_wall_clock_time(self, span: timedelta) -> None:
         """Let the wall clock go on, and run the punctuators that are due then."""
+        check_span(span, "What the wall clock is to go on by")
         self._now_ms += round(span.total_seconds() * 1000)
         self._tick()
 

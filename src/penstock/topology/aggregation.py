@@ -22,6 +22,7 @@ from penstock.topology.nodes import (
     TableAggregateNode,
     TimeIndex,
 )
+from penstock.topology.spans import check_span
 from penstock.topology.windows import SessionWindows, SlidingWindows, TimeWindows, Windows
 
 if TYPE_CHECKING:
@@ -179,6 +180,7 @@ def _retention(store: str, windows: Windows, retention: timedelta | None, step: 
     least = windows.retention_ms
     if retention is None:
         return least
+    check_span(retention, f"The retention of store {store!r} (step {step})")
     chosen = int(retention / timedelta(milliseconds=1))
     if chosen < least:
         raise TopologyError(

@@ -9,6 +9,7 @@ from typing import Any
 
 from penstock.errors import TopologyError
 from penstock.serdes import Serde
+from penstock.topology.arity import check_arity
 from penstock.topology.functions import BatchFunction, Expression, is_async
 from penstock.topology.nodes import Node, ProcessNode, StoreSpec, TableTransformValuesNode
 
@@ -30,6 +31,7 @@ def check_functions(node: Node) -> None:
         check_awaits_nothing(given, f"The {field.name} of step {node.name}")
         if isinstance(given, Serde):
             _check_serde(given, f"step {node.name}")
+    check_arity(node)
     if isinstance(node, ProcessNode):
         _check_supplier(node.supplier, node.name, "processor", _PROCESSOR)
     elif isinstance(node, TableTransformValuesNode):
@@ -88,6 +90,11 @@ def _check_supplier(
             # What it needs may be there only where it runs; there the error is told in full.
             return
     _check_made(made, step, what, methods)
+    if not inspect.isclass(supplier) and supplier() is made:
+        raise TopologyError(
+            f"The supplier of step {step} gives the same {what} each time",
+            hint=f"Let it make a new {what}: every slice of every task has its own",
+        )
 
 
 def check_processor(made: object, step: str) -> None:

@@ -2,59 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
-from datetime import timedelta
-from typing import Literal
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping
 
-import msgspec
-
-from penstock.serdes import BytesSerde
+from penstock.topology.difference import (
+    RESET,
+    Difference,
+    Kind,
+    are_exchanged,
+    listed,
+    span,
+)
 from penstock.topology.manifest import (
-    BUFFER,
     GlobalFacts,
     RepartitionFacts,
     StoreFacts,
-    SubTopologyFacts,
     TopologyManifest,
 )
+from penstock.topology.store_changes import kept_store
 
-Severity = Literal["harmless", "orphans", "misreads"]
-"""`orphans`: state or records are left behind. `misreads`: they would be taken for others."""
-Kind = Literal[
-    "store_added",
-    "store_removed",
-    "store_returned",
-    "store_moved",
-    "store_width_changed",
-    "store_kind_changed",
-    "store_serde_changed",
-    "window_size_changed",
-    "retention_changed",
-    "logging_changed",
-    "source_added",
-    "source_removed",
-    "repartition_added",
-    "repartition_removed",
-    "repartition_serde_changed",
-    "global_table_added",
-    "global_table_removed",
-    "global_table_changed",
-]
-
-_RESET = "use a new application id"
-
-
-class Difference(msgspec.Struct, frozen=True, kw_only=True):
-    """One difference: what changed, what that does, and what to do."""
-
-    kind: Kind
-    severity: Severity
-    name: str
-    change: str
-    advice: str
-
-    def __str__(self) -> str:
-        return f"{self.severity}: {self.change}. {self.advice}"
+_NUMBER = re.compile(r"-[0-9]+(?=-|$)")
 
 
 def diff(old: TopologyManifest, new: TopologyManifest) -> list[Difference]:
@@ -74,9 +41,11 @@ def diff(old: TopologyManifest, new: TopologyManifest) -> list[Difference]:
 
 def _stores(old: TopologyManifest, new: TopologyManifest) -> Iterator[Difference]:
     before, after = old.stores, new.stores
+    made = [{name: each.made_by for name, (_, each) in all_.items()} for all_ in (before, after)]
     for name, (sub, store) in before.items():
         if name in after:
-            yield from _kept_store(sub, store, *after[name])
+            yield from kept_store(sub, store, *after[name], sources=set(old.sources))
+            yield from _renumbered(name, *made, kind="store_renumbered")
         else:
             yield _removed_store(store, [after[each][1] for each in after if each not in before])
     for name in after:
@@ -102,6 +71,38 @@ def _stores(old: TopologyManifest, new: TopologyManifest) -> Iterator[Difference
         )
 
 
+def _renumbered(
+    name: str, before: Mapping[str, str], after: Mapping[str, str], *, kind: Kind
+) -> Iterator[Difference]:
+    """Of names that differ in a number alone, one that another step has now.
+
+    What is known of the step that had it must be found under another of these names: a function
+    that was changed is no sign of that.
+    """
+    was, now = before[name], after[name]
+    if not was or not now or was == now:
+        return
+    went = [each for each in _alike(name, after) if after[each] == was != before.get(each)]
+    came = [each for each in _alike(name, before) if before[each] == now != after.get(each)]
+    if not went and not came:
+        return
+    step = f"what was {name!r} before is {went[0]!r}" if went else f"it is what {came[0]!r} was"
+    yield Difference(
+        kind=kind,
+        severity="misreads",
+        name=name,
+        change=f"{name!r} belongs to another step now, for nobody named it: {step}",
+        advice=f"Name those that are alike, so that each keeps what it has: in the one that was "
+        f"{name!r} before say so; or {RESET}",
+    )
+
+
+def _alike(name: str, names: Iterable[str]) -> list[str]:
+    """The names that differ from one in a number."""
+    base = _NUMBER.sub("", name)
+    return [each for each in names if each != name and _NUMBER.sub("", each) == base]
+
+
 def _removed_store(store: StoreFacts, new: list[StoreFacts]) -> Difference:
     like = [each.name for each in new if _same_bytes(each, store)]
     renamed = f" ({like[0]!r} is new and of the same kind)" if len(like) == 1 else ""
@@ -125,133 +126,16 @@ def _same_bytes(one: StoreFacts, other: StoreFacts) -> bool:
     )
 
 
-def _kept_store(
-    old_sub: SubTopologyFacts, old: StoreFacts, new_sub: SubTopologyFacts, new: StoreFacts
-) -> Iterator[Difference]:
-    yield from _moved_store(old_sub, new_sub, new.name)
-    if old.kind != new.kind:
-        yield Difference(
-            kind="store_kind_changed",
-            severity="misreads",
-            name=new.name,
-            change=f"Store {new.name!r} was a {old.kind} store and is a {new.kind} store",
-            advice=f"Its keys have another form. Give the new store another name, or {_RESET}",
-        )
-        return
-    for part, was, now in (("keys", old.key, new.key), ("values", old.value, new.value)):
-        if was != now and not _is_told_later(was, now):
-            yield Difference(
-                kind="store_serde_changed",
-                severity="misreads",
-                name=new.name,
-                change=f"The {part} of store {new.name!r} were written as {was} and would be read "
-                f"as {now}",
-                advice="Give the serde back its old type, give the new store another name, or "
-                f"{_RESET}",
-            )
-    yield from _windows(old, new)
-    if (old.changelog is None) != (new.changelog is None):
-        yield _logging(old, new)
-
-
-def _is_told_later(was: str, now: str) -> bool:
-    """Whether it is the same buffer: of what is in one, nothing was written down at first."""
-    return was == BytesSerde.name and now.startswith(f"{BUFFER}<")
-
-
-def _moved_store(old: SubTopologyFacts, new: SubTopologyFacts, name: str) -> Iterator[Difference]:
-    widths = (old.partitions, new.partitions)
-    if None not in widths and widths[0] != widths[1]:
-        yield Difference(
-            kind="store_width_changed",
-            severity="misreads",
-            name=name,
-            change=f"Store {name!r} had {old.partitions} partitions and would have "
-            f"{new.partitions}",
-            advice="Its keys would be looked for in other partitions. Give its inputs their old "
-            f"number of partitions, give the store another name, or {_RESET}",
-        )
-    elif not _inputs(old) & _inputs(new):
-        yield Difference(
-            kind="store_moved",
-            severity="harmless",
-            name=name,
-            change=f"Store {name!r} was filled from {_listed(_inputs(old))} and is filled from "
-            f"{_listed(_inputs(new))}",
-            advice="It keeps its content; see that its keys still mean the same",
-        )
-
-
-def _inputs(sub: SubTopologyFacts) -> set[str]:
-    return {*sub.sources, *(each.topic for each in sub.repartitions)}
-
-
-def _windows(old: StoreFacts, new: StoreFacts) -> Iterator[Difference]:
-    if old.window_ms != new.window_ms:
-        yield Difference(
-            kind="window_size_changed",
-            severity="misreads",
-            name=new.name,
-            change=f"The windows of store {new.name!r} were {_span(old.window_ms)} long and are "
-            f"{_span(new.window_ms)}",
-            advice="Only their starts are stored, so old windows would pass for new ones. Give "
-            f"the new store another name, or {_RESET}",
-        )
-    if old.retention_ms == new.retention_ms:
-        return
-    shorter = (new.retention_ms or 0) < (old.retention_ms or 0)
-    kept, setting = "windows", "retention.ms"
-    if new.kind == "versioned":
-        kept, setting = "versions", "min.compaction.lag.ms"
-    yield Difference(
-        kind="retention_changed",
-        severity="orphans" if shorter else "harmless",
-        name=new.name,
-        change=f"Store {new.name!r} kept {kept} for {_span(old.retention_ms)} and keeps them for "
-        f"{_span(new.retention_ms)}",
-        advice=f"{kept.capitalize()} that are older than that are deleted. Give it back its old "
-        "retention, or allow the change"
-        if shorter
-        else f"Let the changelog keep them as long: raise {setting} of {new.changelog!r}",
-    )
-
-
-def _logging(old: StoreFacts, new: StoreFacts) -> Difference:
-    advice = (
-        f"From now on its state is on one disk alone, and {old.changelog!r} is left behind"
-        if new.changelog is None
-        else f"What it holds so far is not in {new.changelog!r}, and would be lost with its disk"
-    )
-    return Difference(
-        kind="logging_changed",
-        severity="orphans",
-        name=new.name,
-        change=f"Store {new.name!r} {'lost its' if new.changelog is None else 'has now a'} "
-        "changelog",
-        advice=f"{advice}. Say logging={new.changelog is None} as before, give the new store "
-        "another name, or allow the change",
-    )
-
-
 def _repartitions(old: TopologyManifest, new: TopologyManifest) -> Iterator[Difference]:
     before, after = old.repartitions, new.repartitions
+    made = [{name: each.made_by for name, (_, each) in all_.items()} for all_ in (before, after)]
     for topic, (_, facts) in before.items():
         if topic not in after:
             added = [after[each][1] for each in after if each not in before]
             yield _removed_repartition(facts, added, old.application_id)
             continue
-        now = after[topic][1]
-        for part, was, is_now in (("keys", facts.key, now.key), ("values", facts.value, now.value)):
-            if was != is_now:
-                yield Difference(
-                    kind="repartition_serde_changed",
-                    severity="misreads",
-                    name=topic,
-                    change=f"The {part} in repartition topic {topic!r} were written as {was} and "
-                    f"would be read as {is_now}",
-                    advice="Give the grouping another name once its old topic is read to the end, "
-                    f"or {_RESET}",
-                )
+        yield from _kept_repartition(facts, after[topic][1], set(old.sources))
+        yield from _renumbered(topic, *made, kind="repartition_renumbered")
     yield from _only(
         after,
         before,
@@ -263,6 +147,40 @@ def _repartitions(old: TopologyManifest, new: TopologyManifest) -> Iterator[Diff
             advice="It is made at the start",
         ),
     )
+
+
+def _kept_repartition(
+    old: RepartitionFacts, new: RepartitionFacts, sources: set[str]
+) -> Iterator[Difference]:
+    topic, advice = old.topic, f"Give it another name once it is read to the end, or {RESET}"
+    for part, was, now in (("keys", old.key, new.key), ("values", old.value, new.value)):
+        if was != now:
+            yield Difference(
+                kind="repartition_serde_changed",
+                severity="misreads",
+                name=topic,
+                change=f"The {part} in repartition topic {topic!r} were written as {was} and "
+                f"would be read as {now}",
+                advice=advice,
+            )
+    if None not in (old.window_ms, new.window_ms) and old.window_ms != new.window_ms:
+        yield Difference(
+            kind="repartition_windows_changed",
+            severity="misreads",
+            name=topic,
+            change=f"The windows in repartition topic {topic!r} were {span(old.window_ms)} long "
+            f"and would be read as {span(new.window_ms)}",
+            advice=advice,
+        )
+    if are_exchanged(old.origins, new.origins, sources):
+        yield Difference(
+            kind="repartition_exchanged",
+            severity="misreads",
+            name=topic,
+            change=f"Repartition topic {topic!r} was written from {listed(set(old.origins))} and "
+            f"would be from {listed(set(new.origins))}, which was read before for something else",
+            advice=f"What waits in it would be taken for the other. {advice}",
+        )
 
 
 def _removed_repartition(
@@ -358,16 +276,3 @@ def _only(
 ) -> Iterator[Difference]:
     known = set(those)
     return (made(each) for each in these if each not in known)
-
-
-def _listed(names: set[str]) -> str:
-    return ", ".join(sorted(names)) or "nothing"
-
-
-def _span(milliseconds: int | None) -> str:
-    if milliseconds is None:
-        return "unlimited"
-    try:
-        return str(timedelta(milliseconds=milliseconds))
-    except OverflowError:
-        return "unlimited"

@@ -9,7 +9,8 @@ from typing import Any
 
 from penstock.errors import TopologyError
 from penstock.serdes import BytesSerde, JoinSideSerde, Serde, TimedSideSerde
-from penstock.topology.draft import Draft, SerdeOrMissing, check_one_application, needed
+from penstock.serdes.choice import plain_type
+from penstock.topology.draft import Draft, Missing, SerdeOrMissing, check_one_application, needed
 from penstock.topology.flow import Flow, chosen_serde, returned_type
 from penstock.topology.holding import (
     Store,
@@ -31,6 +32,7 @@ from penstock.topology.nodes import (
     TableJoinNode,
     TableMergeNode,
 )
+from penstock.topology.spans import check_span
 from penstock.topology.windows import JoinWindows
 
 Joiner = Callable[..., Any]
@@ -260,6 +262,7 @@ def join_table(
 
 def _checked_grace(grace: timedelta, table: Flow) -> int:
     """The grace in milliseconds, if the table remembers what was so long ago."""
+    check_span(grace, f"The grace of the join with the table of step {table.step}")
     grace_ms = int(grace / timedelta(milliseconds=1))
     if grace_ms < 0:
         raise TopologyError(
@@ -362,15 +365,36 @@ def _join_store_name(draft: Draft, store: Store | None, kept: TableOptions) -> s
     return name
 
 
-def merge_streams(left: Flow, right: Flow, *, name: str | None) -> Flow:
+def merge_streams(
+    left: Flow, right: Flow, *, name: str | None, key: Any = None, value: Any = None
+) -> Flow:
     """The records of both streams, as they come."""
     check_one_application(left.draft, right.draft)
     draft = left.draft
     step = draft.step_name(name, "KSTREAM-MERGE-")
     merge = MergeNode(name=step, merged=(left.step, right.step))
     draft.add(merge, after=merge.merged)
-    key = left.key if left.key == right.key else right.key
-    return replace(left, step=step, key=key, rekeyed=left.rekeyed or right.rekeyed)
+    where = f"merge (step {step})"
+    return replace(
+        left,
+        step=step,
+        key=_merged(left.key, right.key, key, where, "key"),
+        value=_merged(left.value, right.value, value, where, "value"),
+        rekeyed=left.rekeyed or right.rekeyed,
+    )
+
+
+def _merged(
+    left: SerdeOrMissing, right: SerdeOrMissing, given: Any, where: str, option: str
+) -> SerdeOrMissing:
+    """The serde of both sides; of two types neither can be taken, as in Kafka Streams."""
+    if given is not None:
+        return chosen_serde(given, None, where, option)
+    if not isinstance(left, Serde) or not isinstance(right, Serde):
+        return left if isinstance(left, Serde) else right
+    types = plain_type(left), plain_type(right)
+    # Serdes of one's own may well be two for values of one type.
+    return left if None in types or types[0] is types[1] else Missing(where, option)
 
 
 def _base(left: Flow, right: Flow) -> str:

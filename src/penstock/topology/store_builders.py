@@ -11,6 +11,7 @@ from penstock.errors import TopologyError
 from penstock.topology.changelogs import Logging, RecoverFrom
 from penstock.topology.external import PostgreSQL
 from penstock.topology.processor import Shape, StoreBuilder
+from penstock.topology.spans import check_span
 
 _MILLISECOND = timedelta(milliseconds=1)
 # Histories up to a length, into how many segments they are cut, and how long one is at least.
@@ -145,6 +146,8 @@ def window_store(
 
     Raises `TopologyError` for windows that would expire before they end.
     """
+    check_span(window, f"The window of store {name!r}")
+    check_span(retention, f"The retention of store {name!r}")
     if window < timedelta(0) or retention < window:
         raise TopologyError(
             f"The store {name!r} keeps windows of {window} for {retention}",
@@ -203,6 +206,7 @@ def session_store(
     supplier: str | None = None,
 ) -> StoreBuilder:
     """A session store for processors; sessions that ended longer ago than `retention` expire."""
+    check_span(retention, f"The retention of store {name!r}")
     if retention < timedelta(0):
         raise TopologyError(
             f"The store {name!r} keeps sessions for {retention}",
@@ -244,6 +248,9 @@ def versioned_store(
 
     Raises `TopologyError` for a negative history or an interval that is not positive.
     """
+    check_span(history_retention, f"The history_retention of store {name!r}")
+    if segment_interval is not None:
+        check_span(segment_interval, f"The segment_interval of store {name!r}")
     if history_retention < timedelta(0) or (
         segment_interval is not None and segment_interval < _MILLISECOND
     ):

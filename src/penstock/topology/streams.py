@@ -305,9 +305,19 @@ class KStream(JoinableStream[K, V]):
         step = self._name(name, "KSTREAM-PRINTER-")
         self.flow.then(ForeachNode(name=step, action=Printer(label or self.flow.step)))
 
-    def merge(self, other: KStream[K, V], *, name: str | None = None) -> KStream[K, V]:
-        """The records of both streams, with no order promised between them."""
-        return KStream(merge_streams(self.flow, other.flow, name=name))
+    def merge(
+        self,
+        other: KStream[K, V],
+        *,
+        key: type[K] | Serde[K] | None = None,
+        value: type[V] | Serde[V] | None = None,
+        name: str | None = None,
+    ) -> KStream[K, V]:
+        """The records of both streams, with no order promised between them.
+
+        If their types differ, say which the merged stream has before it is written somewhere.
+        """
+        return KStream(merge_streams(self.flow, other.flow, name=name, key=key, value=value))
 
     def repartition(
         self,

@@ -8,6 +8,7 @@ from datetime import timedelta
 from typing import Literal
 
 from penstock.errors import TopologyError
+from penstock.topology.spans import check_span
 
 WhenFull = Literal["emit", "stop"]
 
@@ -96,6 +97,7 @@ def until_time_limit(limit: timedelta, buffer: BufferLimits) -> Suppression:
 
     Raises `TopologyError` for a negative limit.
     """
+    check_span(limit, "The limit of until_time_limit")
     if limit < timedelta(0):
         raise TopologyError(
             f"until_time_limit of suppress has a negative limit of {limit}",

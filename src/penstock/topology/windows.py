@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
 from penstock.errors import TopologyError
+from penstock.topology.spans import check_span
 
 _MILLISECOND = timedelta(milliseconds=1)
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -176,6 +177,8 @@ def join_window(
         raise TopologyError(
             "A join window needs a time difference", hint="Give one, or both before= and after="
         )
+    for side in sides:
+        check_span(side, "How far the records of a join may lie apart")
     before_ms, after_ms = (int(side / _MILLISECOND) for side in sides if side is not None)
     if before_ms + after_ms < 0:
         raise TopologyError(
@@ -189,6 +192,7 @@ def _grace(grace: timedelta) -> int:
 
 
 def _positive(span: timedelta, what: str) -> int:
+    check_span(span, f"A window's {what}")
     if span < _MILLISECOND:
         raise TopologyError(
             f"A window's {what} of {span} is less than a millisecond",
@@ -198,6 +202,7 @@ def _positive(span: timedelta, what: str) -> int:
 
 
 def _milliseconds(span: timedelta, what: str) -> int:
+    check_span(span, f"A window's {what}")
     if span < timedelta(0):
         raise TopologyError(
             f"A window's {what} cannot be negative, and is {span.total_seconds():g} s",

@@ -19,7 +19,7 @@ from penstock.processors.depth_first.foreign_keys import (
 from penstock.processors.depth_first.global_joins import GlobalJoin
 from penstock.processors.depth_first.global_rows import GlobalLookups, UserGlobalRows
 from penstock.processors.depth_first.guarding import guarded
-from penstock.processors.depth_first.handed_out import HandedOut
+from penstock.processors.depth_first.handed_out import HandedOut, LastPuts
 from penstock.processors.depth_first.joins import (
     JoinTimes,
     JoinWindow,
@@ -30,7 +30,7 @@ from penstock.processors.depth_first.joins import (
 )
 from penstock.processors.depth_first.lru import LruState
 from penstock.processors.depth_first.process import HostedTransformer, Process
-from penstock.processors.depth_first.punctuators import Punctuator, Timers
+from penstock.processors.depth_first.punctuators import Punctuator, Timers, timer_memory
 from penstock.processors.depth_first.record import Record, Shared
 from penstock.processors.depth_first.shaped import Shapes
 from penstock.processors.depth_first.state import (
@@ -85,6 +85,7 @@ from penstock.processors.depth_first.windows import (
     TimeWindowAggregate,
     WindowStep,
     window_memory,
+    window_users,
 )
 from penstock.processors.records import Limits, ScanReader
 from penstock.topology import (
@@ -186,6 +187,7 @@ class Builder:
         cached = sum(store.caching for store in sub_topology.stores)
         self._cache_bytes = limits.cache_max_bytes // max(cached, 1)
         self._join_times: dict[str, JoinTimes] = {}
+        self._puts = LastPuts()
         self._unmatched: dict[str, Unmatched] = {}
         self._tables: dict[str, Table] = {}
         self._window_stores: dict[str, WindowStore] = {}
@@ -340,7 +342,7 @@ class Builder:
         return WaitingJoin(self._shared, node, table, waiting)
 
     def _process(self, node: ProcessNode) -> Process:
-        handed = HandedOut(node.name) if self._limits.watches_values else None
+        handed = HandedOut(node.name, self._puts) if self._limits.watches_values else None
         stores = {name: self._user_store(name, handed) for name in node.reads}
         for spec in node.global_stores:
             held = UserGlobalRows(self._shared, node.name, self._globals.rows(spec))
@@ -353,6 +355,7 @@ class Builder:
             partition=self._partition,
             stores=stores,
             timers=self.timers,
+            memory=timer_memory(node.name, self._sub),
             handed=handed,
         )
         self.processes.append(step)
@@ -396,23 +399,21 @@ class Builder:
         if name not in self._join_times:
             self._join_times[name] = JoinTimes(self._shared, f"{name}:join")
             self.finishers.append(self._join_times[name].finish)
-        unmatched = None
-        if node.unmatched is not None:
-            unmatched = self._unmatched_of(node.unmatched)
         return StreamJoin(
             self._shared,
             node,
             other_spec=self._sub.store(node.other_store),
             other=self._windows(node.other_store),
             times=self._join_times[name],
-            unmatched=unmatched,
+            unmatched=self._unmatched_of(node.unmatched),
         )
 
-    def _unmatched_of(self, store: str) -> Unmatched:
+    def _unmatched_of(self, store: str | None) -> Unmatched | None:
         """One object for both sides of a join: each must know what the other adds and removes."""
-        if store not in self._unmatched:
-            self._unmatched[store] = Unmatched(self._sub.store(store), self._key_value(store))
-        return self._unmatched[store]
+        if store is not None and store not in self._unmatched:
+            spec, state = self._sub.store(store), self._key_value(store)
+            self._unmatched[store] = Unmatched(self._shared, spec, state)
+        return None if store is None else self._unmatched[store]
 
     def _stored(self, node: AggregateNode, step: StoredStep) -> Step:
         step.attach(self._table_store(step, node, node.store))
@@ -460,7 +461,7 @@ class Builder:
         return step
 
     def _window_aggregate(self, node: WindowAggregateNode) -> Step:
-        users = [each.name for each in self._sub.nodes if node.store in each.stores]
+        users = window_users(self._sub, node.store)
         kind = _WINDOW_STEPS[type(node.windows)]
         step: WindowStep[Any] = kind(
             node.name,
@@ -468,7 +469,7 @@ class Builder:
             fold_of(node, self._sub),
             node.windows,
             at_close=node.emit == "close",
-            memory=window_memory(node.store, users.index(node.name)),
+            memory=window_memory(node.store, users.index(node)),
         )
         step.attach(self._window_store(step, node))
         self.finishers.append(step.finish)

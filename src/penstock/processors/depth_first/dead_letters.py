@@ -34,7 +34,7 @@ class DeadLetterTopic:
 
     def send(self, context: Context, letter: DeadLetter, *, raw: Pair | None = None) -> None:
         """Write the input record, with why, where it came from and its own headers."""
-        key, value = self._raw(context) if raw is None else raw
+        key, value = raw or self.raw(context) or (None, None)
         reasons = {
             "exception": letter.exception,
             "message": letter.message,
@@ -46,13 +46,16 @@ class DeadLetterTopic:
         told = tuple((_PREFIX + name, text.encode()) for name, text in reasons.items())
         self._write(self._topic, key, value, context.timestamp, (*context.headers, *told))
 
-    def _raw(self, context: Context) -> Pair:
+    def raw(self, context: Context) -> Pair | None:
+        """The input record, byte for byte; None if there is none, or it is not known."""
+        if context.raw is not None:
+            return context.raw
         for chunk in self._inputs.get((context.topic, context.partition), ()):
             row = int(np.searchsorted(chunk.offsets, context.offset))
             if row < len(chunk.offsets) and chunk.offsets[row] == context.offset:
                 return chunk.keys[row].as_py(), chunk.values[row].as_py()
         # A punctuator has no input record.
-        return None, None
+        return None
 
 
 def letter_of(error: Exception) -> DeadLetter:

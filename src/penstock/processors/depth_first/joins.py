@@ -3,18 +3,27 @@
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Iterator
-from typing import Any
+from collections.abc import Callable, Iterator
+from typing import Any, TypeVar
 
-from penstock.processors.depth_first.record import Record, Shared
-from penstock.processors.depth_first.state import KeyValueState, WindowState
+from penstock.processors.depth_first.guarding import guarded
+from penstock.processors.depth_first.record import Context, Record, Shared
+from penstock.processors.depth_first.state import KeyValueState, Stored, WindowState
 from penstock.processors.depth_first.steps import Step, Value, View
 from penstock.processors.depth_first.tables import Table, row_as_of
 from penstock.serdes import Change, JoinSideSerde, SideValue
-from penstock.serdes.joined import timed_side_key, timed_side_time
+from penstock.serdes.joined import (
+    side_count,
+    timed_side_is_left,
+    timed_side_key,
+    timed_side_rest,
+    timed_side_time,
+)
 from penstock.topology import JoinWindows, StoreSpec, StreamJoinNode, TableJoinNode
+from penstock.topology.processor import Record as UserRecord
 
 NEVER = 2**63 - 1
+_T = TypeVar("_T")
 
 
 class TableJoin(Step):
@@ -167,19 +176,22 @@ class JoinTimes:
 class Unmatched:
     """Records that wait for a partner until their window closes."""
 
-    def __init__(self, spec: StoreSpec, state: KeyValueState) -> None:
+    def __init__(self, shared: Shared, spec: StoreSpec, state: KeyValueState) -> None:
         assert isinstance(spec.value_serde, JoinSideSerde)
+        self._shared = shared
+        self._store = spec.name
         self._values = spec.value_serde
         self._keys = spec.key_serde
         self._state = state
         self._names: list[bytes] | None = None
 
-    def add(self, key: bytes, timestamp: int, side: SideValue) -> None:
+    def add(self, step: str, key: bytes, timestamp: int, side: SideValue) -> None:
         """Let a record wait."""
         name = timed_side_key(timestamp, side.left, key)
         stored = self._state.get(name)
-        waiting = [] if stored is None else self._values.deserialize(stored.value)
-        self._write(name, self._values.serialize([*waiting, side]), timestamp)
+        waiting = [] if stored is None else self._sides(step, name, stored)
+        data = self._shared.encode(step, self._values, [*waiting, side], "value")
+        self._write(name, data, timestamp)
 
     def found(self, key: bytes, timestamp: int, *, left: bool, now: int) -> None:
         """A partner came for what waits under this key and time."""
@@ -191,8 +203,8 @@ class Unmatched:
         """Forget what waits under a stored key."""
         self._write(name, None, now)
 
-    def waiting(self) -> Iterator[tuple[bytes, Any, SideValue]]:
-        """Every record by time, of one time the right side first: its name, key and value.
+    def waiting(self) -> Iterator[tuple[bytes, Stored]]:
+        """All that wait by time, of one time the right side first: their name and what is stored.
 
         All names are read at the first look of a slice: the looks are many, and most end early.
         Nothing may be added or removed before the look has ended.
@@ -202,9 +214,22 @@ class Unmatched:
         for name in self._names:
             stored = self._state.get(name)
             assert stored is not None
-            key = self._keys.deserialize(name).key
-            for side in self._values.deserialize(stored.value):
-                yield name, key, side
+            yield name, stored
+
+    def read(self, step: str, name: bytes, stored: Stored) -> list[tuple[Any, SideValue]]:
+        """What waits under a name: key and value of each. Raises `UserFunctionError`."""
+        key = self._shared.decode(step, self._store, self._keys, name, name).key
+        return [(key, side) for side in self._sides(step, name, stored)]
+
+    def value_bytes(self, side: SideValue) -> bytes:
+        """The bytes of a value that waits."""
+        return (self._values.left if side.left else self._values.right).serialize(side.value)
+
+    def _sides(self, step: str, name: bytes, stored: Stored) -> list[SideValue]:
+        sides: list[SideValue] = self._shared.decode(
+            step, self._store, self._values, stored.value, name
+        )
+        return sides
 
     def _write(self, name: bytes, value: bytes | None, timestamp: int) -> None:
         if self._names is not None:
@@ -278,7 +303,7 @@ class StreamJoin(Step):
             self.forward(record.with_value(self._joined(record.key, record.value, None)))
             return
         self._times.oldest = min(self._times.oldest, record.timestamp)
-        self._unmatched.add(key, record.timestamp, SideValue(self._left, record.value))
+        self._unmatched.add(self.name, key, record.timestamp, SideValue(self._left, record.value))
 
     def _emit_unmatched(self, unmatched: Unmatched, record: Record) -> None:
         """Join with None what no partner can come for any more."""
@@ -287,23 +312,67 @@ class StreamJoin(Step):
             return
         times.oldest = NEVER
         open_sides: set[bool] = set()
-        told: dict[bytes, None] = {}
-        for name, key, side in unmatched.waiting():
+        told: list[bytes] = []
+        for name, stored in unmatched.waiting():
             # As in Kafka Streams this is the time of the entry looked at last, even if an older one
             # still waits: the next look comes no earlier than that.
             times.oldest = timed_side_time(name)
             if len(open_sides) == 2:
                 break
-            ends_after = self._lookback(side.left) + self._grace
-            if not _is_past(times.oldest, ends_after, times.stream_time):
-                open_sides.add(side.left)
+            left = timed_side_is_left(name)
+            if not _is_past(times.oldest, self._lookback(left) + self._grace, times.stream_time):
+                open_sides.add(left)
+                if len(open_sides) == 2 and side_count(stored.value) > 1:
+                    break  # The look ends with the next value, which is of the same time.
                 continue
-            pair = (side.value, None) if side.left else (None, side.value)
-            value = self._call(key, *pair)
-            self.forward(Record(key, value, times.oldest, record.headers))
-            told[name] = None
+            for key, value in self._joined_alone(unmatched, name, stored):
+                self.forward(Record(key, value, times.oldest, record.headers))
+            told.append(name)
         for name in told:
             unmatched.remove(name, record.timestamp)
+
+    def _joined_alone(
+        self, unmatched: Unmatched, name: bytes, stored: Stored
+    ) -> Iterator[tuple[Any, Any]]:
+        """What waits under a name, joined with None: the key and each result.
+
+        What fails here, and may, leaves the join for good: it is not the fault of the record that
+        closed its window, nor of those after it.
+        """
+        if self.shared.on_processing_error == "fail":
+            for key, side in unmatched.read(self.name, name, stored):
+                yield key, self._alone(key, side)
+            return
+        waiting: list[tuple[Any, SideValue]] = []
+        joined: list[tuple[Any, Any]] = []
+
+        def read(_: object) -> None:
+            waiting.extend(unmatched.read(self.name, name, stored))
+
+        def join(given: UserRecord[Any, Any]) -> None:
+            joined.append((given.key, self._alone(given.key, side)))
+
+        self._apart(name, stored.value, read, None)
+        for key, side in waiting:
+            given = UserRecord(key, side.value, timed_side_time(name))
+            self._apart(name, unmatched.value_bytes(side), join, given)
+            yield from joined
+            joined.clear()
+
+    def _apart(self, name: bytes, data: bytes, call: Callable[[_T], None], given: _T) -> None:
+        """Call for what waited under a name, whose dead letter has its own key, value and time.
+
+        Which record it was nobody knows any more.
+        """
+        shared = self.shared
+        raw = (timed_side_rest(name), data)
+        context = Context("", -1, -1, timed_side_time(name), (), raw)
+        call = guarded(shared, self.name, call, shared.on_processing_error)
+        shared.within(context, call, given)
+
+    def _alone(self, key: Any, side: SideValue) -> Any:
+        pair = (side.value, None) if side.left else (None, side.value)
+        return self._call(key, *pair)
 
     def _lookback(self, left: bool) -> int:
         return self._node.windows.after_ms if left else self._node.windows.before_ms

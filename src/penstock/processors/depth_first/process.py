@@ -44,6 +44,7 @@ class Process(Step):
         partition: int,
         stores: dict[str, Any],
         timers: Timers,
+        memory: str,
         handed: HandedOut | None = None,
     ) -> None:
         super().__init__(node.name, shared)
@@ -61,7 +62,7 @@ class Process(Step):
         self.processor: Processor[Any, Any, Any, Any] = self.call(node.supplier)
         check_processor(self.processor, node.name)
         owner = getattr(self.processor, "transformer", self.processor)
-        self._schedule = Schedule(self, owner, timers)
+        self._schedule = Schedule(self, owner, timers, memory=memory)
 
     def start(self) -> None:
         """Run the processor's `init`, once all steps are connected."""
@@ -164,11 +165,8 @@ class Process(Step):
 
     def forward_user(self, record: UserRecord[Any, Any], to: str | None) -> None:
         """Pass a user's record on."""
-        if self._node.fixed_key and self._current is not None and record.key != self._current.key:
-            raise TopologyError(
-                f"The processor of step {self.name} changed a record's key",
-                hint="Use process(...), which may, instead of process_values(...)",
-            )
+        if self._node.fixed_key:
+            self._check_fixed_key(record)
         if record.timestamp < 0:
             raise TopologyError(
                 f"The processor of step {self.name} forwards a record of time {record.timestamp}",
@@ -185,6 +183,27 @@ class Process(Step):
                 f"The step {self.name} has no child {to!r}", hint=f"Its children are: {known}"
             )
         child(made)
+
+    def _check_fixed_key(self, record: UserRecord[Any, Any]) -> None:
+        """Raise `TopologyError` for a record that has not the key of the one at hand."""
+        if isinstance(self.processor, HostedTransformer):
+            raise TopologyError(
+                f"The transformer of step {self.name} forwards a record",
+                hint="Let transform return the row's value; what makes records of its own is "
+                "to_stream().process(...)",
+            )
+        if self._current is None:
+            raise TopologyError(
+                f"The processor of step {self.name} forwards a record while none is processed, and "
+                "process_values(...) leaves keys as they came",
+                hint="Use process(...), whose punctuators may forward any record",
+            )
+        key = self._current.key
+        if record.key is not key and record.key != key:
+            raise TopologyError(
+                f"The processor of step {self.name} changed a record's key",
+                hint="Use process(...), which may, instead of process_values(...)",
+            )
 
     def store(self, name: str) -> Any:
         """A connected store."""

@@ -1,13 +1,16 @@
 """Calls that users' processors schedule: when they are due, and how they outlive a slice.
 
 A processor lives for one slice. What its `init` schedules is scheduled again with the next one, and
-found by its number. What a record or another call schedules is found by the name of its method.
+found by its interval and number. What a record or another call schedules is found by the name of
+its method. Both are kept under a name of the step that an unrelated change of the program leaves
+alone.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
+import re
+from collections.abc import Callable, Iterator, Sequence
 from datetime import timedelta
 from typing import Any, get_args
 
@@ -17,13 +20,40 @@ from penstock.errors import TopologyError
 from penstock.processors.depth_first.record import Shared
 from penstock.processors.depth_first.steps import Step
 from penstock.serdes.decoders import decoder
+from penstock.topology import ProcessNode, SubTopology, TableTransformValuesNode
 from penstock.topology.callables import check_awaits_nothing
 from penstock.topology.processor import PunctuationType
+from penstock.topology.spans import check_span
 
 NEVER = 2**62
 """When a punctuator is due that was cancelled; after every time that there is."""
 _MILLISECOND = timedelta(milliseconds=1)
+_NUMBERED = re.compile(r".*-[0-9]{10}")
 _log = logging.getLogger("penstock.processors")
+
+
+def timer_memory(step: str, sub: SubTopology) -> str:
+    """The name under which a processor's calls are kept: its own or, if nobody named it, its
+    stores'.
+
+    A number in a step's name moves when another step is added; whoever took over that name would
+    take over the calls.
+    """
+    if not _NUMBERED.fullmatch(step):
+        return step
+    unnamed = dict(_unnamed(sub))
+    alike = [name for name, stores in unnamed.items() if stores == unnamed[step]]
+    return f"processor({'+'.join(unnamed[step])}){alike.index(step)}"
+
+
+def _unnamed(sub: SubTopology) -> Iterator[tuple[str, tuple[str, ...]]]:
+    """The processors that nobody named, and the stores that they are connected to."""
+    for node in sub.nodes:
+        if _NUMBERED.fullmatch(node.name):
+            if isinstance(node, ProcessNode):
+                yield node.name, node.reads
+            elif isinstance(node, TableTransformValuesNode):
+                yield node.name, node.connected
 
 
 class Scheduled(msgspec.Struct, frozen=True, kw_only=True):
@@ -80,15 +110,17 @@ def next_due(punctuators: Sequence[Punctuator], now: int) -> Punctuator | None:
 class Schedule:
     """The punctuators of one processor.
 
-    `owner` is the object whose methods may be scheduled while records are processed.
+    `owner` is the object whose methods may be scheduled while records are processed; `memory` is
+    the name under which an earlier slice left what is scheduled.
     """
 
-    def __init__(self, step: Step, owner: object, timers: Timers) -> None:
+    def __init__(self, step: Step, owner: object, timers: Timers, *, memory: str) -> None:
         self._step = step
         self._owner = owner
         self._timers = timers
         self._punctuators: list[Punctuator] = []
-        self._key = f"{step.name}:scheduled"
+        self._memory = memory
+        self._key = f"{memory}:scheduled"
         self._number = step.shared.recall(f"{self._key}:number", 0)
 
     def take_up(self) -> None:
@@ -116,10 +148,10 @@ class Schedule:
     ) -> Punctuator:
         """Take in a call that the processor schedules."""
         span = _checked(self._step.name, interval, kind, action)
-        name, method = f"{self._step.name}:punctuator:{len(self._punctuators)}", ""
-        if not in_init:
-            method = self._method(action)
-            name = f"{self._key}:{self._number}"
+        if in_init:
+            name, method = self._name_in_init(span, kind), ""
+        else:
+            name, method = f"{self._key}:{self._number}", self._method(action)
             self._number += 1
         order = Scheduled(name=name, method=method, interval_ms=span, kind=kind)
         return self._add(order, action)
@@ -127,6 +159,9 @@ class Schedule:
     def finish(self) -> None:
         """Leave what the next slice needs; a cancelled call of `init` is to stay so."""
         shared = self._step.shared
+        # Also of calls that an earlier program's `init` scheduled, and this one's does not.
+        for name in [each for each in shared.metadata if each.startswith(self._in_init)]:
+            del shared.metadata[name]
         for each in self._punctuators:
             if each.order.method and each.due == NEVER:
                 shared.metadata.pop(each.order.name, None)
@@ -134,6 +169,15 @@ class Schedule:
                 shared.keep(each.order.name, each.due)
         going = [e.order for e in self._punctuators if e.order.method and e.due != NEVER]
         _keep(shared, self._key, going, self._number)
+
+    @property
+    def _in_init(self) -> str:
+        return f"{self._memory}:punctuator:"
+
+    def _name_in_init(self, span: int, kind: PunctuationType) -> str:
+        """By interval and kind: a call of another interval is another one, and begins anew."""
+        alike = f"{self._in_init}{kind}:{span}:"
+        return f"{alike}{sum(each.order.name.startswith(alike) for each in self._punctuators)}"
 
     def _add(self, order: Scheduled, action: Callable[[int], object]) -> Punctuator:
         punctuator = Punctuator(self._step, order, action)
@@ -166,6 +210,7 @@ def _checked(
     step: str, interval: timedelta, kind: PunctuationType, action: Callable[[int], object]
 ) -> int:
     """The interval in milliseconds, of a call that can be scheduled."""
+    check_span(interval, f"The interval of a call that step {step} schedules")
     span = int(interval / _MILLISECOND)
     if span < 1:
         raise TopologyError(

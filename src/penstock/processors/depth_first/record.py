@@ -45,19 +45,33 @@ class Record:
         return Record(self.key, value, self.timestamp, self.headers)
 
 
-class Context:
-    """The input record that is being processed: for errors, caches and users' processors."""
+Pair = tuple[bytes | None, bytes | None]
+"""A record's key and value."""
 
-    __slots__ = ("headers", "offset", "partition", "timestamp", "topic")
+
+class Context:
+    """The input record that is being processed: for errors, caches and users' processors.
+
+    `raw` is the record itself, where it may have come with an earlier slice than this one.
+    """
+
+    __slots__ = ("headers", "offset", "partition", "raw", "timestamp", "topic")
 
     def __init__(
-        self, topic: str, partition: int, offset: int, timestamp: int, headers: Headers
+        self,
+        topic: str,
+        partition: int,
+        offset: int,
+        timestamp: int,
+        headers: Headers,
+        raw: Pair | None = None,
     ) -> None:
         self.topic = topic
         self.partition = partition
         self.offset = offset
         self.timestamp = timestamp
         self.headers = headers
+        self.raw = raw
 
     def where(self, step: str) -> dict[str, object]:
         """The record's coordinates, for an error."""
@@ -87,14 +101,13 @@ class DeadLetter(NamedTuple):
     stacktrace: str
 
 
-Pair = tuple[bytes | None, bytes | None]
-"""A record's key and value."""
-
-
 class DeadLetters(Protocol):
     """Where records go that cannot be processed."""
 
     takes_dropped: bool
+
+    def raw(self, context: Context) -> Pair | None:
+        """The input record, byte for byte; None if there is none, or it is not known."""
 
     def send(self, context: Context, letter: DeadLetter, *, raw: Pair | None = None) -> None:
         """Write the input record, or what is given for it, to the dead-letter topic."""
@@ -147,6 +160,15 @@ class Shared:
         self.dropped[reason] += 1
         if self.dead_letters is not None and self.dead_letters.takes_dropped:
             self.dead_letters.send(self.context, DeadLetter("dropped", reason, ""))
+
+    def waiting(self, record: Record) -> Context:
+        """The present context, for a record that will wait beyond this slice.
+
+        As in Kafka Streams the input record waits with it, if it may become a dead letter.
+        """
+        now, letters = self.context, self.dead_letters
+        raw = None if letters is None else letters.raw(now)
+        return Context(now.topic, now.partition, now.offset, record.timestamp, record.headers, raw)
 
     def recall(self, name: str, default: int) -> int:
         """A number that a step left in an earlier slice."""

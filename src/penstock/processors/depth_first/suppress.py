@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 from penstock.errors import BufferFullError
 from penstock.processors.depth_first.guarding import guarded
-from penstock.processors.depth_first.record import Context, Headers, Record, Shared
+from penstock.processors.depth_first.record import Context, Headers, Pair, Record, Shared
 from penstock.processors.depth_first.state import KeyValueState
 from penstock.processors.depth_first.steps import NO_TIME, Step, Value, View
 from penstock.serdes import Change
@@ -38,7 +38,11 @@ class Buffered(NamedTuple):
         return size + 8 + 8 + len(context.topic) + 4 + headers
 
     def serialize(self) -> bytes:
-        """Kafka Streams' bytes of it, for the changelog."""
+        """Kafka Streams' bytes of it, for the changelog.
+
+        If the input record waits with it that follows, which Java does not look at, and the time
+        again: stores find it at the end.
+        """
         context = self.context
         topic = context.topic.encode()
         parts = [
@@ -52,6 +56,8 @@ class Buffered(NamedTuple):
         same = self.old is not None and self.old == self.prior
         parts += [_sized(self.prior), _INT.pack(_AS_PRIOR) if same else _sized(self.old)]
         parts += [_sized(self.new), _TIME.pack(self.time)]
+        if context.raw is not None:
+            parts += [*map(_sized, context.raw), _TIME.pack(self.time)]
         return b"".join(parts)
 
 
@@ -76,8 +82,18 @@ def read_buffered(data: bytes) -> Buffered:
         old, at = _read_sized(data, at)
     new, at = _read_sized(data, at)
     (time,) = _TIME.unpack_from(data, at)
+    raw = _read_raw(data, at + _TIME.size)
     found: Headers = tuple(headers)
-    return Buffered(time, prior, old, new, Context(topic, partition, offset, timestamp, found))
+    context = Context(topic, partition, offset, timestamp, found, raw)
+    return Buffered(time, prior, old, new, context)
+
+
+def _read_raw(data: bytes, at: int) -> Pair | None:
+    if at == len(data):
+        return None
+    key, at = _read_sized(data, at)
+    value, _ = _read_sized(data, at)
+    return key, value
 
 
 def _sized(data: bytes | None) -> bytes:
@@ -216,8 +232,6 @@ class Suppress(Step):
         old = shared.encode(self.name, node.value_serde, change.old, "value")
         waiting = self._buffer.get(key)
         time = record.key.end if node.final else record.timestamp
-        now = shared.context
-        context = Context(now.topic, now.partition, now.offset, record.timestamp, record.headers)
         self._buffer.put(
             key,
             Buffered(
@@ -225,7 +239,7 @@ class Suppress(Step):
                 prior=old if waiting is None else waiting.prior,
                 old=old,
                 new=new,
-                context=context,
+                context=shared.waiting(record),
             ),
         )
 

@@ -7,7 +7,7 @@ import struct
 from collections.abc import Callable
 
 from penstock.processors.depth_first.guarding import guarded
-from penstock.processors.depth_first.record import Context, Record, Shared
+from penstock.processors.depth_first.record import Record, Shared
 from penstock.processors.depth_first.state import KeyValueState
 from penstock.processors.depth_first.steps import Step, View
 from penstock.processors.depth_first.suppress import Buffered, read_buffered
@@ -115,9 +115,7 @@ class Waiting:
         assert key is not None
         name = _NAME.pack(0, record.timestamp) + key + _SEQUENCE.pack(self._sequence)
         value = self._shared.encode(step, self._values, record.value, "value")
-        now = self._shared.context
-        context = Context(now.topic, now.partition, now.offset, record.timestamp, record.headers)
-        self._entries[name] = Buffered(0, None, None, value, context)
+        self._entries[name] = Buffered(0, None, None, value, self._shared.waiting(record))
         self._new.add(name)
         heapq.heappush(self._order, name)
         return True

@@ -133,7 +133,12 @@ class TableStore:
 
 def _at(context: Context, record: Record) -> Context:
     return Context(
-        context.topic, context.partition, context.offset, record.timestamp, record.headers
+        context.topic,
+        context.partition,
+        context.offset,
+        record.timestamp,
+        record.headers,
+        context.raw,
     )
 
 

@@ -6,7 +6,7 @@ what the processor puts or deletes while it looks at them changes nothing of tha
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from typing import Any
 
@@ -58,6 +58,21 @@ class UserStore:
             value = value.value
         return self._shared.encode(self._spec.name, self._values, value, "value"), timestamp
 
+    def _watch(
+        self,
+        key: Any,
+        value: Any,
+        data: bytes | None,
+        timestamp: int,
+        current: Callable[[], Stored | None],
+    ) -> None:
+        """Look at a value that was put again later, if anybody watches."""
+        if self._handed is None or data is None:
+            return
+        bare = value.value if self._spec.timestamped else value
+        stored = Stored(data, timestamp)
+        self._handed.take(self._spec.name, key, bare, stored, self._values, current)
+
     def _shown(self, value: Any, stored: Stored) -> Any:
         """A value as the processor sees it."""
         return ValueAndTimestamp(value, stored.timestamp) if self._spec.timestamped else value
@@ -93,6 +108,7 @@ class UserKeyValueStore(UserStore):
         data, timestamp = self._written(value)
         self._state.put(name, data, timestamp)
         self._state.log(name, data, timestamp)
+        self._watch(key, value, data, timestamp, partial(self._state.peek, name))
 
     def put_all(self, entries: Iterable[tuple[Any, Any]]) -> None:
         """Set many keys, in this order."""
@@ -223,6 +239,8 @@ class UserTimedStore(UserStore):
         data, timestamp = self._written(value)
         if self._state.put(name, first, second, data, timestamp):
             self._state.log(self._state.store_key(name, first, second), data, timestamp)
+            current = partial(self._state.get, name, first, second)
+            self._watch(key, value, data, timestamp, current)
         else:
             self._shared.drop("expired")
 

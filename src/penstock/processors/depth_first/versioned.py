@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple
 
 from penstock.processors.depth_first.handed_out import HandedOut
@@ -233,6 +233,10 @@ class UserVersionedStore:
         valid_to = self._state.put(name, data, timestamp)
         if valid_to is None:
             self._shared.drop("expired")
+        elif self._handed is not None and data is not None:
+            stored, serde = Stored(data, timestamp), self._spec.value_serde
+            current = self._unless_written(name, stored)
+            self._handed.take(self._spec.name, key, value, stored, serde, current)
         return valid_to
 
     def get(self, key: Any, as_of_timestamp: int | None = None) -> VersionedRecord | None:
@@ -267,13 +271,11 @@ class UserVersionedStore:
         if self._handed is None:
             value = serde.deserialize(stored.value)
         else:
-            # A write of any time puts a value back: which one becomes the latest is not asked.
-            writes = self._writes[name]
-            value = self._handed.give(
-                self._spec.name,
-                key,
-                stored,
-                serde,
-                lambda: stored if self._writes[name] == writes else None,
-            )
+            current = self._unless_written(name, stored)
+            value = self._handed.give(self._spec.name, key, stored, serde, current)
         return VersionedRecord(value, stored.timestamp, version.valid_to)
+
+    def _unless_written(self, name: bytes, stored: Stored) -> Callable[[], Stored | None]:
+        # A write of any time puts a value back: which one becomes the latest is not asked.
+        writes = self._writes[name]
+        return lambda: stored if self._writes[name] == writes else None

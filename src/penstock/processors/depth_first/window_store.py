@@ -133,7 +133,12 @@ class WindowStore:
         if self._cache is not None:
             context = shared.context
             at = Context(
-                context.topic, context.partition, context.offset, record.timestamp, record.headers
+                context.topic,
+                context.partition,
+                context.offset,
+                record.timestamp,
+                record.headers,
+                context.raw,
             )
             self._cache.write(name, value, logged, before=before, context=at)
             return

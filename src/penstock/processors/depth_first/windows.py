@@ -41,13 +41,21 @@ def closed_keys(sub_topology: SubTopology) -> dict[str, list[str]]:
     steps leave up to when they did that."""
     nodes = [node for node in sub_topology.nodes if isinstance(node, WindowAggregateNode)]
     return {
-        store: [_closed_key(window_memory(store, i)) for i in range(_users(sub_topology, store))]
+        store: [
+            _closed_key(window_memory(store, number))
+            for number, _ in enumerate(window_users(sub_topology, store))
+        ]
         for store in {node.store for node in nodes if node.emit == "close"}
     }
 
 
-def _users(sub_topology: SubTopology, store: str) -> int:
-    return sum(store in node.stores for node in sub_topology.nodes)
+def window_users(sub_topology: SubTopology, store: str) -> list[WindowAggregateNode]:
+    """The steps that leave their times under a store's name.
+
+    Not those that look into it: one that is added must not move the others.
+    """
+    nodes = [node for node in sub_topology.nodes if isinstance(node, WindowAggregateNode)]
+    return [node for node in nodes if node.store == store]
 
 
 def _closed_key(memory: str) -> str:
