@@ -83,6 +83,7 @@ def asked(capsys: pytest.CaptureFixture[str], state_dir: Path, *words: str) -> A
         (["counts", "--prefix", "c"], [("c", 2)]),
         (["counts", "--all", "--reverse", "--limit", "1"], [("f", 5)]),
         (["rates", "a", "--start", "1"], [("a", 61)]),
+        (["rates", "a", "--start", "1970-01-01T00:00:00.001"], [("a", 61)]),
         (["rates", "--end", "0"], [("a", 60), ("b", 70)]),
         (["visits", "--all"], [("a", 1), ("a", 2)]),
         (["prices", "tea", "--as-of", "150"], [("tea", 3)]),

@@ -491,7 +491,10 @@ def _tls(
     try:
         context = ssl.create_default_context(cafile=None if ca_file is None else str(ca_file))
     except (OSError, ssl.SSLError) as error:
-        raise ConfigError(f"{str(ca_file)!r} cannot be used: {error}") from error
+        raise ConfigError(
+            f"{str(ca_file)!r} cannot be used: {_first_line(error)}",
+            hint="Give a PEM file with the certificate of the CA, which this user can read",
+        ) from error
     if ca_file is not None:
         # The certificate itself may be given, and not only that of its CA.
         context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN

@@ -70,7 +70,11 @@ def read_driver_file(state_dir: Path, application_id: str) -> DriverFile:
     try:
         return decoder(DriverFile).decode(data)
     except msgspec.DecodeError as error:
-        raise ConfigError(f"The file is none of ours: {error}", where=where) from error
+        raise ConfigError(
+            f"The file is none of ours: {error}",
+            where=where,
+            hint="Another version of Penstock may run it: ask with the same one",
+        ) from error
 
 
 def driver_path(state_dir: Path, application_id: str) -> Path:

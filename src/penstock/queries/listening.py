@@ -150,6 +150,7 @@ def _token(file: str, option: str) -> str:
     except (OSError, UnicodeDecodeError) as error:
         reason = getattr(error, "strerror", None) or "it is no text"
         raise ConfigError(
-            f"Option {option} names {file!r}, which cannot be read: {reason}"
+            f"Option {option} names {file!r}, which cannot be read: {reason}",
+            hint=f"Make it: openssl rand -hex 32 > {file} && chmod 600 {file}",
         ) from None
     return check_token(text, option)
