@@ -290,6 +290,7 @@ def _serve(
                     registration = _registration(options, servers, http_url=url)
                     if not _let_in(coordinator, "register", registration, settings, stop):
                         return Ending.ASKED
+                    _log.info("Joined application %s as %s", settings.application_id, options.name)
                     return _beat(
                         options, coordinator, lease, stop, holder, config.heartbeat_interval
                     )

@@ -1,7 +1,7 @@
 // Views that ask when they are opened: stores, topics, configuration, and the log.
 
 import { ask } from "./api.js";
-import { h, moment, number, seconds, shown, size, table, time } from "./dom.js";
+import { h, moment, number, seconds, shown, size, table, time, whole } from "./dom.js";
 import { lines } from "./live-views.js";
 
 function failed(error) {
@@ -128,7 +128,7 @@ export function topicsView() {
     }, "look");
     return [
       table("Topics", ["topic", "role", "partitions", "offsets", "size", "settings", "records"], topics.map((topic) => [
-        h("th", { scope: "row" }, topic.name), topic.role, topic.partitions, number(topic.records), size(topic.bytes),
+        h("th", { scope: "row" }, topic.name), topic.role, topic.partitions, number(topic.records), whole(size(topic.bytes)),
         h("td", { class: "data" }, Object.entries(topic.configs).map(([name, value]) => `${name}=${value}`).join(", ")),
         look(topic)]), { folds: true }),
       h("p", { class: "quiet" }, "Offsets are records and the markers of transactions. A size is that of one replica on "
