@@ -158,10 +158,25 @@ def test_the_service_answers_over_tls_as_the_page_shows(
         options["PENSTOCK_HTTP_TLS_CLIENT_CA_FILE"] = "ca.pem"
         words += ["--certificate-file", "chain.pem", "--key-file", "key.pem"]
     config = dataclasses.replace(Config.build({}, options), state_dir=folder / "elsewhere")
+    here = ["query", "pulse-counts", "ann", "--application", APPLICATION]
     with answering(config):
-        port = read_driver_file(config.state_dir, APPLICATION).url.rpartition(":")[2]
-        with pytest.raises(SystemExit) as ended:
-            main([each.replace("8443", port) for each in words])
+        driver = read_driver_file(config.state_dir, APPLICATION)
+        assert driver.url.startswith("https://queries.example.org:")
+        words = [each.replace("8443", driver.url.rpartition(":")[2]) for each in words]
+        assert asked(words, capsys) == (0, "ann = 72", "")
+        # The name that others know it by need not be known here, nor stand in the certificate.
+        others = words[len(shlex.split(asking)) - 1 :]
+        place = ["--state-dir", str(config.state_dir), *others]
+        assert asked([*here, *place], capsys) == (0, "ann = 72", "")
+        without = [each for each in words if each not in ("--ca-file", "ca.pem")]
+        status, _, told = asked(without, capsys)
+    assert status == 3
+    assert re.search("Its certificate is not trusted.* --ca-file", told)
+
+
+def asked(words: list[str], capsys: pytest.CaptureFixture[str]) -> tuple[int, str, str]:
+    """The status of a question, the first line of its answer, and what it says besides."""
+    with pytest.raises(SystemExit) as ended:
+        main(words)
     told = capsys.readouterr()
-    assert (ended.value.code or 0, told.err) == (0, "")
-    assert told.out.startswith("ann = 72\n")
+    return int(ended.value.code or 0), next(iter(told.out.splitlines()), ""), told.err

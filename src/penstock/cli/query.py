@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import re
 from collections.abc import Iterator
 from datetime import timedelta
 from pathlib import Path
@@ -16,7 +17,12 @@ from penstock.cli.entries import shown, shown_time
 from penstock.cli.liveness import check_driver
 from penstock.cli.running import ApplicationId, Meant, StateDir, is_app_file
 from penstock.cli.times import FORM, time_or_milliseconds
-from penstock.errors import ServiceUnreachableError, StoreUnavailableError, UsageError
+from penstock.errors import (
+    ClientCertificateError,
+    ServiceUnreachableError,
+    StoreUnavailableError,
+    UsageError,
+)
 from penstock.queries.client import Client
 from penstock.queries.contract import LIMIT_MAX, Answer, Bound, Question, QuestionKind, Row, Source
 
@@ -112,11 +118,22 @@ def _failures_worded() -> Iterator[None]:
         raise StoreUnavailableError(
             error.message, where=error.where, hint=error.hint.replace("stale=True", "--stale")
         ) from error
-    except ServiceUnreachableError as error:
-        if not isinstance(error.__cause__, urllib3.exceptions.HTTPError):
-            raise
-        message = _no_answer(error.__cause__)
-        raise ServiceUnreachableError(message, where=error.where, hint=error.hint) from error
+    except (ServiceUnreachableError, ClientCertificateError) as error:
+        message = error.message
+        if message.startswith("No answer") and error.__cause__ is not None:
+            message = _no_answer(error.__cause__)
+        raise type(error)(message, where=error.where, hint=_with_options(error.hint)) from error
+
+
+def _with_options(hint: str) -> str:
+    """The hint, with the options of the command for the client's.
+
+    >>> _with_options("Give certificate_file and key_file, or ca_file")
+    'Give --certificate-file and --key-file, or --ca-file'
+    """
+    for name in ("certificate_file", "key_file", "ca_file"):
+        hint = re.sub(rf"\b{name}\b", f"--{name.replace('_', '-')}", hint)
+    return hint
 
 
 def _no_answer(error: BaseException) -> str:

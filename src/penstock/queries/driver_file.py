@@ -27,8 +27,10 @@ class DriverFile:
     process: int
     url: str
     token: str = field(repr=False)
+    local_url: str = ""
+    """The same service for who asks on this machine, where its name may not be known."""
     certificate: str = ""
-    """The file of the service's TLS certificate, to be trusted for this address."""
+    """The file of the service's TLS certificate, to be trusted for both."""
 
 
 def write_driver_file(state_dir: Path, facts: DriverFile) -> Path:

@@ -84,6 +84,14 @@ class Listening:
         host = own if own in self.hosts else self.hosts[0] if self.hosts else self.host
         if host in _WILDCARDS:
             host = socket.gethostname()
+        return self._url(host, port)
+
+    def local_url(self, port: int) -> str:
+        """The address to ask at on this machine, where no name need be known."""
+        loopback = {"0.0.0.0": "127.0.0.1", "": "127.0.0.1", "::": "::1"}  # noqa: S104 - see above
+        return self._url(loopback.get(self.host, self.host), port)
+
+    def _url(self, host: str, port: int) -> str:
         shown = f"[{host}]" if ":" in host else host
         return f"{'https' if self.tls else 'http'}://{shown}:{port}"
 
