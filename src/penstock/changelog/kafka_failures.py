@@ -54,8 +54,8 @@ def unreachable(bootstrap_servers: str = "") -> BrokerUnreachableError:
     """The error of a broker that does not answer."""
     return BrokerUnreachableError(
         f"Nothing answers at {bootstrap_servers}" if bootstrap_servers else "Kafka does not answer",
-        hint="Start one with `penstock dev`, or set bootstrap_servers (PENSTOCK_BOOTSTRAP_SERVERS), "
-        "and for brokers with TLS or passwords security.protocol of option kafka",
+        hint="Start one with `penstock dev`, or set bootstrap_servers (PENSTOCK_BOOTSTRAP_SERVERS)"
+        ", and for brokers with TLS or passwords security.protocol of option kafka",
     )
 
 

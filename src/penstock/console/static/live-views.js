@@ -74,7 +74,7 @@ function firstMoment({ seconds: done, samples, now }) {
 // Seconds in which no batch ended are not told of: they are zeros, up to the last whole second.
 function filled(known, name) {
   const { seconds: done, now } = known;
-  const first = Math.floor(firstMoment(known) / 1000);
+  const first = Math.ceil(firstMoment(known) / 1000);
   const values = new Map(done.map((second) => [second.at, second[name]]));
   const points = [];
   for (let at = first; at < Math.floor(now / 1000); at += 1) points.push({ at: at * 1000, value: values.get(at) ?? 0 });
@@ -117,7 +117,7 @@ function tasks(found, most) {
       task.task, restore.store,
       bar(Math.max(0, restore.offset + 1 - restore.start), restore.end - restore.start, `restore of ${restore.store}`)])),
     table("Copies that are behind", ["task", "instance", "role", "lacks", "progress"], copies.map(({ task, copy }) => [
-      task.task, copy.instance, copy.role, copy.lag < 0 ? "not known yet" : `${number(copy.lag)} records`,
+      task.task, copy.instance, copy.role, copy.lag < 0 ? "not known yet" : `${number(copy.lag)} record${copy.lag === 1 ? "" : "s"}`,
       copy.lag < 0 ? "" : warming(most, task, copy)])),
   ];
 }
