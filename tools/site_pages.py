@@ -46,7 +46,8 @@ def _command_lines(command: Any, words: str, *, level: int) -> Iterator[str]:
     yield f"{'#' * level} `{words}`\n"
     yield f"{(command.help or '').strip()}\n"
     inner = getattr(command, "commands", {})
-    if not inner:
+    # `dev` is a command itself, and has others.
+    if not inner or command.invoke_without_command:
         yield f"```\n{(command.epilog or '').removeprefix('Example: ')}\n```\n"
         yield from _parameter_lines(command)
     for name, each in inner.items():

@@ -44,7 +44,8 @@ _PAGE = """# Configuration
 
 Options are keywords of `Application`, by Kafka's names with underscores; durations are `timedelta`.
 `PENSTOCK_<OPTION>` in the environment overrides them (durations in milliseconds; `kafka`, `spark`,
-`topic` and `client_tags` as `name=value;name=value`).
+`topic` and `client_tags` as `name=value;name=value` or, where a value has a `;` in it, as a JSON
+object: `{"name": "value"}`).
 
 `Config.from_properties` takes Java's names and values; `Application` takes a config, and keywords
 over it:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import difflib
 import importlib
 import ipaddress
+import json
 import logging
 import re
 import typing
@@ -17,6 +18,8 @@ from penstock.errors import ConfigError
 from penstock.hidden import shown_address
 
 _log = logging.getLogger("penstock.config")
+
+_PAIRS_HINT = 'Write name=value;name=value or, with a ; in a value, {"name": "value"}'
 
 
 def with_new_names(given: Mapping[str, Any], renamed: Mapping[str, str]) -> dict[str, Any]:
@@ -51,10 +54,24 @@ def _names(text: str) -> tuple[str, ...]:
 
 
 def _pairs(text: str) -> dict[str, str]:
+    if text.lstrip().startswith("{"):
+        return _object(text)
     pairs = [pair.strip() for pair in text.split(";") if pair.strip()]
     if not all("=" in pair for pair in pairs):
-        raise ValueError("Write name=value;name=value")
+        raise ValueError(_PAIRS_HINT)
     return dict(typing.cast("tuple[str, str]", pair.split("=", 1)) for pair in pairs)
+
+
+def _object(text: str) -> dict[str, str]:
+    """The same as JSON: passwords may have a semicolon in them, or a blank at their end."""
+    try:
+        found = json.loads(text)
+    except ValueError:
+        # What it says may show what is in there.
+        raise ValueError(_PAIRS_HINT) from None
+    if not all(isinstance(value, str) for value in found.values()):
+        raise ValueError(_PAIRS_HINT)
+    return dict(found)
 
 
 PARSERS: dict[Any, Callable[[str], Any]] = {

@@ -9,6 +9,7 @@ import pytest
 from playwright.sync_api import Browser, Page, expect
 
 from penstock.console.history import History
+from penstock.errors import StoreUnavailableError
 from penstock.observability.tallies import Tally
 from tests.browser.browsers import chromium
 from tests.browser.watched import HOSTILE, TOKEN, FakeApplication, console_app, overview, served
@@ -185,7 +186,10 @@ QUESTIONS: dict[tuple[str, str], tuple[dict[str, str], dict[str, object]]] = {
         {"key": "ann", "start": "60000", "end": "120000"},
         {"keys": ["ann"], "start": 60_000, "end": 120_000},
     ),
-    ("minutes", "fetch_all"): ({"start": "60000", "end": ""}, {"start": 60_000}),
+    ("minutes", "fetch_all"): (
+        {"start": "1970-01-01T00:01:00.000Z", "end": "1970-01-01 00:02"},
+        {"start": 60_000, "end": 120_000},
+    ),
     ("minutes", "all"): ({}, {}),
     ("visits", "fetch"): ({"key": "bob", "start": "", "end": ""}, {"keys": ["bob"]}),
     ("visits", "all"): ({}, {}),
@@ -203,7 +207,7 @@ def test_each_kind_of_store_is_asked_what_it_answers(
     offered = set()
     for (store, kind), (typed, wanted) in QUESTIONS.items():
         page.locator("#store").select_option(store)
-        kinds = page.locator("#kind option").all_text_contents()
+        kinds = page.locator("#kind option").evaluate_all("all => all.map((each) => each.value)")
         offered |= {(store, each) for each in kinds}
         page.locator("#kind").select_option(kind)
         for field, text in typed.items():
@@ -222,6 +226,16 @@ def test_each_kind_of_store_is_asked_what_it_answers(
     answer.get_by_role("button", name="More").click()
     expect(answer.get_by_role("button", name="More")).to_have_count(0)
     assert application.asked[-1] == ("prices", body | {"page": "more"})
+
+
+def test_a_time_that_is_none_is_told(page: Page, application: FakeApplication) -> None:
+    _open(page, "Stores")
+    page.locator("#store").select_option("prices")
+    page.locator("#kind").select_option(label="a key, as of a time")
+    page.get_by_label("As of time").fill("noon")
+    page.keyboard.press("Enter")
+    expect(page.get_by_role("alert")).to_contain_text("noon is no time: write 2026-01-31T00:00:00Z")
+    assert application.asked == []
 
 
 def test_a_standby_answers_if_it_may(page: Page, application: FakeApplication) -> None:
@@ -312,6 +326,10 @@ def test_without_the_token_nothing_is_shown(browser: Browser, address: str) -> N
     page = browser.new_page()
     page.goto(f"{address}/console")
     expect(page.get_by_role("heading", name="A token, please")).to_be_visible()
+    # There is no way past it.
+    page.keyboard.press("Escape")
+    page.keyboard.press("Escape")
+    expect(page.get_by_role("heading", name="A token, please")).to_be_visible()
     expect(page.locator("#connection")).to_have_text("waits for a token")
     page.get_by_label("Token", exact=True).fill("wrong")
     page.get_by_role("button", name="Look").click()
@@ -320,4 +338,26 @@ def test_without_the_token_nothing_is_shown(browser: Browser, address: str) -> N
     page.get_by_role("button", name="Look").click()
     expect(page.locator("#state")).to_have_text("running")
     expect(page.locator("#connection")).to_have_text("live")
+    page.close()
+
+
+def test_an_application_that_ends_is_not_shown_as_running(
+    browser: Browser, address: str, application: FakeApplication, history: History
+) -> None:
+    page = browser.new_page()
+    page.goto(f"{address}/console#token={TOKEN}")
+    expect(page.locator("#state")).to_have_text("running")
+    history.happened("state", "running to error")
+    application.failure = StoreUnavailableError("The application is starting, or has ended")
+    expect(page.locator("#state")).to_have_text("last seen running")
+    connection = page.locator("#connection")
+    expect(connection).to_contain_text("has ended; trying again. Started anew, it may have another")
+    assert page.title().endswith("not reachable")
+    # What it said last is there to be read.
+    _open(page, "Log")
+    expect(page.locator(".log li").first).to_contain_text("running to error")
+    application.failure = None
+    expect(page.locator("#state")).to_have_text("running")
+    expect(connection).to_have_text("live")
+    expect(page.locator(".log li")).to_have_count(3)
     page.close()

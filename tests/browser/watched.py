@@ -15,6 +15,7 @@ from fastapi import Depends, FastAPI, HTTPException, Request
 import penstock as ps
 from penstock.console.history import History
 from penstock.console.routes import add_data, add_page
+from penstock.errors import PenstockError
 
 TOKEN = "browser-token"
 HOSTILE = "<img src=x onerror=\"document.title='owned'\">"
@@ -67,6 +68,7 @@ class FakeApplication:
 
     def __init__(self) -> None:
         self.now = overview()
+        self.failure: PenstockError | None = None
         self.asked: list[tuple[str, dict[str, Any]]] = []
         builder = ps.StreamsBuilder()
         beats = builder.stream("beats", key=str, value=str)
@@ -74,6 +76,8 @@ class FakeApplication:
         self._topology = builder.build()
 
     def overview(self) -> Mapping[str, Any]:
+        if self.failure is not None:
+            raise self.failure
         return self.now
 
     def topology_svg(self) -> str:

@@ -135,6 +135,20 @@ def test_every_command_knows_a_driver_that_was_killed(
     assert url not in told.out
 
 
+@pytest.mark.parametrize("command", ["console", "query"])
+def test_the_address_of_a_killed_run_is_not_that_of_the_next(
+    command: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    url = "http://127.0.0.1:1"
+    write_driver_file(tmp_path, DriverFile(application_id="x", process=1, url=url, token="t"))
+    where = {"application_id": "x", "coordinator": "grpc+unix:///nowhere", "token": "t"}
+    with announced(tmp_path, **where):
+        assert ran(command, "--application", "x", "--state-dir", str(tmp_path)) == 3
+    told = capsys.readouterr()
+    assert f"Its driver, process {os.getpid()}, does not answer over HTTP yet" in told.err
+    assert url not in told.out
+
+
 def test_a_driver_is_not_looked_for_elsewhere(tmp_path: Path) -> None:
     for name in ("..", "../x", "a/b", "", "/etc"):
         with pytest.raises(TopologyError):

@@ -83,6 +83,7 @@ def asked(capsys: pytest.CaptureFixture[str], state_dir: Path, *words: str) -> A
         (["counts", "--prefix", "c"], [("c", 2)]),
         (["counts", "--all", "--reverse", "--limit", "1"], [("f", 5)]),
         (["rates", "a", "--start", "1"], [("a", 61)]),
+        (["rates", "a", "--start", "1970-01-01T00:00:00.001"], [("a", 61)]),
         (["rates", "--end", "0"], [("a", 60), ("b", 70)]),
         (["visits", "--all"], [("a", 1), ("a", 2)]),
         (["prices", "tea", "--as-of", "150"], [("tea", 3)]),
@@ -177,9 +178,11 @@ def hanging_up() -> Iterator[str]:
 
         thread = threading.Thread(target=hang_up)
         thread.start()
-        yield f"http://127.0.0.1:{listens.getsockname()[1]}"
-        listens.shutdown(socket.SHUT_RDWR)
-        thread.join()
+        try:
+            yield f"http://127.0.0.1:{listens.getsockname()[1]}"
+        finally:
+            listens.shutdown(socket.SHUT_RDWR)
+            thread.join()
 
 
 @pytest.mark.parametrize(
@@ -195,11 +198,14 @@ def test_a_service_that_does_not_answer_is_no_matter_of_python(
 ) -> None:
     token = tmp_path / "token"
     token.write_text("t")
+    hint = "Does the application run, and is the address right?"
+    if service is hanging_up:
+        hint = "Does it speak TLS? Then its address begins with https"
     with service() as url:
         words = ("--url", url, "--token-file", str(token), "--timeout-ms", str(timeout_ms))
         assert ran(capsys, "counts", "b", *words)[::2] == (
             3,
-            f"penstock: {told} (url {url}). Does the application run, and is the address right?\n",
+            f"penstock: {told} (url {url}). {hint}\n",
         )
 
 

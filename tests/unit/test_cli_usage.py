@@ -49,6 +49,8 @@ MISTAKES = {
     "produce-test-data nothing": "There is no example 'nothing'",
     "produce-test-data word-count --rate 0": "Invalid value for '--rate'",
     "query": "Which application?",
+    "query counts k --start noon": "'noon' is no time. Use 2026-01-31T00:00:00Z",
+    "query counts k --as-of 1960-01-01": "is no time",
     "query counts k --application a --url http://h:1": "said twice where to ask",
     "query counts k --url http://h:1": "--url takes --token-file",
     "query counts k --url http://h:1 --token-file missing": "cannot be read",

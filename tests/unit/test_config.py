@@ -281,6 +281,15 @@ def test_an_application_id_is_a_text(wrong: object) -> None:
         ps.Application(wrong)  # type: ignore[arg-type]
 
 
+def test_a_password_with_a_semicolon_is_given_as_json() -> None:
+    text = ' {"sasl.password": " w4rd;7=x ", "sasl.username": "nurse"}'
+    found = Config.build({}, {"PENSTOCK_KAFKA": text}).kafka
+    assert found == {"sasl.password": " w4rd;7=x ", "sasl.username": "nurse"}
+    for broken in (text[:-1], '{"sasl.password": 7}'):
+        with pytest.raises(ConfigError, match="name=value;name=value"):
+            Config.build({}, {"PENSTOCK_KAFKA": broken})
+
+
 def test_a_broken_variable_is_told_how_to_be_written() -> None:
     with pytest.raises(ConfigError, match="name=value;name=value"):
         Config.build({}, {"PENSTOCK_KAFKA": "broken"})

@@ -5,6 +5,8 @@ The tutorial's are all typed, on a real Kafka, by tests/integration/test_tutoria
 
 from __future__ import annotations
 
+import contextlib
+import dataclasses
 import os
 import re
 import shlex
@@ -21,6 +23,7 @@ import penstock as ps
 from penstock.cli import main
 from penstock.config import Config
 from penstock.driver.http_service import HttpOrder, http_service
+from penstock.queries.driver_file import read_driver_file
 from penstock.queries.live import LiveQueries
 from penstock.queries.probes import Probes
 from tests.unit.queries_in_memory import InMemoryQueries, Shelf
@@ -40,21 +43,28 @@ ALONE = ("topology", "example list", "query", "console")
 ELSEWHERE = ("--url", "--against")
 
 
-@pytest.fixture(scope="module")
-def state_dir(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    """Where an application has announced itself that answers questions."""
-    directory = tmp_path_factory.mktemp("state")
+@contextlib.contextmanager
+def answering(config: Config) -> Iterator[None]:
+    """An application that answers questions, and has announced itself in its state directory."""
     queries = InMemoryQueries()
     entries: dict[tuple[str, int | None], int] = {("ann", None): 72, ("bob", None): 64}
     queries.shelves["pulse-counts"] = Shelf(kind="key_value", key=str, value=int, entries=entries)
     order = HttpOrder(
         application_id=APPLICATION,
-        config=Config(state_dir=directory),
+        config=config,
         queries=(live := LiveQueries(state=lambda: ps.ApplicationState.RUNNING)),
         probes=Probes(live=lambda: True, ready=lambda: True),
     )
     with http_service(order):
         live.open(queries)
+        yield
+
+
+@pytest.fixture(scope="module")
+def state_dir(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """Where an application has announced itself that answers questions."""
+    directory = tmp_path_factory.mktemp("state")
+    with answering(Config(state_dir=directory)):
         wake(directory, APPLICATION)
         yield directory
 
@@ -98,13 +108,19 @@ def test_the_answer_on_the_page_is_that_of_the_client(folder: Path) -> None:
     assert shown["found"] == [72, 64]
 
 
-@pytest.mark.parametrize("needed", ["curl", "openssl"])
+def shell_block(words: str) -> str:
+    """The block of the page on HTTP that has a line with these words at its beginning."""
+    blocks = re.findall(r"^```sh\n(.*?)^```$", HTTP.read_text(), re.DOTALL | re.MULTILINE)
+    [block] = [each for each in blocks if re.search(rf"^{words}", each, re.MULTILINE)]
+    return str(block)
+
+
+@pytest.mark.parametrize("needed", ["curl", "openssl rand"])
 def test_what_is_typed_into_a_shell_runs(needed: str, folder: Path, state_dir: Path) -> None:
-    programs = {"curl": ("jq", "curl"), "openssl": ("openssl",)}[needed]
+    programs = {"curl": ("jq", "curl"), "openssl rand": ("openssl",)}[needed]
     if missing := [each for each in programs if shutil.which(each) is None]:
         pytest.skip(f"not installed: {', '.join(missing)}")
-    blocks = re.findall(r"^```sh\n(.*?)^```$", HTTP.read_text(), re.DOTALL | re.MULTILINE)
-    [block] = [each for each in blocks if re.search(rf"^{needed} ", each, re.MULTILINE)]
+    block = shell_block(needed)
     # The rest of the second is an application on other machines.
     text = block if needed == "curl" else block.splitlines()[0]
     (folder / "driver.json").write_bytes((state_dir / APPLICATION / "driver.json").read_bytes())
@@ -122,3 +138,45 @@ def test_what_is_typed_into_a_shell_runs(needed: str, folder: Path, state_dir: P
     else:
         token = folder / "token"
         assert (token.stat().st_mode & 0o777, len(token.read_text().strip())) == (0o600, 64)
+
+
+@pytest.mark.parametrize("shows_certificate", [False, True])
+def test_the_service_answers_over_tls_as_the_page_shows(
+    shows_certificate: bool, folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    if shutil.which("openssl") is None:
+        pytest.skip("not installed: openssl")
+    served, trial = shell_block("openssl rand"), shell_block("openssl req").replace("\\\n", " ")
+    *signing, asking = trial.splitlines()
+    script = "\n".join([served.splitlines()[0], *signing])
+    subprocess.run(["bash", "-euo", "pipefail", "-c", script], check=True, capture_output=True)
+    environment = dict(re.findall(r"(PENSTOCK_\w+)=(\S+)", served))
+    # Any port will do; beyond the loopback it is all the same.
+    options = {**environment, "PENSTOCK_HTTP_LISTEN": "0.0.0.0:0"}
+    words = shlex.split(asking)[1:]
+    if shows_certificate:
+        options["PENSTOCK_HTTP_TLS_CLIENT_CA_FILE"] = "ca.pem"
+        words += ["--certificate-file", "chain.pem", "--key-file", "key.pem"]
+    config = dataclasses.replace(Config.build({}, options), state_dir=folder / "elsewhere")
+    here = ["query", "pulse-counts", "ann", "--application", APPLICATION]
+    with answering(config):
+        driver = read_driver_file(config.state_dir, APPLICATION)
+        assert driver.url.startswith("https://queries.example.org:")
+        words = [each.replace("8443", driver.url.rpartition(":")[2]) for each in words]
+        assert asked(words, capsys) == (0, "ann = 72", "")
+        # The name that others know it by need not be known here, nor stand in the certificate.
+        others = words[len(shlex.split(asking)) - 1 :]
+        place = ["--state-dir", str(config.state_dir), *others]
+        assert asked([*here, *place], capsys) == (0, "ann = 72", "")
+        without = [each for each in words if each not in ("--ca-file", "ca.pem")]
+        status, _, told = asked(without, capsys)
+    assert status == 3
+    assert re.search("Its certificate is not trusted.* --ca-file", told)
+
+
+def asked(words: list[str], capsys: pytest.CaptureFixture[str]) -> tuple[int, str, str]:
+    """The status of a question, the first line of its answer, and what it says besides."""
+    with pytest.raises(SystemExit) as ended:
+        main(words)
+    told = capsys.readouterr()
+    return int(ended.value.code or 0), next(iter(told.out.splitlines()), ""), told.err

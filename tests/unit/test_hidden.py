@@ -108,7 +108,10 @@ def test_errors_of_options_do_not_show_them(options: dict[str, Any]) -> None:
     assert SECRET not in "".join(traceback.format_exception(told.value))
 
 
-@pytest.mark.parametrize("text", [f"sasl.password={SECRET};{SECRET}", SECRET])
+@pytest.mark.parametrize(
+    "text",
+    [f"sasl.password={SECRET};{SECRET}", SECRET, f'{{"sasl.password": "{SECRET}"'],
+)
 def test_errors_of_the_environment_do_not_show_them(text: str) -> None:
     with pytest.raises(ConfigError) as told:
         Config.build({}, {"PENSTOCK_KAFKA": text})

@@ -14,6 +14,7 @@ import yaml
 
 from penstock.observability.catalogue import METRICS
 from penstock.observability.prometheus import INFO
+from penstock.queries.gate import OPEN_PATHS
 
 ROOT = Path(__file__).parents[2]
 FILES = ROOT / "docs" / "monitoring"
@@ -71,4 +72,20 @@ def test_alerts_ring_when_they_should(tmp_path: Path) -> None:
     shutil.copy(ALERTS, tmp_path)
     cases = shutil.copy(Path(__file__).parent / "data" / "alerts_test.yaml", tmp_path)
     done = subprocess.run([promtool(), "test", "rules", str(cases)], capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_prometheus_is_let_in_by_what_the_page_shows(tmp_path: Path) -> None:
+    page = (ROOT / "docs" / "monitoring.md").read_text()
+    [block] = re.findall(r"^```yaml\n(.*?)^```$", page, re.DOTALL | re.MULTILINE)
+    [scrape] = yaml.safe_load(block)["scrape_configs"]
+    assert "/metrics" not in OPEN_PATHS
+    assert f"PENSTOCK_HTTP_TOKEN_FILE={scrape['authorization']['credentials_file']}" in page
+    [target] = scrape["static_configs"][0]["targets"]
+    assert f"PENSTOCK_HTTP_LISTEN={target}" in page
+    shutil.copy(ALERTS, tmp_path)
+    (tmp_path / "token").write_text("t" * 32)
+    (tmp_path / "prometheus.yml").write_text(block)
+    words = [promtool(), "check", "config", str(tmp_path / "prometheus.yml")]
+    done = subprocess.run(words, capture_output=True, text=True)
     assert done.returncode == 0, done.stdout + done.stderr

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import threading
 from typing import Any
 
@@ -9,6 +10,7 @@ import pytest
 from confluent_kafka import KafkaError, KafkaException
 
 from penstock.changelog import transactions
+from penstock.changelog.kafka_failures import transactions_refused
 from penstock.changelog.transactions import send_offsets
 
 
@@ -57,3 +59,19 @@ def test_a_call_that_does_not_come_back_is_left_alone(monkeypatch: pytest.Monkey
     assert native.code() == KafkaError._TIMED_OUT
     # Its outcome is unknown: neither may the transaction go on, nor is the producer fenced.
     assert not any([native.fatal(), native.retriable(), native.txn_requires_abort()])
+
+
+@pytest.mark.parametrize(
+    ("code", "told"),
+    [
+        (KafkaError._TIMED_OUT, "gave no coordinator.*transaction.state.log.replication.factor"),
+        (
+            KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
+            "refused to begin transactions.*Grant this client the right",
+        ),
+    ],
+)
+def test_who_is_not_let_into_transactions_is_told_what_to_do(code: int, told: str) -> None:
+    error = transactions_refused(KafkaException(KafkaError(code)), topic="ward-commits")
+    assert re.search(told, f"{error.summary} {error.hint}")
+    assert "ward-commits" in error.summary

@@ -54,7 +54,8 @@ def unreachable(bootstrap_servers: str = "") -> BrokerUnreachableError:
     """The error of a broker that does not answer."""
     return BrokerUnreachableError(
         f"Nothing answers at {bootstrap_servers}" if bootstrap_servers else "Kafka does not answer",
-        hint="Start one with `penstock dev`, or set bootstrap_servers (PENSTOCK_BOOTSTRAP_SERVERS)",
+        hint="Start one with `penstock dev`, or set bootstrap_servers (PENSTOCK_BOOTSTRAP_SERVERS)"
+        ", and for brokers with TLS or passwords security.protocol of option kafka",
     )
 
 
@@ -94,6 +95,22 @@ def kafka_error(
         )
     hint = "Grant this client the right to it" if code in _FORBIDDEN else ""
     return KafkaError(f"Kafka refused to {doing}: {inner.str()}", where=where, hint=hint)
+
+
+def transactions_refused(
+    error: confluent_kafka.KafkaException | confluent_kafka.KafkaError, *, topic: str
+) -> KafkaError:
+    """The typed error of a producer that is not let into transactions; it writes to `topic`."""
+    where = {"topic": topic}
+    if code_of(error) == _Code._TIMED_OUT:  # noqa: SLF001
+        # Brokers answer all else while the topic of transactions cannot be made.
+        return KafkaError(
+            "Kafka's brokers gave no coordinator of transactions in time",
+            where=where,
+            hint="Set their transaction.state.log.replication.factor to no more than there are "
+            "brokers; else see their logs",
+        )
+    return kafka_error(error, doing="begin transactions", where=where)
 
 
 def _inner(

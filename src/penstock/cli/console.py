@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from penstock.cli.answers import print_answer
+from penstock.cli.answers import print_answer, print_progress
 from penstock.cli.liveness import check_driver
 from penstock.cli.running import AppFile, ApplicationId, Json, Meant, StateDir
 from penstock.queries.driver_file import DriverFile, read_driver_file
@@ -25,10 +25,11 @@ def console(
     driver = read_driver_file(meant.state_dir, meant.application_id)
     check_driver(meant.application_id, meant.state_dir)
     address = console_address(driver)
-    if open_browser:
-        webbrowser.open(address)
     # The address has the run's token: it is as secret as `driver.json`, which it comes from.
     print_answer(address, {"address": address}, as_json=json)
+    # Afterwards: a browser may take the terminal, and where there is none the address is there.
+    if open_browser and not webbrowser.open(address):
+        print_progress("No browser could be started here: open the address in one")
 
 
 def console_address(driver: DriverFile) -> str:

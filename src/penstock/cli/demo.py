@@ -86,7 +86,8 @@ def demo(
     questions: list[threading.Thread] = []
 
     def report(text: str) -> None:
-        console.print(f"[bold]{next(step)}[/] {escape(text)}")
+        # Addresses and commands are copied from here: the terminal breaks them, and not a line end.
+        console.print(f"[bold]{next(step)}[/] {escape(text)}", soft_wrap=True)
 
     def hear(state: str) -> None:
         view.state = state

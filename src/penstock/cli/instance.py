@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import socket
 from typing import Annotated, Any
 
 import typer
 
+from penstock.cli.answers import print_progress
 from penstock.cli.loading import load_application
 from penstock.cli.usage import as_usage
 from penstock.errors import ApplicationUnreachableError, MemberRefusedError, UsageError
@@ -16,6 +18,7 @@ from penstock.instance.global_processing import Programs, programs_of
 from penstock.instance.http_options import HttpOptions
 from penstock.instance.process import TOKEN_VARIABLE, Ending, InstanceOptions, run_instance
 from penstock.instance.tls import TlsFiles
+from penstock.observability.json_logs import LOGGER, log_as_lines
 from penstock.option_values import check_group_instance_id, check_tls_files, parse_address
 from penstock.pipeline.instances import serve_http
 from penstock.queries.listening import Listening
@@ -117,7 +120,12 @@ def instance(
         app = load_application(application)
         tables = app.build().global_tables
         programs = programs_of(tables, app.config.processing_exception_handler)
+    print_progress(f"Joining the application at {coordinator} as {options.name}; Ctrl-C leaves it")
+    if not logging.getLogger(LOGGER).hasHandlers():
+        # Whoever started it sees what it does: it joined, and which tasks it has.
+        log_as_lines()
     _tell(run_instance(options, programs, serve=serve_http))
+    print_progress(f"Instance {options.name} has ended")
 
 
 def _tell(ending: Ending) -> None:

@@ -38,7 +38,10 @@ def write_parquet(
         # Whoever sees the file sees all of it.
         draft.rename(path)
     except OSError as error:
-        raise ConfigError(f"{path} cannot be written: {error.strerror or error}") from error
+        raise ConfigError(
+            f"{path} cannot be written: {error.strerror or error}",
+            hint="Name a file in a directory that exists, and that this user may write to",
+        ) from error
     finally:
         draft.unlink(missing_ok=True)
     return written

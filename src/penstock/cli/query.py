@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import re
 from collections.abc import Iterator
 from datetime import timedelta
 from pathlib import Path
@@ -15,11 +16,25 @@ from penstock.cli.answers import counted, print_answer
 from penstock.cli.entries import shown, shown_time
 from penstock.cli.liveness import check_driver
 from penstock.cli.running import ApplicationId, Meant, StateDir, is_app_file
-from penstock.errors import ServiceUnreachableError, StoreUnavailableError, UsageError
+from penstock.cli.times import FORM, time_or_milliseconds
+from penstock.errors import (
+    ClientCertificateError,
+    ServiceUnreachableError,
+    StoreUnavailableError,
+    UsageError,
+)
 from penstock.queries.client import Client
 from penstock.queries.contract import LIMIT_MAX, Answer, Bound, Question, QuestionKind, Row, Source
 
 _MILLISECOND = timedelta(milliseconds=1)
+
+
+def _time(what: str) -> Any:
+    return typer.Option(
+        metavar="TIME",
+        parser=time_or_milliseconds,
+        help=f"{what}: {FORM}, or milliseconds since 1970.",
+    )
 
 
 def query(
@@ -45,9 +60,9 @@ def query(
     lower: Annotated[str | None, typer.Option("--from", help="From this key on.")] = None,
     upper: Annotated[str | None, typer.Option("--to", help="Up to and with this key.")] = None,
     prefix: Annotated[str | None, typer.Option(help="Keys that begin with this.")] = None,
-    start: Annotated[int | None, typer.Option(min=0, help="Windows from then on (ms).")] = None,
-    end: Annotated[int | None, typer.Option(min=0, help="Windows up to then (ms).")] = None,
-    as_of: Annotated[int | None, typer.Option(min=0, help="As it was then (ms).")] = None,
+    start: Annotated[int | None, _time("Windows that begin from this time on")] = None,
+    end: Annotated[int | None, _time("Windows that begin up to this time")] = None,
+    as_of: Annotated[int | None, _time("As it was at this time")] = None,
     partition: Annotated[int | None, typer.Option(min=0, help="Of one partition only.")] = None,
     reverse: Annotated[bool, typer.Option("--reverse", help="From the last.")] = False,
     limit: Annotated[int, typer.Option(min=1, max=LIMIT_MAX, help="At most so many.")] = 100,
@@ -103,11 +118,22 @@ def _failures_worded() -> Iterator[None]:
         raise StoreUnavailableError(
             error.message, where=error.where, hint=error.hint.replace("stale=True", "--stale")
         ) from error
-    except ServiceUnreachableError as error:
-        if not isinstance(error.__cause__, urllib3.exceptions.HTTPError):
-            raise
-        message = _no_answer(error.__cause__)
-        raise ServiceUnreachableError(message, where=error.where, hint=error.hint) from error
+    except (ServiceUnreachableError, ClientCertificateError) as error:
+        message = error.message
+        if message.startswith("No answer") and error.__cause__ is not None:
+            message = _no_answer(error.__cause__)
+        raise type(error)(message, where=error.where, hint=_with_options(error.hint)) from error
+
+
+def _with_options(hint: str) -> str:
+    """The hint, with the options of the command for the client's.
+
+    >>> _with_options("Give certificate_file and key_file, or ca_file")
+    'Give --certificate-file and --key-file, or --ca-file'
+    """
+    for name in ("certificate_file", "key_file", "ca_file"):
+        hint = re.sub(rf"\b{name}\b", f"--{name.replace('_', '-')}", hint)
+    return hint
 
 
 def _no_answer(error: BaseException) -> str:

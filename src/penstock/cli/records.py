@@ -12,7 +12,7 @@ from confluent_kafka import Producer
 
 from penstock.changelog.kafka_failures import kafka_error, refusals_named, unreachable
 from penstock.changelog.topic_admin import TopicAdmin
-from penstock.cli.answers import print_answer
+from penstock.cli.answers import print_answer, print_progress
 from penstock.cli.loading import load_application
 from penstock.cli.progress import Bar
 from penstock.cli.record_lines import Encoded, encode_lines, encode_text, record_line, written
@@ -80,6 +80,9 @@ def read(application: AppFile, topic: Topic, json: Json = False) -> None:
     # Told to stop at once, it reads to where the topic ends now.
     Watcher({topic: found}, config, f"{topic}-viewer").run(lambda: True, results.append)
     pairs = [(written(found.key, each.key), written(found.value, each.value)) for each in results]
+    if not results and not json:
+        print_progress(f"There are no committed records in {topic} yet")
+        return
     text = "\n".join(record_line(found, each.key, each.value) for each in results)
     print_answer(text, {"records": [list(pair) for pair in pairs]}, as_json=json)
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import os
 import time
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated
 
@@ -14,6 +13,7 @@ import typer
 from penstock.cli.answers import print_answer, print_progress
 from penstock.cli.loading import load_application
 from penstock.cli.progress import Bar
+from penstock.cli.times import FORM, milliseconds
 from penstock.cli.usage import as_usage
 from penstock.config import Config
 from penstock.coordination.resets import Kind, Target, parse_duration
@@ -176,10 +176,9 @@ def _milliseconds(text: str) -> int:
     1000
     """
     try:
-        at = datetime.fromisoformat(text)
-    except ValueError as error:
-        raise UsageError(f"{text!r} is no time", hint="Use 2026-01-31T00:00:00Z") from error
-    return int((at if at.tzinfo else at.replace(tzinfo=UTC)).timestamp() * 1000)
+        return milliseconds(text)
+    except (ValueError, OverflowError) as error:
+        raise UsageError(f"{text!r} is no time", hint=f"Use {FORM}") from error
 
 
 def _back(text: str, now: float) -> int:

@@ -121,15 +121,18 @@ async def _events(
     """How things stand, once a second, with what happened since the last time."""
     seen = 0
     while not await request.is_disconnected():
+        state, rates, why = None, None, ""
         try:
             state, rates = await in_thread(watched.overview), await in_thread(watched.rates)
-        except PenstockError:
+        except PenstockError as error:
             # It is starting, opens anew or ends: the page says so, and asks again.
-            return
+            why = error.message
         news = history.since(seen)
         seen = news.latest
-        told = {"now": history.now_ms(), "overview": state, "rates": rates}
+        told = {"now": history.now_ms(), "overview": state, "rates": rates, "why": why}
         yield _event({**told, "news": dataclasses.asdict(news)})
+        if why:
+            return
         await asyncio.sleep(TICK_SECONDS)
 
 

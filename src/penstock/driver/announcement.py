@@ -114,7 +114,11 @@ def find_driver(application_id: str, state_dir: Path) -> CoordinatorFile:
             f"{path} belongs to another user", where=where, hint="Ask as the user who runs it"
         ) from None
     except (OSError, msgspec.DecodeError) as error:
-        raise ApplicationUnreachableError(f"{path} cannot be read: {error}", where=where) from None
+        raise ApplicationUnreachableError(
+            f"{path} cannot be read: {error}",
+            where=where,
+            hint="Another version of Penstock may run it: ask with the same one",
+        ) from None
     if found.host == socket.gethostname() and not is_alive(found.pid, found.process_start):
         raise ApplicationUnreachableError(
             f"Its driver, process {found.pid}, has ended", where=where, hint=hint

@@ -67,6 +67,7 @@ def http_service(order: HttpOrder) -> Iterator[str]:
         application_id=order.application_id,
         process=os.getpid(),
         url=server.url,
+        local_url=server.local_url,
         token=listening.token,
         certificate=listening.certificate,
     )

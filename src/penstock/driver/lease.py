@@ -29,7 +29,7 @@ from penstock.changelog.commit_record import (
     DriverRecord,
 )
 from penstock.changelog.groups import live_members
-from penstock.changelog.kafka_failures import refusals_named
+from penstock.changelog.kafka_failures import refusals_named, transactions_refused
 from penstock.changelog.reading import STABLE_TIMEOUT, read_latest, wait_stable
 from penstock.changelog.topics import commits_name
 from penstock.changelog.transactions import init_transactions
@@ -109,7 +109,7 @@ class DriverLease:
         try:
             init_transactions(self._producer, topic=self._topic, timeout_seconds=self._timeout)
         except KafkaException as error:
-            raise KafkaError(f"The driver's lease cannot be had: {error}") from error
+            raise transactions_refused(error, topic=self._topic) from error
         latest = read_latest(self._logs, self._topic, DRIVER_PARTITION)
         data = latest.get(DRIVER_KEY)
         previous = None if data is None else DriverRecord.decode(data)

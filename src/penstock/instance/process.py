@@ -225,18 +225,27 @@ def _settings(
 
     An instance that an operator started may be there before the application is.
     """
-    told = False
+    told: object = None
     while True:
         try:
             return coordinator.call("hello", Hello(instance=options.name), Settings)
         except InstanceUnreachableError as error:
             if not options.is_patient:
                 raise
-            if not told:
-                _log.warning("%s; waiting for it", error)
-                told = True
+            reason = (type(error), error.is_gone)
+            # Again, if it is another: a driver that is there now may hang up.
+            if reason != told:
+                _log.warning("%s; waiting for it", _why_waiting(error, options.coordinator))
+            told = reason
         if stop.wait(_PATIENCE_SECONDS):
             return None
+
+
+def _why_waiting(error: InstanceUnreachableError, coordinator: str) -> str:
+    """Why the application is not to be had yet, in a line."""
+    if error.is_gone:
+        return f"Nobody listens at {coordinator.partition('://')[2]}"
+    return f"{error.summary}. {error.hint}" if error.hint else error.summary
 
 
 def _serve(
@@ -290,6 +299,7 @@ def _serve(
                     registration = _registration(options, servers, http_url=url)
                     if not _let_in(coordinator, "register", registration, settings, stop):
                         return Ending.ASKED
+                    _log.info("Joined application %s as %s", settings.application_id, options.name)
                     return _beat(
                         options, coordinator, lease, stop, holder, config.heartbeat_interval
                     )

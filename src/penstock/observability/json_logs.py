@@ -1,4 +1,7 @@
-"""The log as JSON: one object a line, with the fields by which it is searched, without secrets."""
+"""The log as JSON, one object a line with the fields by which it is searched, or as plain lines.
+
+Neither has secrets in it.
+"""
 
 from __future__ import annotations
 
@@ -36,7 +39,35 @@ def secrets_of(config: Config, *more: str) -> tuple[str, ...]:
     return tuple(sorted({each for each in (*named, *more) if len(each) >= _SHORT}, key=len))[::-1]
 
 
-class JsonFormatter(logging.Formatter):
+class _Hiding(logging.Formatter):
+    """Writes no secret, neither one that it knows nor what looks like one."""
+
+    def __init__(self, *, secrets: Iterable[str] = ()) -> None:
+        super().__init__()
+        self._secrets = tuple(secrets)
+
+    def without_secrets(self, text: str) -> str:
+        """The text, with stars in the place of secrets."""
+        for secret in self._secrets:
+            text = text.replace(secret, HIDDEN)
+        text = _BEARER.sub(rf"\1 {HIDDEN}", text)
+        text = _IN_TEXT.sub(rf"\1\2\3{HIDDEN}", text)
+        return _IN_ADDRESS.sub(rf"\1:{HIDDEN}@", text)
+
+
+class LineFormatter(_Hiding):
+    """A record as people read it on a terminal: what it says, and nothing else.
+
+    >>> record = logging.makeLogRecord({"msg": "Joined with token=%s", "args": ("t0ken",)})
+    >>> LineFormatter().format(record)
+    'Joined with token=***'
+    """
+
+    def format(self, record: logging.LogRecord) -> str:
+        return self.without_secrets(super().format(record))
+
+
+class JsonFormatter(_Hiding):
     """A record as a line: time, level, logger, message, the fixed fields, those of `extra`.
 
     >>> record = logging.makeLogRecord({"msg": "Task %s is %s", "args": ("0_1", "running")})
@@ -47,9 +78,8 @@ class JsonFormatter(logging.Formatter):
     """
 
     def __init__(self, fields: Mapping[str, str], *, secrets: Iterable[str] = ()) -> None:
-        super().__init__()
+        super().__init__(secrets=secrets)
         self._fields = dict(fields)
-        self._secrets = tuple(secrets)
 
     def format(self, record: logging.LogRecord) -> str:
         line: dict[str, object] = {
@@ -65,17 +95,10 @@ class JsonFormatter(logging.Formatter):
         if record.exc_info:
             line["exception"] = self.formatException(record.exc_info)
         shown = {
-            name: self._without_secrets(value) if isinstance(value, str) else value
+            name: self.without_secrets(value) if isinstance(value, str) else value
             for name, value in line.items()
         }
         return json.dumps(shown, ensure_ascii=False)
-
-    def _without_secrets(self, text: str) -> str:
-        for secret in self._secrets:
-            text = text.replace(secret, HIDDEN)
-        text = _BEARER.sub(rf"\1 {HIDDEN}", text)
-        text = _IN_TEXT.sub(rf"\1\2\3{HIDDEN}", text)
-        return _IN_ADDRESS.sub(rf"\1:{HIDDEN}@", text)
 
 
 def _time(created: float) -> str:
@@ -84,20 +107,32 @@ def _time(created: float) -> str:
 
 
 class _OurHandler(logging.StreamHandler[IO[str]]):
-    """The handler that `log_as_json` has put in place: there is one at most."""
+    """The handler that one of the functions below has put in place: there is one at most."""
 
 
 def log_as_json(
     fields: Mapping[str, str], *, secrets: Iterable[str] = (), stream: IO[str] | None = None
 ) -> None:
     """Write what Penstock logs as JSON to a stream, standard error unless given; once a process."""
+    _log_with(JsonFormatter(fields, secrets=secrets), stream)
+
+
+def log_as_lines(stream: IO[str] | None = None) -> None:
+    """Write what Penstock logs as lines to a stream, standard error unless given.
+
+    `log_as_json` takes its place, where both are called.
+    """
+    _log_with(LineFormatter(), stream)
+
+
+def _log_with(formatter: logging.Formatter, stream: IO[str] | None) -> None:
     logger = logging.getLogger(LOGGER)
     for handler in [each for each in logger.handlers if isinstance(each, _OurHandler)]:
         logger.removeHandler(handler)
     handler = _OurHandler(stream or sys.stderr)
-    handler.setFormatter(JsonFormatter(fields, secrets=secrets))
+    handler.setFormatter(formatter)
     logger.addHandler(handler)
     if logger.getEffectiveLevel() > logging.INFO:
         logger.setLevel(logging.INFO)
-    # The root's handlers would write each line again, and not as JSON.
+    # The root's handlers would write each line again, and in another form.
     logger.propagate = False

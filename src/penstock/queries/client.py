@@ -44,7 +44,7 @@ from penstock.queries.contract import (
     Source,
     StoreDescription,
 )
-from penstock.queries.driver_file import read_driver_file
+from penstock.queries.driver_file import DriverFile, read_driver_file
 from penstock.queries.failures import error_of
 from penstock.queries.json_values import encode_json, plain
 from penstock.serdes.decoders import decoder
@@ -57,6 +57,13 @@ _ATTEMPTS = 2
 _HTTPS_PORT = 443
 _PROBE_SECONDS = 2.0
 _OK = 200
+
+_TRUST = {
+    10: "It has expired: have the service renew it",
+    62: "Call the service by a name that is in it",
+    64: "Call the service by an address that is in it, or by a name",
+}
+"""What to do about a service's certificate, by OpenSSL's codes."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -72,7 +79,8 @@ class Client:
     """Asks one application; any thread may use it, and it is itself `Queries`.
 
     `ca_file` is trusted instead of the system's certificates; `certificate_file` and `key_file` are
-    what it shows, if the service wants that. Raises `ConfigError` for an address
+    what it shows, if the service wants that. With `any_name`, `ca_file` is the service's own
+    certificate, and may bear another name than the address has. Raises `ConfigError` for an address
     to which a token would go in the clear, and `QueryError` and its kinds when asked.
     """
 
@@ -84,6 +92,7 @@ class Client:
         ca_file: str | Path | None = None,
         certificate_file: str | Path | None = None,
         key_file: str | Path | None = None,
+        any_name: bool = False,
         timeout: timedelta = timedelta(seconds=5),
         connections: int = 8,
     ) -> None:
@@ -92,8 +101,10 @@ class Client:
         self._headers = {"authorization": f"Bearer {token}", "content-type": "application/json"}
         self._tls: ssl.SSLContext | None = None
         if self._url.startswith("https:"):
-            self._tls = _tls(ca_file, certificate_file, key_file)
+            self._tls = _tls(ca_file, certificate_file, key_file, any_name=any_name)
         tls: Any = {} if self._tls is None else {"ssl_context": self._tls}
+        if any_name:
+            tls["assert_hostname"] = False
         self._pool = urllib3.PoolManager(maxsize=connections, block=True, retries=False, **tls)
         self._host: urllib3.HTTPConnectionPool | None = None
 
@@ -103,7 +114,7 @@ class Client:
     ) -> Self:
         """Ask the application with this id that runs on this machine."""
         found = read_driver_file(state_dir or usual_state_dir(), application_id)
-        return cls(found.url, token=found.token, ca_file=found.certificate or None, **options)
+        return cls(token=found.token, **_address_of(found), **options)
 
     def __repr__(self) -> str:
         return f"Client({self._url!r})"
@@ -305,11 +316,16 @@ class Client:
                 "http_tls_client_ca_file signed and that has not expired",
             )
         reason = getattr(error, "reason", None) or error
-        return ServiceUnreachableError(
-            f"No answer: {type(reason).__name__}: {_first_line(reason)}",
-            where={"url": self._url},
-            hint="Does the application run, and is the address right?",
-        )
+        where = {"url": self._url}
+        untrusted = _untrusted(error)
+        if untrusted is not None:
+            message = f"Its certificate is not trusted: {untrusted.verify_message.rstrip('.')}"
+            return ServiceUnreachableError(message, where=where, hint=_trust(untrusted))
+        hint = "Does the application run, and is the address right?"
+        if self._tls is None and isinstance(error, urllib3.exceptions.ProtocolError):
+            hint = "Does it speak TLS? Then its address begins with https"
+        message = f"No answer: {type(reason).__name__}: {_first_line(reason)}"
+        return ServiceUnreachableError(message, where=where, hint=hint)
 
 
 class AsyncClient:
@@ -328,7 +344,7 @@ class AsyncClient:
     ) -> Self:
         """Ask the application with this id that runs on this machine."""
         found = read_driver_file(state_dir or usual_state_dir(), application_id)
-        return cls(found.url, token=found.token, ca_file=found.certificate or None, **options)
+        return cls(token=found.token, **_address_of(found), **options)
 
     async def stores(self) -> list[StoreDescription]:
         """All stores, by name."""
@@ -483,21 +499,63 @@ def _checked(url: str) -> str:
     return f"{parts.scheme}://{parts.netloc}"
 
 
+def _address_of(found: DriverFile) -> dict[str, Any]:
+    """Where a driver of this machine is asked, and by what it is known.
+
+    Whoever may read its file trusts that one certificate, whatever name others know it by.
+    """
+    if not found.certificate:
+        return {"url": found.local_url or found.url}
+    if not found.local_url:
+        return {"url": found.url, "ca_file": found.certificate}
+    return {"url": found.local_url, "ca_file": found.certificate, "any_name": True}
+
+
 def _tls(
     ca_file: str | Path | None,
     certificate_file: str | Path | None = None,
     key_file: str | Path | None = None,
+    *,
+    any_name: bool = False,
 ) -> ssl.SSLContext:
     try:
-        context = ssl.create_default_context(cafile=None if ca_file is None else str(ca_file))
-    except (OSError, ssl.SSLError) as error:
-        raise ConfigError(f"{str(ca_file)!r} cannot be used: {error}") from error
+        if any_name and ca_file is not None:
+            context = ssl.create_default_context(cadata=_first_certificate(ca_file))
+            context.check_hostname = False
+        else:
+            context = ssl.create_default_context(cafile=None if ca_file is None else str(ca_file))
+    except (OSError, ValueError) as error:
+        raise ConfigError(
+            f"{str(ca_file)!r} cannot be used: {_first_line(error)}",
+            hint="Give a PEM file with the certificate of the CA, which this user can read",
+        ) from error
     if ca_file is not None:
         # The certificate itself may be given, and not only that of its CA.
         context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
     if certificate_file is not None:
         load_pair(context, certificate_file, key_file)
     return context
+
+
+def _untrusted(error: BaseException) -> ssl.SSLCertVerificationError | None:
+    """What is wrong with the service's certificate, if that is what failed."""
+    found: object = error
+    while isinstance(found, BaseException):
+        if isinstance(found, ssl.SSLCertVerificationError):
+            return found
+        found = found.__cause__ or found.__context__ or next(iter(found.args), None)
+    return None
+
+
+def _trust(problem: ssl.SSLCertVerificationError) -> str:
+    unknown = "Give the certificate of the CA that signed it as ca_file"
+    return _TRUST.get(problem.verify_code, unknown)
+
+
+def _first_certificate(file: str | Path) -> str:
+    """The one that a service shows, without those behind it in the file: others have these too."""
+    before, end, _ = Path(file).read_text().partition("-----END CERTIFICATE-----")
+    return before + end
 
 
 def _first_line(error: object) -> str:

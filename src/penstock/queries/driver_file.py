@@ -27,8 +27,10 @@ class DriverFile:
     process: int
     url: str
     token: str = field(repr=False)
+    local_url: str = ""
+    """The same service for who asks on this machine, where its name may not be known."""
     certificate: str = ""
-    """The file of the service's TLS certificate, to be trusted for this address."""
+    """The file of the service's TLS certificate, to be trusted for both."""
 
 
 def write_driver_file(state_dir: Path, facts: DriverFile) -> Path:
@@ -70,7 +72,11 @@ def read_driver_file(state_dir: Path, application_id: str) -> DriverFile:
     try:
         return decoder(DriverFile).decode(data)
     except msgspec.DecodeError as error:
-        raise ConfigError(f"The file is none of ours: {error}", where=where) from error
+        raise ConfigError(
+            f"The file is none of ours: {error}",
+            where=where,
+            hint="Another version of Penstock may run it: ask with the same one",
+        ) from error
 
 
 def driver_path(state_dir: Path, application_id: str) -> Path:

@@ -104,7 +104,12 @@ class Gate:
                 )
             )
         if not self._access.allows_origin(origin, host):
-            raise _RefusedError(QueryAccessError("A page of another origin may not ask"))
+            raise _RefusedError(
+                QueryAccessError(
+                    "A page of another origin may not ask",
+                    hint="Have the server of that page ask, with a token of its own",
+                )
+            )
         authorization = _only(scope, b"authorization")
         scopes = self._access.scopes_of(authorization)
         if not scopes and (authorization is not None or not self._is_open(scope["path"])):

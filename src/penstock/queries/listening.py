@@ -84,6 +84,14 @@ class Listening:
         host = own if own in self.hosts else self.hosts[0] if self.hosts else self.host
         if host in _WILDCARDS:
             host = socket.gethostname()
+        return self._url(host, port)
+
+    def local_url(self, port: int) -> str:
+        """The address to ask at on this machine, where no name need be known."""
+        loopback = {"0.0.0.0": "127.0.0.1", "": "127.0.0.1", "::": "::1"}  # noqa: S104 - see above
+        return self._url(loopback.get(self.host, self.host), port)
+
+    def _url(self, host: str, port: int) -> str:
         shown = f"[{host}]" if ":" in host else host
         return f"{'https' if self.tls else 'http'}://{shown}:{port}"
 
@@ -150,6 +158,7 @@ def _token(file: str, option: str) -> str:
     except (OSError, UnicodeDecodeError) as error:
         reason = getattr(error, "strerror", None) or "it is no text"
         raise ConfigError(
-            f"Option {option} names {file!r}, which cannot be read: {reason}"
+            f"Option {option} names {file!r}, which cannot be read: {reason}",
+            hint=f"Make it: openssl rand -hex 32 > {file} && chmod 600 {file}",
         ) from None
     return check_token(text, option)

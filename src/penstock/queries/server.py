@@ -53,6 +53,11 @@ class HttpServer:
         """Where it can be asked."""
         return self._listening.url(self._port)
 
+    @property
+    def local_url(self) -> str:
+        """Where it can be asked on this machine, whatever its name is."""
+        return self._listening.local_url(self._socket.getsockname()[1])
+
     def start(self) -> None:
         """Answer from now on."""
         self._thread.start()

@@ -136,7 +136,10 @@ def _needs(scope: Scope) -> Any:
 
     async def check(request: Request) -> None:
         if scope not in request.scope.get(GRANTED, ()):
-            raise QueryAccessError(f"The token has not the scope {scope!r}")
+            raise QueryAccessError(
+                f"The token has not the scope {scope!r}",
+                hint="Use the one in http_admin_token_file, or the run's own in driver.json",
+            )
 
     return Depends(check)
 

@@ -18,42 +18,63 @@ const VIEWS = {
 const KEPT_SECONDS = 900;
 const KEPT_LINES = 500;
 const AGAIN_MS = 2000;
+const SILENT_MS = 5000;
+// Each run has an address of its own, unless it is told one.
+const AGAIN = "trying again. Started anew, it may have another address: penstock console prints it";
 
 // What is known of the application; views read it and never change it.
 export const known = {
   now: 0, overview: null, rates: { steps: {}, edges: [] }, happenings: [], batches: [], seconds: [], samples: [],
 };
 let current = null;
+let heardAt = null;
 
 function hear(event) {
+  heardAt = performance.now();
   known.now = event.now;
-  known.overview = event.overview;
-  known.rates = event.rates;
   known.happenings = [...known.happenings, ...event.news.happenings].slice(-KEPT_LINES);
   known.batches = [...known.batches, ...event.news.batches].slice(-KEPT_LINES);
   const fresh = new Set(event.news.seconds.map((second) => second.at));
   known.seconds = [...known.seconds.filter((second) => !fresh.has(second.at)), ...event.news.seconds]
     .slice(-KEPT_SECONDS);
   known.samples = [...known.samples, ...event.news.samples].slice(-KEPT_SECONDS);
-  connection("live", false);
-  showHead();
-  current?.update?.(known);
+  if (event.overview) {
+    known.overview = event.overview;
+    known.rates = event.rates;
+    connection("live", false);
+    showHead();
+  }
+  if (known.overview) current?.update?.(known);
 }
 
 function showHead() {
   const { application_id: id, state, is_paused: paused, kafka_silent_seconds: silent, waits_for: waits } = known.overview;
-  document.title = `${id} · ${state}`;
-  document.getElementById("application").textContent = id;
-  const badge = document.getElementById("state");
   const parts = [waits ? `${state}: ${waits}` : state, paused && "paused", silent && `Kafka has not answered for ${Math.round(silent)} s`];
-  badge.textContent = parts.filter(Boolean).join(", ");
-  badge.dataset.state = state;
+  document.getElementById("application").textContent = id;
+  badge(parts.filter(Boolean).join(", "), state);
+  document.title = `${id} · ${state}`;
+}
+
+function badge(text, state) {
+  const element = document.getElementById("state");
+  if (element.textContent !== text) element.textContent = text;
+  element.dataset.state = state;
 }
 
 function connection(text, isBad) {
   const element = document.getElementById("connection");
   if (element.textContent !== text) element.textContent = text;
   element.classList.toggle("bad", isBad);
+}
+
+// What is shown from here on is old: neither the badge nor the tab goes on saying that it runs.
+function lost(text) {
+  heardAt = null;
+  connection(text, true);
+  if (!known.overview) return;
+  const { application_id: id, state } = known.overview;
+  badge(`last seen ${state}`, "");
+  document.title = `${id} · not reachable`;
 }
 
 function show() {
@@ -72,34 +93,50 @@ function show() {
 async function follow() {
   for (;;) {
     try {
-      // A new stream tells everything again.
-      Object.assign(known, { happenings: [], batches: [], seconds: [], samples: [] });
-      await listen("/v1/console/events", hear);
-      connection("the application ended, or closed the connection; trying again", true);
+      let isFirst = true;
+      let why = "";
+      await listen("/v1/console/events", (event) => {
+        // A new stream tells everything again; until it does, what was known stays to be read.
+        if (isFirst) Object.assign(known, { happenings: [], batches: [], seconds: [], samples: [] });
+        isFirst = false;
+        why = event.why;
+        hear(event);
+      });
+      lost(`${why || "The connection was closed"}; ${AGAIN}`);
     } catch (error) {
       if (error instanceof Refused && (error.status === 401 || error.status === 403)) {
         await signIn(error);
         continue;
       }
-      connection(`not reachable (${error.message}); trying again`, true);
+      lost(`Not reachable (${error.message}); ${AGAIN}`);
     }
     await new Promise((done) => setTimeout(done, AGAIN_MS));
   }
 }
 
+// A process that hangs, and a network that is gone, close no connection.
+function listenForSilence() {
+  if (heardAt !== null && performance.now() - heardAt > SILENT_MS) lost(`no news for more than ${SILENT_MS / 1000} s`);
+}
+
 function signIn(error) {
   const dialog = document.getElementById("sign-in");
   document.getElementById("sign-in-error").textContent = sessionStorage.length ? error.message : "";
-  connection("waits for a token", true);
+  lost("waits for a token");
   dialog.showModal();
   return new Promise((done) => {
+    let isGiven = false;
     document.getElementById("sign-in-form").addEventListener("submit", () => {
+      isGiven = true;
       setToken(document.getElementById("token").value.trim());
       document.getElementById("token").value = "";
       connection("connecting", false);
       show();
       done();
     }, { once: true });
+    // Escape closes it: there is nothing else that one could do here, so it comes back.
+    const back = () => (isGiven ? dialog.removeEventListener("close", back) : dialog.showModal());
+    dialog.addEventListener("close", back);
   });
 }
 
@@ -126,6 +163,7 @@ function start() {
   addEventListener("hashchange", show);
   show();
   follow();
+  setInterval(listenForSilence, 1000);
 }
 
 start();

@@ -61,10 +61,12 @@ export function lineChart({ title: name, unit }) {
   return {
     element: h("figure", { class: "chart" }, h("figcaption", {}, h("b", {}, name), " ", figure), picture,
       numbers(() => table(`${name}, newest first`, ["time", unit], rows()))),
-    update(fresh) {
+    // `span` is from when to when: charts beside each other have the same.
+    update(fresh, span) {
       points = fresh;
-      if (points.length > 0) figure.textContent = `${number(points.at(-1).value)} ${unit}`;
-      if (points.length > 1) picture.replaceChildren(drawn(name, unit, points));
+      if (points.length === 0) return;
+      figure.textContent = `${number(points.at(-1).value)} ${unit}`;
+      picture.replaceChildren(drawn(name, unit, points, span));
     },
   };
 }
@@ -79,9 +81,8 @@ function stretches(points) {
   return found;
 }
 
-function drawn(name, unit, points) {
-  const first = points[0].at;
-  const span = Math.max(1, points.at(-1).at - first);
+function drawn(name, unit, points, { from: first, to: last }) {
+  const span = Math.max(1, last - first);
   // Letters are as large as the figure: on a phone it is drawn for a phone.
   const WIDTH = PHONE.matches ? 340 : 640;
   const top = Math.max(1, ...points.map((point) => point.value));
@@ -92,18 +93,18 @@ function drawn(name, unit, points) {
   const lines = stretches(points).map((stretch) => {
     const path = stretch.map((point, i) => `${i ? "L" : "M"}${x(point.at).toFixed(1)} ${y(point.value).toFixed(1)}`).join("");
     const [from, to] = [stretch[0], stretch.at(-1)].map((point) => x(point.at).toFixed(1));
-    // A moment alone is a dot.
-    return [s("path", { class: "area", d: `${path}L${to} ${ground}L${from} ${ground}z` }), s("path", { class: "line", d: `${path}h.1` })];
+    if (stretch.length === 1) return [s("circle", { class: "dot", cx: from, cy: y(stretch[0].value).toFixed(1), r: 2.5 })];
+    return [s("path", { class: "area", d: `${path}L${to} ${ground}L${from} ${ground}z` }), s("path", { class: "line", d: path })];
   });
   return s("svg", { viewBox: `0 0 ${WIDTH} ${HEIGHT}`, role: "img" },
-    title(`${name} in ${unit} from ${time(first)} to ${time(points.at(-1).at)}`),
+    title(`${name} in ${unit} from ${time(first)} to ${time(last)}`),
     s("line", { class: "axis", x1: left, x2: WIDTH - 8, y1: ground, y2: ground }),
     s("line", { class: "axis", x1: left, x2: WIDTH - 8, y1: y(top), y2: y(top) }),
     ...lines.flat(),
     label(left - 6, Number(ground), "end", "0"),
     label(left - 6, y(top) + 8, "end", number(top)),
     label(left, HEIGHT - 4, "start", time(first)),
-    label(WIDTH - 8, HEIGHT - 4, "end", time(points.at(-1).at)));
+    label(WIDTH - 8, HEIGHT - 4, "end", time(last)));
 }
 
 // How long a batch took in all: planning it, and its job.

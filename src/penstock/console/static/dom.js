@@ -53,6 +53,11 @@ export function number(value) {
   return value === null || value === undefined || value < 0 ? "?" : Math.round(value).toLocaleString("en");
 }
 
+// A cell that stays on one line: a number and its unit.
+export function whole(text) {
+  return h("td", { class: "whole" }, text);
+}
+
 // Bytes, as people read them.
 export function size(bytes) {
   if (bytes === null || bytes === undefined) return "not known";

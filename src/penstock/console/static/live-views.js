@@ -2,10 +2,11 @@
 
 import { askText } from "./api.js";
 import { STEPS, lasted, legend, lineChart, numbers, stacks, timeline } from "./charts.js";
-import { bar, h, number, redraw, s, seconds, table, time } from "./dom.js";
+import { bar, h, number, redraw, s, seconds, table, time, whole } from "./dom.js";
 
 const LINES = 12;
 const READABLE = 0.6;
+const SHOWN_MS = 900000;
 
 export function overviewView() {
   const above = h("div");
@@ -19,11 +20,12 @@ export function overviewView() {
     element: h("div", {}, above, h("div", { class: "charts" }, charts), below),
     update(known) {
       above.replaceChildren(tiles(known));
-      throughput.update(filled(known, "records"));
-      latency.update(known.seconds.filter((each) => each.timed > 0)
-        .map((each) => ({ at: each.at * 1000, value: Math.max(0, each.latency_ms / each.timed) })));
-      lag.update(points(known.samples, (each) => each.lag));
-      memory.update(points(known.samples, (each) => (each.memory_bytes ? each.memory_bytes / 2 ** 20 : null)));
+      const span = { from: firstMoment(known), to: known.now };
+      throughput.update(filled(known, "records"), span);
+      latency.update(known.seconds.filter((each) => each.timed > 0 && each.at * 1000 >= span.from)
+        .map((each) => ({ at: each.at * 1000, value: Math.max(0, each.latency_ms / each.timed) })), span);
+      lag.update(points(known.samples, (each) => each.lag), span);
+      memory.update(points(known.samples, (each) => (each.memory_bytes ? each.memory_bytes / 2 ** 20 : null)), span);
       redraw(below, ...who(known));
     },
   };
@@ -63,10 +65,16 @@ function points(samples, value) {
   return samples.map((each) => ({ at: each.at_ms, value: value(each) })).filter((point) => point.value !== null);
 }
 
+// When the first was that something is known of, within what charts show: batches may be hours apart.
+function firstMoment({ seconds: done, samples, now }) {
+  const first = Math.min(now, (done[0]?.at ?? Infinity) * 1000, samples[0]?.at_ms ?? Infinity);
+  return Math.max(first, now - SHOWN_MS);
+}
+
 // Seconds in which no batch ended are not told of: they are zeros, up to the last whole second.
-function filled({ seconds: done, samples, now }, name) {
-  const first = Math.min(done[0]?.at ?? Infinity, Math.floor((samples[0]?.at_ms ?? Infinity) / 1000));
-  if (first === Infinity) return [];
+function filled(known, name) {
+  const { seconds: done, now } = known;
+  const first = Math.ceil(firstMoment(known) / 1000);
   const values = new Map(done.map((second) => [second.at, second[name]]));
   const points = [];
   for (let at = first; at < Math.floor(now / 1000); at += 1) points.push({ at: at * 1000, value: values.get(at) ?? 0 });
@@ -109,7 +117,7 @@ function tasks(found, most) {
       task.task, restore.store,
       bar(Math.max(0, restore.offset + 1 - restore.start), restore.end - restore.start, `restore of ${restore.store}`)])),
     table("Copies that are behind", ["task", "instance", "role", "lacks", "progress"], copies.map(({ task, copy }) => [
-      task.task, copy.instance, copy.role, copy.lag < 0 ? "not known yet" : `${number(copy.lag)} records`,
+      task.task, copy.instance, copy.role, copy.lag < 0 ? "not known yet" : `${number(copy.lag)} record${copy.lag === 1 ? "" : "s"}`,
       copy.lag < 0 ? "" : warming(most, task, copy)])),
   ];
 }
@@ -135,7 +143,10 @@ export function timelineView() {
       const latest = known.batches.slice(-LINES).reverse();
       const met = new Set(known.batches.flatMap((batch) => Object.keys(batch.steps)));
       key.replaceChildren(legend(met));
+      const isFirst = picture.children.length === 0;
       picture.replaceChildren(timeline({ batches: known.batches, rebalances, now: known.now }));
+      // On a phone it is wider than the page: what happened last is to the right.
+      if (isFirst) picture.scrollLeft = picture.scrollWidth;
       bars.replaceChildren(latest.length ? stacks(latest) : h("p", { class: "quiet" }, "No batch has ended yet."));
       redraw(steps, stepTable(latest, Object.keys(STEPS).filter((step) => met.has(step))));
       moves.replaceChildren(lines(rebalances));
@@ -147,8 +158,8 @@ function stepTable(batches, steps) {
   const took = (batch, step) => (step in batch.steps ? seconds(batch.steps[step]) : "");
   return table("Batches by step", ["ended", "sub-topology", "records", "written", "took", ...steps],
     batches.map((batch) => [
-      time(batch.at_ms), batch.sub_topology, number(batch.records), number(batch.outputs), seconds(lasted(batch)),
-      ...steps.map((step) => took(batch, step))]));
+      time(batch.at_ms), batch.sub_topology, number(batch.records), number(batch.outputs), whole(seconds(lasted(batch))),
+      ...steps.map((step) => whole(took(batch, step)))]));
 }
 
 const RATES = "Numbers on edges are records a second. A sub-topology that runs record by record counts those "

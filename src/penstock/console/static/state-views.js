@@ -1,7 +1,7 @@
 // Views that ask when they are opened: stores, topics, configuration, and the log.
 
 import { ask } from "./api.js";
-import { h, moment, number, seconds, shown, size, table, time } from "./dom.js";
+import { h, moment, number, seconds, shown, size, table, time, whole } from "./dom.js";
 import { lines } from "./live-views.js";
 
 function failed(error) {
@@ -25,6 +25,19 @@ const ASKED = {
   window: ["fetch", "fetch_all", "all"],
   session: ["fetch", "all"],
 };
+const ASKED_WORDS = {
+  get: "a key", as_of: "a key, as of a time", range: "keys from and to", prefix: "keys that begin with", all: "everything",
+  fetch: "windows of a key", fetch_all: "windows of all keys",
+};
+
+// A time as answers show it, or as a number; without a zone it is UTC, as theirs.
+function milliseconds(text) {
+  if (/^\d+$/.test(text)) return Number(text);
+  const isBare = /\d[T ]\d/.test(text) && !/(Z|[+-]\d\d:?\d\d)$/i.test(text);
+  const found = Date.parse(isBare ? `${text}Z` : text);
+  if (Number.isNaN(found)) throw new Error(`${text} is no time: write 2026-01-31T00:00:00Z, or milliseconds since 1970.`);
+  return found;
+}
 
 export function storesView() {
   const element = h("div");
@@ -37,14 +50,14 @@ export function storesView() {
 
 function browser(stores) {
   const answer = h("div", { id: "answer", "aria-live": "polite" });
-  const option = (value) => h("option", { value }, value);
-  const store = h("select", { id: "store" }, stores.map((each) => option(each.name)));
+  const option = (value) => h("option", { value }, ASKED_WORDS[value]);
+  const store = h("select", { id: "store" }, stores.map((each) => h("option", { value: each.name }, each.name)));
   const kind = h("select", { id: "kind" });
   const field = (id, label) => h("label", { for: id, id: `${id}-label` }, label, " ", h("input", { id, autocomplete: "off" }));
   const fields = {
     key: field("key", "Key"), lower: field("lower", "From key"), upper: field("upper", "To key"),
-    prefix: field("prefix", "Prefix"), start: field("start", "From time (ms)"), end: field("end", "To time (ms)"),
-    as_of: field("as-of", "As of (ms)"),
+    prefix: field("prefix", "Prefix"), start: field("start", "From time"), end: field("end", "To time"),
+    as_of: field("as-of", "As of time"),
   };
   const wanted = {
     get: ["key"], as_of: ["key", "as_of"], range: ["lower", "upper"], prefix: ["prefix"], all: [],
@@ -65,22 +78,23 @@ function browser(stores) {
     for (const name of wanted[kind.value]) {
       if (value(name) === "") continue;
       if (name === "key") body.keys = [value(name)];
-      else body[name] = ["start", "end", "as_of"].includes(name) ? Number(value(name)) : value(name);
+      else body[name] = ["start", "end", "as_of"].includes(name) ? milliseconds(value(name)) : value(name);
     }
     return body;
   };
-  const put = (body) => fill(answer, async () => {
+  const put = (make) => fill(answer, async () => {
+    const body = make();
     const began = performance.now();
     const found = await ask(`/v1/stores/${encodeURIComponent(store.value)}/query`, {
       method: "POST", body: JSON.stringify(body),
     });
-    return answered(found, (performance.now() - began) / 1000, () => put({ ...body, page: found.next_page }));
+    return answered(found, (performance.now() - began) / 1000, () => put(() => ({ ...body, page: found.next_page })));
   });
   store.addEventListener("change", showKinds);
   kind.addEventListener("change", showFields);
   showKinds();
   const form = h("form", {
-    class: "question", onsubmit: (event) => { event.preventDefault(); put(question()); },
+    class: "question", onsubmit: (event) => { event.preventDefault(); put(question); },
   },
   h("label", { for: "store" }, "Store ", store), h("label", { for: "kind" }, "Ask ", kind), ...Object.values(fields),
   h("label", { for: "stale" }, stale, " a standby may answer"), h("button", { type: "submit" }, "Ask"));
@@ -114,7 +128,7 @@ export function topicsView() {
     }, "look");
     return [
       table("Topics", ["topic", "role", "partitions", "offsets", "size", "settings", "records"], topics.map((topic) => [
-        h("th", { scope: "row" }, topic.name), topic.role, topic.partitions, number(topic.records), size(topic.bytes),
+        h("th", { scope: "row" }, topic.name), topic.role, topic.partitions, number(topic.records), whole(size(topic.bytes)),
         h("td", { class: "data" }, Object.entries(topic.configs).map(([name, value]) => `${name}=${value}`).join(", ")),
         look(topic)]), { folds: true }),
       h("p", { class: "quiet" }, "Offsets are records and the markers of transactions. A size is that of one replica on "
