@@ -9,7 +9,12 @@ from penstock.errors import ProductionError
 from penstock.processors.depth_first import RecordRun
 from penstock.processors.records import Limits, Records, ScanReader, SliceResult
 from penstock.processors.slice_run import SliceRun
-from penstock.processors.two_inputs import TableJoinRun, joined_table
+from penstock.processors.two_inputs import (
+    StreamJoinRun,
+    TableJoinRun,
+    joined_streams,
+    joined_table,
+)
 from penstock.topology import (
     AggregateNode,
     BranchNode,
@@ -18,14 +23,17 @@ from penstock.topology import (
     FlatMapNode,
     FlatMapValuesNode,
     ForeachNode,
+    JoinWindowNode,
     MapNode,
     MapValuesNode,
+    MergeNode,
     Node,
     PeekNode,
     SelectKeyNode,
     SinkNode,
     SourceNode,
     SplitNode,
+    StreamJoinNode,
     StreamTableJoinNode,
     SubTopology,
     SuppressNode,
@@ -88,7 +96,11 @@ def start_slice(
     """A run of one slice; `metadata` is what the task's last slice left."""
     kind: type[SliceRun | RecordRun] = RecordRun
     if not handles_errors(limits) and runs_in_columns(sub_topology):
-        kind = SliceRun if joined_table(sub_topology) is None else TableJoinRun
+        kind = SliceRun
+        if joined_table(sub_topology) is not None:
+            kind = TableJoinRun
+        elif joined_streams(sub_topology) is not None:
+            kind = StreamJoinRun
     return kind(
         sub_topology,
         application_id=application_id,
@@ -108,7 +120,12 @@ def handles_errors(limits: Limits) -> bool:
 
 def runs_in_columns(sub_topology: SubTopology) -> bool:
     """Whether every step is one that can be computed a column at a time, over one input or over a
-    stream and the table that it is joined with."""
+    stream and the table or the stream that it is joined with."""
+    # What a partition's latest time was is kept from slice to slice by the other engine alone.
+    if any(source.time_rule == "partition_time" for source in sub_topology.sources):
+        return False
+    if joined_streams(sub_topology) is not None:
+        return all(_is_in_stream_join(node) for node in sub_topology.nodes)
     topics = sum(len(source.topics) for source in sub_topology.sources)
     joins = any(isinstance(node, StreamTableJoinNode) for node in sub_topology.nodes)
     # A stream may also be joined with a table of its own: then each record changes what it meets.
@@ -118,14 +135,18 @@ def runs_in_columns(sub_topology: SubTopology) -> bool:
     stores = [store for node in nodes for store in node.stores]
     # Streams that are grouped together share a store, which only records in order can.
     shared = len(stores) != len(set(stores))
-    # What a partition's latest time was is kept from slice to slice by the other engine alone.
-    if any(source.time_rule == "partition_time" for source in sub_topology.sources):
-        return False
     # What a versioned store says of a record depends on all those before it.
     special = any(
         store.max_entries is not None or store.kind == "versioned" for store in sub_topology.stores
     )
     return not shared and not special and all(_is_in_columns(node) for node in sub_topology.nodes)
+
+
+def _is_in_stream_join(node: Node) -> bool:
+    """Whether a step can be before or behind a join of streams: the join's own, or stateless."""
+    if isinstance(node, JoinWindowNode | StreamJoinNode | MergeNode):
+        return True
+    return not node.stores and not isinstance(node, SuppressNode) and _is_in_columns(node)
 
 
 def _is_in_columns(node: Node) -> bool:
