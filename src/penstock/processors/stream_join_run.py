@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from penstock.errors import PenstockError
 from penstock.processors.batch import Batch, Column
@@ -300,11 +301,15 @@ def sides_of(left: Batch, right: Batch, store: StoreSpec) -> tuple[Side, Side, p
     """Both sides' rows, and the keys that their slots stand for."""
     columns = [batch.keys.binary(store.key_serde) for batch in (left, right)]
     encoded = pa.concat_arrays(columns).dictionary_encode()
-    slots = encoded.indices.to_numpy().astype(np.int64)
+    # By key, as the store has them: it is asked slot by slot, and goes from one to the next.
+    by_key = pc.array_sort_indices(encoded.dictionary)
+    ranks = np.empty(len(by_key), dtype=np.int64)
+    ranks[by_key.to_numpy()] = np.arange(len(by_key))
+    slots = ranks[encoded.indices.to_numpy()]
     return (
         Side(left, columns[0], left.order[0], slots[: len(left)]),
         Side(right, columns[1], right.order[0], slots[len(left) :]),
-        encoded.dictionary,
+        encoded.dictionary.take(by_key),
     )
 
 

@@ -131,7 +131,12 @@ class SegmentedStore(LayeredStore):
         ]
 
     def apply(self, changes: Iterable[Change], *, offset: int | None) -> None:
-        timed = [(key, value, self._time(key)) for key, value in changes]
+        tail, time_at = self._layout.tail_bytes, _LONG.unpack_from
+        # Where there is no room for a time, `_time` says so.
+        timed: list[tuple[bytes, bytes | None, int]] = [
+            (key, value, time_at(key, len(key) - tail)[0] if len(key) >= tail else self._time(key))
+            for key, value in changes
+        ]
         latest = max((time for _, _, time in timed), default=NEVER)
         before = self._first_segment(self._latest)
         latest = max(latest, self._latest)
@@ -139,7 +144,7 @@ class SegmentedStore(LayeredStore):
         if first > before:
             self._expire(first)
         oldest = first * self._segment_ms
-        rows = self._rows([(key, value) for key, value, time in timed if time >= oldest])
+        rows = self._rows(timed if oldest <= 0 else [row for row in timed if row[2] >= oldest])
         if latest > self._latest:
             rows.append((_LATEST, _LONG.pack(latest)))
         self._inner.apply(rows, offset=offset)
@@ -241,15 +246,19 @@ class SegmentedStore(LayeredStore):
         rows = self._inner.approximate_num_entries()
         return max(rows - 1, 0) // (2 if self._indexed else 1)
 
-    def _rows(self, changes: list[Change]) -> list[Change]:
+    def _rows(self, changes: list[tuple[bytes, bytes | None, int]]) -> list[Change]:
         """The changes as the inner store has them. An index row comes before its entry: if a crash
         parts them, applying the changelog again finds both where they belong.
         """
+        segment = self._segment_ms
+        numbers = {time // segment for _, _, time in changes}
+        by_segment = {number: _data_prefix(number) for number in numbers}
+        if not self._indexed:
+            return [(by_segment[time // segment] + key, value) for key, value, time in changes]
         rows: list[Change] = []
-        for key, value in changes:
-            if self._indexed:
-                rows.append((_INDEX + self._layout.index_row(key), None if value is None else b""))
-            rows.append((self._disk_key(key), value))
+        for key, value, time in changes:
+            rows.append((_INDEX + self._layout.index_row(key), None if value is None else b""))
+            rows.append((by_segment[time // segment] + key, value))
         return rows
 
     def _expire(self, first_segment: int) -> None:
