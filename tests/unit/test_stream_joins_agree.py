@@ -11,10 +11,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import penstock as ps
+from penstock.errors import UserFunctionError
 from penstock.observability import groups
-from penstock.processors import Limits, RecordRun, runs_in_columns
+from penstock.processors import Limits, RecordRun, runs_in_columns, start_slice
 from penstock.processors.stream_join_run import SEQUENCE_MAX
 from penstock.processors.two_inputs import StreamJoinRun
+from penstock.serdes.windowed import window_key
 from penstock.testing.stores import DriverState
 from penstock.topology import JoinWindows, SubTopology
 from tests.unit.slices import Row, changes, outputs, records
@@ -153,7 +155,7 @@ def _went(result: Any) -> dict[Any, float]:
     more=st.sampled_from([(), (), (), ("left",), ("left", "right")]),
     sequence=st.sampled_from([0, 5, SEQUENCE_MAX - 3]),
 )
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=40, deadline=None)
 def test_a_join_of_streams_equals_records(
     name: str, pieces: Any, size: int, windows: JoinWindows, more: tuple[str, ...], sequence: int
 ) -> None:
@@ -165,3 +167,117 @@ def test_a_join_of_streams_equals_records(
     assert _answers([StreamJoinRun], sub, slices, wanted, metadata) == by_record
     # After an upgrade one goes on with what the other left.
     assert _answers([RecordRun, StreamJoinRun], sub, slices, wanted, metadata) == by_record
+
+
+def _told(kind: Any, sub: SubTopology, inputs: dict[str, list[Row]], state: DriverState) -> Any:
+    """What an error of the slice says."""
+    counts = dict.fromkeys(sub.output_topics("app"), 4)
+    limits = Limits(cache_max_bytes=0, partition_counts=counts)
+    run = kind(sub, application_id="app", state=state, limits=limits)
+    for topic, rows in inputs.items():
+        run.process(records(rows, topic))
+    with pytest.raises(UserFunctionError) as caught:
+        run.finish()
+    return caught.value.summary, dict(caught.value.where)
+
+
+WIDE = JoinWindows(before_ms=10, after_ms=10, grace_ms=0)
+
+
+def _raises(left: str, right: str) -> str:
+    raise ValueError(f"{left}{right}")
+
+
+@pytest.mark.parametrize("last", ["left", "right"])
+@pytest.mark.parametrize("behind", [False, True])
+def test_an_error_names_the_record_that_came_last(last: str, behind: bool) -> None:
+    def program(left: Any, right: Any, windows: JoinWindows) -> None:
+        pairs = left.join(right, _both if behind else _raises, windows, value=str)
+        pairs.map_values(lambda value: _raises(value, ""), value=str).to("out")
+
+    sub = _sub(program, WIDE)
+    first = "left" if last == "right" else "right"
+    inputs = {last: [Row(7, 5, b"a", b"2")], first: [Row(3, 4, b"a", b"1")]}
+    state = DriverState({spec.name: spec for spec in sub.stores})
+    told = _told(StreamJoinRun, sub, inputs, state)
+    assert told == _told(RecordRun, sub, inputs, state)
+    assert (told[1]["topic"], told[1]["offset"]) == (last, 7)
+
+
+@pytest.mark.parametrize("side", ["left", "right"])
+def test_a_partner_that_cannot_be_read_is_told_alike(side: str) -> None:
+    sub = _sub(_plain, WIDE)
+    state = DriverState({spec.name: spec for spec in sub.stores})
+    for spec in sub.stores:
+        for number, value in enumerate([b"good", b"\xff"]):
+            state.of(spec.name)[window_key(b"a", 5, number)] = bytes(8) + value
+    inputs = {side: [Row(2, 50, b"a", b"v"), Row(3, 6, b"b", b"v"), Row(4, 5, b"a", b"v")]}
+    told = _told(StreamJoinRun, sub, inputs, state)
+    assert told == _told(RecordRun, sub, inputs, state)
+    assert told[1]["offset"] == 4
+
+
+def test_a_value_that_the_store_refuses_is_told_alike() -> None:
+    def program(left: Any, right: Any, windows: JoinWindows) -> None:
+        numbers = left.map_values(len, value=str)
+        numbers.join(right, _both, windows, value=str).to("out")
+
+    sub = _sub(program, WIDE)
+    state = DriverState({spec.name: spec for spec in sub.stores})
+    inputs = {"left": [Row(4, 5, b"a", b"v")]}
+    told = _told(StreamJoinRun, sub, inputs, state)
+    assert told == _told(RecordRun, sub, inputs, state)
+
+
+def _left_join(left: Any, right: Any, windows: JoinWindows) -> None:
+    left.left_join(right, _both, windows, value=str).to("out")
+
+
+def _self_join(left: Any, right: Any, windows: JoinWindows) -> None:
+    left.merge(right).join(left, _both, windows, value=str).to("out")
+
+
+def _changeable(left: Any, right: Any, windows: JoinWindows) -> None:
+    left.map_values(list, value=list[str]).join(right, str, windows, value=str).to("out")
+
+
+def _counted(left: Any, right: Any, windows: JoinWindows) -> None:
+    joined = left.join(right, _both, windows, value=str)
+    joined.group_by_key().count("counts").to_stream().to("out")
+
+
+def _joined_twice(left: Any, right: Any, windows: JoinWindows) -> None:
+    left.join(right, _both, windows, value=str).to("out")
+    right.join(left, _both, windows, value=str).to("out")
+
+
+@pytest.mark.parametrize("program", [_left_join, _self_join, _changeable, _counted, _joined_twice])
+def test_other_joins_go_record_by_record(program: Program) -> None:
+    assert not runs_in_columns(_sub(program, WIDE))
+
+
+@pytest.mark.parametrize(("count", "kind"), [(64, "RecordRun"), (65, "StreamJoinRun")])
+def test_a_few_records_go_one_by_one(
+    count: int, kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class TakenError(Exception):
+        """Says which run was begun."""
+
+    def begin(self: Any, *_: Any, **__: Any) -> None:
+        raise TakenError(type(self).__name__)
+
+    for each in (RecordRun, StreamJoinRun):
+        monkeypatch.setattr(each, "__init__", begin)
+    sub = _sub(_plain, WIDE)
+    run = start_slice(
+        sub,
+        application_id="app",
+        state=DriverState({}),
+        limits=Limits(cache_max_bytes=0),
+        metadata={},
+        partition=0,
+        now_ms=0,
+    )
+    run.process(records([Row(number, 0, b"a", b"v") for number in range(count)], "left"))
+    with pytest.raises(TakenError, match=kind):
+        run.finish()

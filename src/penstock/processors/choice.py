@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import Protocol
 
 from penstock.errors import ProductionError
@@ -67,6 +67,10 @@ _IN_COLUMNS: frozenset[type[Node]] = frozenset(
 )
 
 
+FEW_RECORDS = 64
+"""So many records are joined one by one: what numpy and Arrow take for each call costs more."""
+
+
 class Run(Protocol):
     """One task's slice on its way through the steps."""
 
@@ -94,22 +98,50 @@ def start_slice(
     now_ms: int,
 ) -> Run:
     """A run of one slice; `metadata` is what the task's last slice left."""
-    kind: type[SliceRun | RecordRun] = RecordRun
-    if not handles_errors(limits) and runs_in_columns(sub_topology):
-        kind = SliceRun
-        if joined_table(sub_topology) is not None:
-            kind = TableJoinRun
-        elif joined_streams(sub_topology) is not None:
-            kind = StreamJoinRun
-    return kind(
-        sub_topology,
-        application_id=application_id,
-        state=state,
-        limits=limits,
-        metadata=metadata,
-        partition=partition,
-        now_ms=now_ms,
-    )
+
+    def start(kind: type[SliceRun | RecordRun]) -> Run:
+        return kind(
+            sub_topology,
+            application_id=application_id,
+            state=state,
+            limits=limits,
+            metadata=metadata,
+            partition=partition,
+            now_ms=now_ms,
+        )
+
+    if handles_errors(limits) or not runs_in_columns(sub_topology):
+        return start(RecordRun)
+    if joined_streams(sub_topology) is not None:
+        return _RunBySize(few=lambda: start(RecordRun), many=lambda: start(StreamJoinRun))
+    return start(SliceRun if joined_table(sub_topology) is None else TableJoinRun)
+
+
+class _RunBySize:
+    """Waits for all records of a slice, and runs a few of them one by one."""
+
+    def __init__(self, *, few: Callable[[], Run], many: Callable[[], Run]) -> None:
+        self._few = few
+        self._many = many
+        self._waiting: list[Records] = []
+        self._run: Run | None = None
+
+    def process(self, records: Records) -> None:
+        """Take the next records of one input."""
+        self._waiting.append(records)
+
+    def finish(self, *, more: Collection[tuple[str, int]] = ()) -> SliceResult:
+        """Run all of them."""
+        count = sum(len(each.offsets) for each in self._waiting)
+        self._run = self._few() if count <= FEW_RECORDS else self._many()
+        for records in self._waiting:
+            self._run.process(records)
+        return self._run.finish(more=more)
+
+    def without(self, refused: Mapping[int, ProductionError]) -> SliceResult:
+        """As `Run` says."""
+        assert self._run is not None
+        return self._run.without(refused)
 
 
 def handles_errors(limits: Limits) -> bool:
