@@ -21,6 +21,7 @@ from penstock.testing.stores import DriverState
 from penstock.topology import JoinWindows, SubTopology
 from tests.unit.slices import Row, changes, outputs, records
 
+LONG_MAX = 2**63 - 1
 Program = Callable[[ps.KStream[str, str], ps.KStream[str, str], JoinWindows], object]
 
 
@@ -67,13 +68,14 @@ PROGRAMS: dict[str, Program] = {
     "numbers": _numbers,
 }
 # Segments have a minute: what is so late is not stored at all.
-PIECES = st.sampled_from([2, 12, 30, 400_000]).flatmap(
-    lambda spread: st.lists(
+SPANS = [(0, 2), (0, 12), (0, 30), (0, 400_000), (LONG_MAX - 12, LONG_MAX)]
+PIECES = st.sampled_from(SPANS).flatmap(
+    lambda span: st.lists(
         st.tuples(
             st.booleans(),
             st.sampled_from(["a", "a", "b", "aa", None]),
             st.sampled_from(["v", "v", "w", "x", None]),
-            st.integers(0, spread),
+            st.integers(*span),
             st.sampled_from([None, None, (("h", b"1"),)]),
         ),
         min_size=25,

@@ -114,6 +114,8 @@ class JoinStore:
         # Each row asks as of its moment: the store's time is that of the puts before it.
         then = self._latest[np.searchsorted(self._places, side.places)]
         first = np.maximum(first, later(then, -self.spec.alive_ms))
+        if self.spec.alive_ms < 0:
+            last = np.full_like(last, -1)  # Not even the latest is found, at the end of time too.
         stored = self._stored(side.slots, first, last, keys)
         held = _with(stored, self._puts)
         return held, pairs(held, side, first, last)
@@ -332,7 +334,11 @@ def asked_times(node: StreamJoinNode, times: Int64s) -> tuple[Int64s, Int64s]:
     before, after = node.windows.before_ms, node.windows.after_ms
     if node.side == "right":
         before, after = after, before
-    return np.maximum(later(times, -before), 0), np.maximum(later(times, after), 0)
+    first, last = later(times, -before), np.maximum(later(times, after), 0)
+    if before < 0:
+        # Nothing can lie beyond the end of time.
+        last[times > _LONG_MAX + before] = -1
+    return np.maximum(first, 0), last
 
 
 def later(times: Int64s, by_ms: int) -> Int64s:
