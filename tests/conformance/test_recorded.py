@@ -7,11 +7,18 @@ from __future__ import annotations
 
 import pytest
 
+from penstock.processors import choice
 from tests.conformance import programs
 from tests.conformance.cases import Case, printed
 from tests.conformance.compare import Answer, difference, side_by_side
 from tests.conformance.known import KNOWN, Known
 from tests.conformance.record import recorded
+
+
+@pytest.fixture(autouse=True)
+def columns_for_few(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let a few records be joined as many are."""
+    monkeypatch.setattr(choice, "FEW_RECORDS", 0)
 
 
 @pytest.mark.parametrize(

@@ -24,6 +24,12 @@ UNCACHED = [
 ]
 
 
+@pytest.fixture(autouse=True)
+def columns_for_few(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let a few records be joined as many are."""
+    monkeypatch.setattr(choice, "FEW_RECORDS", 0)
+
+
 @pytest.mark.parametrize(("case", "answer"), CASES)
 def test_a_slice_gives_what_kafka_streams_gave(case: StreamsCase, answer: Answer) -> None:
     assert streams_difference(case, answer) is None

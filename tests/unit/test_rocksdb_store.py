@@ -246,6 +246,9 @@ def test_a_damaged_block_does_not_look_like_the_end_of_a_scan(tmp_path: Path) ->
     store = RocksDBStore("counts", path)
     with pytest.raises(StoreDamagedError):
         list(store.all())
+    with pytest.raises(StoreDamagedError):
+        # A look elsewhere must not make it forget.
+        store.ranges([(b"", b"\xff"), (b"\xfe", b"\xff")], limit=10)
     store.close()
     # Nothing of the failed scan keeps the lock.
     RocksDBStore("counts", path).close()

@@ -58,6 +58,29 @@ def test_a_key_that_looks_like_another_key_and_its_time_is_not_taken_for_it() ->
     assert [value for _, value in store.fetch_times(0, 100)] == [b"z", b"x", b"y"]
 
 
+@pytest.mark.parametrize("on_disk", [False, True])
+def test_many_questions_have_the_answers_that_each_has_alone(tmp_path: Path, on_disk: bool) -> None:
+    inner: ByteStore = MemoryStore("windows")
+    if on_disk:
+        inner = RocksDBStore("windows", tmp_path / "windows")
+    store = window_store(inner, indexed=False)
+    keys = [b"", b"a", b"a" + LONG.pack(30), b"b", b"\xff"]
+    entries = [(window_key(key, 3 * n % 90, n), b"%d" % n) for n in range(600) for key in keys]
+    # More of one key than one look brings.
+    entries += [(window_key(b"many", n % 90, n), b"%d" % n) for n in range(2500)]
+    store.apply(entries, offset=0)
+    store.apply([(window_key(b"c", 150), b"x")], offset=1)
+    times = [(0, LONG_MAX), (0, 60), (60, 59), (75, 75), (200, 300)]
+    questions = [(key, *time) for key in (*keys, b"many", b"none") for time in times] * 20
+    found: dict[int, list[tuple[bytes, bytes]]] = {}
+    for number, key, value in store.fetch_all(questions):
+        found.setdefault(number, []).append((key, value))
+    alone = {each: list(store.fetch(*each)) for each in questions}
+    assert [found.get(n, []) for n in range(len(questions))] == [alone[q] for q in questions]
+    assert len(alone[b"many", 0, LONG_MAX]) > 1000
+    store.close()
+
+
 def test_a_deletion_moves_time_too() -> None:
     store = window_store(MemoryStore("windows"))
     store.apply([(window_key(b"a", 10), b"x")], offset=0)

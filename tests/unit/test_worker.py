@@ -7,6 +7,7 @@ from collections.abc import Callable, Collection, Iterator
 from pathlib import Path
 from typing import Any, ClassVar
 
+import numpy as np
 import pyarrow as pa
 import pytest
 
@@ -234,6 +235,29 @@ def test_operators_can_ask_for_windows_ranges_and_times(
         [[y0, y9], [x0, x9]],
         [x9, y9],
     )
+
+
+@pytest.mark.parametrize("keys", [[b"y", b"z", b"x"], [b"z"]])
+def test_operators_can_ask_for_windows_in_columns(
+    location: str, instance: Instance, monkeypatch: pytest.MonkeyPatch, keys: list[bytes]
+) -> None:
+    entries = [(window_key(key, start), b"%d" % start) for key in (b"x", b"y") for start in (0, 9)]
+    instance.store.apply(entries, offset=0)
+    first, last = np.arange(len(keys)), np.full(len(keys), 9)
+
+    def look(state: Any) -> object:
+        found = state.fetch_columns("windows", pa.array(keys, pa.binary()), first, last)
+        each = state.fetch_many("windows", list(zip(keys, first, last, strict=True)))
+        columns = [found.questions.tolist(), found.keys.to_pylist(), found.values.to_pylist()]
+        numbered = [(n, *entry) for n, answer in enumerate(each) for entry in answer]
+        return list(zip(*columns, strict=True)), numbered
+
+    monkeypatch.setattr(Run, "look", staticmethod(look))
+    outcomes(order(location, {"a": 3}, partitions=1), batch([("a", 0, 0)], with_topic=False))
+    columns, numbered = Run.made[0].seen
+    assert columns == numbered
+    # Of y from 0 on and of x from 2 on.
+    assert len(columns) == (3 if b"y" in keys else 0)
 
 
 def test_a_slice_that_was_done_before_is_told_as_such(

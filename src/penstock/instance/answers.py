@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 
 import pyarrow as pa
 
@@ -18,6 +18,7 @@ from penstock.stores.contract import (
     WindowStore,
     pages,
 )
+from penstock.stores.segments import SegmentedStore
 
 BATCH_ROWS = 20_000
 BATCH_BYTES = 4 * 1024 * 1024
@@ -36,26 +37,28 @@ def answers(
     if question == "get":
         values = store.get_many(questions.column(0).to_pylist())
         return _value_batches(values)
+    # Whether a store is of a kind takes longer to find out than many an answer.
+    ask = _asked(store, question)
+    if question != "range" and any(column.null_count for column in questions.columns):
+        raise InstanceError("A question lacks its key or its time", where={"store": store.name})
     rows = zip(*(column.to_pylist() for column in questions.columns), strict=True)
+    if question == "fetch" and isinstance(store, SegmentedStore):
+        return _entry_batches(store.fetch_all(rows))
     return _entry_batches(
-        (number, key, value)
-        for number, row in enumerate(rows)
-        for key, value in _entries(store, question, row)
+        (number, key, value) for number, row in enumerate(rows) for key, value in ask(*row)
     )
 
 
-def _entries(store: KeyValueStore, question: Question, row: tuple[object, ...]) -> Iterable[Entry]:
-    match question, row:
-        case "range", (lower, upper):
-            assert lower is None or isinstance(lower, bytes)
-            assert upper is None or isinstance(upper, bytes)
-            return pages(store, PAGE_ENTRIES, lower=lower, upper=upper)
-        case "fetch", (bytes(key), int(first), int(last)) if isinstance(store, WindowStore):
-            return store.fetch(key, first, last)
-        case "fetch", (bytes(key), int(first), int(last)) if isinstance(store, VersionedStore):
-            return store.versions(key, first, last)
-        case "times", (int(first), int(last)) if isinstance(store, TimeIndexedStore):
-            return store.fetch_times(first, last)
+def _asked(store: KeyValueStore, question: Question) -> Callable[..., Iterable[Entry]]:
+    """What answers one row of such a read."""
+    if question == "range":
+        return lambda lower, upper: pages(store, PAGE_ENTRIES, lower=lower, upper=upper)
+    if question == "fetch" and isinstance(store, WindowStore):
+        return store.fetch
+    if question == "fetch" and isinstance(store, VersionedStore):
+        return store.versions
+    if question == "times" and isinstance(store, TimeIndexedStore):
+        return store.fetch_times
     raise InstanceError(
         f"A store of this kind does not answer {question}", where={"store": store.name}
     )

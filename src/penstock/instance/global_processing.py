@@ -13,8 +13,8 @@ from confluent_kafka import Message
 
 from penstock.errors import InstanceError
 from penstock.observability.time_of_day import wall_clock_ms
-from penstock.processors import HEADERS_TYPE, Entry, Limits, RecordRun, Records
-from penstock.processors.records import OnError
+from penstock.processors import HEADERS_TYPE, Entry, Fetched, Limits, RecordRun, Records
+from penstock.processors.records import Int64s, OnError
 from penstock.stores.contract import Change, KeyValueStore, pages
 from penstock.topology import SubTopology
 from penstock.topology.manifest import serde_name
@@ -129,6 +129,12 @@ class _StoreReader:
     def fetch_many(
         self, store: str, questions: Sequence[tuple[bytes, int, int]]
     ) -> list[list[Entry]]:
+        """Global stores have no windows."""
+        raise NotImplementedError
+
+    def fetch_columns(
+        self, store: str, keys: pa.BinaryArray, first: Int64s, last: Int64s
+    ) -> Fetched:
         """Global stores have no windows."""
         raise NotImplementedError
 

@@ -17,11 +17,13 @@ from penstock.processors.records import (
     STREAM_TIME,
     WALL_CLOCK_DUE,
     Entry,
+    Fetched,
     Limits,
     Records,
     ScanReader,
     SliceResult,
     StateReader,
+    fetched,
 )
 from penstock.processors.slice_run import SliceRun
 
@@ -31,6 +33,7 @@ __all__ = [
     "WALL_CLOCK_DUE",
     "ColumnNeeds",
     "Entry",
+    "Fetched",
     "Leading",
     "Limits",
     "RecordRun",
@@ -42,6 +45,7 @@ __all__ = [
     "StateReader",
     "changelog_headers",
     "closed_keys",
+    "fetched",
     "handles_errors",
     "leading_expressions",
     "needed_columns",

@@ -169,9 +169,17 @@ class Batch:
     """In a table's changes, where a step needs it: the value before."""
     computed: Mapping[tuple[str, int], pa.Array] = field(default_factory=dict)
     """By step and number of the result: what Spark computed of the rows already."""
+    second_topic: str = ""
+    second: Bools | None = None
+    """Behind a join of streams: which rows' records are of the second topic."""
 
     def __len__(self) -> int:
         return len(self.offsets)
+
+    def topic_of(self, row: int) -> str:
+        """The topic of the record that caused a row."""
+        is_second = self.second is not None and self.second[row]
+        return self.second_topic if is_second else self.topic
 
     def replace(self, **changes: Any) -> Batch:
         """The same rows with other columns."""
@@ -189,6 +197,7 @@ class Batch:
             order=tuple(each[rows] for each in self.order),
             old=None if self.old is None else self.old.take(rows),
             computed={name: each.take(pa.array(rows)) for name, each in self.computed.items()},
+            second=None if self.second is None else self.second[rows],
         )
 
     def keep(self, mask: Bools) -> Batch:

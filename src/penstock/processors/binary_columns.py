@@ -55,10 +55,15 @@ def joined_bytes(column: pa.BinaryArray) -> memoryview:
 
 def tail_numbers(column: pa.BinaryArray) -> Int64s:
     """The number in each row's last 8 bytes; no row is null or shorter."""
-    offsets, data = _parts(column)
-    at = offsets[1:, np.newaxis] - 8 + np.arange(8)
-    numbers: Int64s = data[at].view(">i8").ravel().astype(np.int64)
+    numbers: Int64s = last_bytes(column, 8).view(">i8").ravel().astype(np.int64)
     return numbers
+
+
+def last_bytes(column: pa.BinaryArray, width: int) -> np.ndarray:
+    """The last `width` bytes of each row; no row is null or shorter."""
+    offsets, data = _parts(column)
+    tails: np.ndarray = data[offsets[1:, np.newaxis] - width + np.arange(width)]
+    return tails
 
 
 def big_endian(numbers: Int64s) -> np.ndarray:

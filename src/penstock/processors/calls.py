@@ -35,7 +35,7 @@ def user_error(step: str, batch: Batch, row: int, error: Exception) -> UserFunct
 def coordinates(step: str, batch: Batch, row: int) -> dict[str, object]:
     """Where a row came from."""
     return {
-        "topic": batch.topic,
+        "topic": batch.topic_of(row),
         "partition": batch.partition,
         "offset": int(batch.offsets[row]),
         "step": step,

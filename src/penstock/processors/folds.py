@@ -73,6 +73,9 @@ def split_stored(stored: pa.BinaryArray) -> Stored:
     timestamps = np.full(len(stored), ABSENT, dtype=np.int64)
     if stored.null_count == len(stored):
         return Stored(pa.nulls(len(stored), pa.binary()), timestamps)
+    if not stored.null_count:
+        timestamps, values = _cut(stored)
+        return Stored(values, timestamps)
     valid = stored.is_valid().to_numpy(zero_copy_only=False)
     timestamps[valid], values = _cut(stored.drop_null())
     places = pa.array(np.cumsum(valid) - 1, mask=~valid)

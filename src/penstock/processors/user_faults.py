@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import reprlib
 import sysconfig
 import traceback
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import penstock.errors
 from penstock.errors import UserFunctionError
+from penstock.serdes import Serde
 
 _OURS = Path(penstock.errors.__file__).parent
 _EXAMPLES = _OURS / "examples"
@@ -26,6 +29,22 @@ def function_error(step: str, error: Exception, where: Mapping[str, object]) -> 
     )
     failure.details = text
     return failure
+
+
+def stored_error(
+    step: str,
+    store: str,
+    serde: Serde[Any],
+    error: Exception,
+    where: Mapping[str, object],
+    key: object,
+) -> UserFunctionError:
+    """What is raised from the error of a serde that cannot read what a store has."""
+    return UserFunctionError(
+        f"Step {step} cannot read what the store {store!r} has, as {serde.name}: {error}",
+        where={**where, "store": store, "key": reprlib.repr(key)},
+        hint="Name the serde that the store was written with, and one that reads what it writes",
+    )
 
 
 def said(error: BaseException) -> str:

@@ -158,6 +158,15 @@ class RangeDeletingStore(Protocol):
         ...
 
 
+@runtime_checkable
+class RangesStore(Protocol):
+    """A store that looks into many stretches of keys at the price of less than as many looks."""
+
+    def ranges(self, bounds: Sequence[tuple[bytes, bytes]], *, limit: int) -> list[list[Entry]]:
+        """For each (lower, upper) what `range` says."""
+        ...
+
+
 class ByteStore(KeyValueStore, CheckpointStore, RangeDeletingStore, Protocol):
     """A store in which other stores arrange their entries."""
 

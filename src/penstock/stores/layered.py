@@ -6,7 +6,14 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from penstock.stores.backward import page_back
-from penstock.stores.contract import ByteStore, Entry, KeyValueStore, StoreIdentity, pages
+from penstock.stores.contract import (
+    ByteStore,
+    Entry,
+    KeyValueStore,
+    RangesStore,
+    StoreIdentity,
+    pages,
+)
 
 PAGE_ENTRIES = 1_000
 """How many entries one look into the inner store brings: no native iterator outlives it."""
@@ -75,6 +82,15 @@ class DataStore(LayeredStore):
     def data_key(key: bytes) -> bytes:
         """Where a key's entry lies in the inner store."""
         return _DATA + key
+
+
+def ranges_of(
+    store: KeyValueStore, bounds: Sequence[tuple[bytes, bytes]], *, limit: int
+) -> list[list[Entry]]:
+    """For each (lower, upper) at most `limit` entries with lower <= key < upper, by key."""
+    if isinstance(store, RangesStore):
+        return store.ranges(bounds, limit=limit)
+    return [store.range(lower, upper, limit=limit) for lower, upper in bounds]
 
 
 def entries_between(store: KeyValueStore, lower: bytes, upper: bytes) -> Iterator[Entry]:

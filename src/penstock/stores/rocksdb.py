@@ -207,6 +207,36 @@ class RocksDBStore:
                 del iterator, go_on
         return entries
 
+    def ranges(
+        self, bounds: Sequence[tuple[bytes, bytes]], *, limit: int
+    ) -> list[list[tuple[bytes, bytes]]]:
+        """As `contract.RangesStore` says: one iterator, which goes from one stretch to the next."""
+        found: list[list[tuple[bytes, bytes]]] = []
+        with self._native():
+            iterator = self._db.iter()
+            seek, go_on, valid = iterator.seek, iterator.next, iterator.valid
+            key_of, value_of = iterator.key, iterator.value
+            try:
+                for lower, upper in bounds:
+                    entries: list[tuple[bytes, bytes]] = []
+                    end = _USER + upper
+                    seek(_USER + lower)
+                    while len(entries) < limit:
+                        if not valid():
+                            # The end, or a damaged block; the next `seek` would forget which.
+                            iterator.status()
+                            break
+                        key = key_of()
+                        if key >= end:
+                            break
+                        entries.append((key[1:], value_of()))
+                        go_on()
+                    found.append(entries)
+            finally:
+                # As in `_between`.
+                del iterator, seek, go_on, valid, key_of, value_of
+        return found
+
     def all(self, *, page_size: int = 1000) -> Iterator[tuple[bytes, bytes]]:
         return pages(self, page_size)
 

@@ -17,14 +17,14 @@ import heapq
 import struct
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import islice
+from itertools import chain, islice
 from typing import Literal
 
 from penstock.errors import ChangelogError, InstanceError
 from penstock.serdes.windowed import SESSION_TAIL_BYTES, TIME_BYTES, WINDOW_TAIL_BYTES
 from penstock.stores.backward import entries_back
 from penstock.stores.contract import ByteStore, Change, Entry, pages
-from penstock.stores.layered import PAGE_ENTRIES, LayeredStore, entries_between
+from penstock.stores.layered import PAGE_ENTRIES, LayeredStore, entries_between, ranges_of
 
 _LONG = struct.Struct(">q")
 _LONG_MAX = 2**63 - 1
@@ -32,6 +32,8 @@ _DATA, _DATA_END = b"d", b"e"
 _INDEX = b"i"
 _LATEST = b"t"
 _PREFIX_BYTES = len(_DATA) + _LONG.size
+FETCH_QUESTIONS = 500
+"""How many questions are asked of the inner store at once."""
 NEVER = -1
 """The latest time of a store into which nothing was written."""
 
@@ -129,7 +131,12 @@ class SegmentedStore(LayeredStore):
         ]
 
     def apply(self, changes: Iterable[Change], *, offset: int | None) -> None:
-        timed = [(key, value, self._time(key)) for key, value in changes]
+        tail, time_at = self._layout.tail_bytes, _LONG.unpack_from
+        # Where there is no room for a time, `_time` says so.
+        timed: list[tuple[bytes, bytes | None, int]] = [
+            (key, value, time_at(key, len(key) - tail)[0] if len(key) >= tail else self._time(key))
+            for key, value in changes
+        ]
         latest = max((time for _, _, time in timed), default=NEVER)
         before = self._first_segment(self._latest)
         latest = max(latest, self._latest)
@@ -137,7 +144,7 @@ class SegmentedStore(LayeredStore):
         if first > before:
             self._expire(first)
         oldest = first * self._segment_ms
-        rows = self._rows([(key, value) for key, value, time in timed if time >= oldest])
+        rows = self._rows(timed if oldest <= 0 else [row for row in timed if row[2] >= oldest])
         if latest > self._latest:
             rows.append((_LATEST, _LONG.pack(latest)))
         self._inner.apply(rows, offset=offset)
@@ -157,6 +164,39 @@ class SegmentedStore(LayeredStore):
                 found = disk_key[_PREFIX_BYTES:]
                 if len(found) == length and found.startswith(key):
                     yield found, value
+
+    def fetch_all(
+        self, questions: Iterable[tuple[bytes, int, int]]
+    ) -> Iterator[tuple[int, bytes, bytes]]:
+        """As `fetch` for many (key, first, last), each entry behind the number of its question."""
+        numbered = enumerate(questions)
+        while chunk := list(islice(numbered, FETCH_QUESTIONS)):
+            yield from self._fetch_some(chunk)
+
+    def _fetch_some(
+        self, chunk: Iterable[tuple[int, tuple[bytes, int, int]]]
+    ) -> Iterator[tuple[int, bytes, bytes]]:
+        oldest, latest, tail = self._oldest(), self._latest, self._layout.tail_bytes
+        asked: list[tuple[int, bytes]] = []
+        bounds: list[tuple[bytes, bytes]] = []
+        for number, (key, since, until) in chunk:
+            first, last = max(since, oldest), min(until, latest)
+            lower, upper = key + _LONG.pack(first), key + _after(last)
+            for segment in self._segments(first, last) if first <= last else ():
+                prefix = _data_prefix(segment)
+                asked.append((number, key))
+                bounds.append((prefix + lower, prefix + upper))
+        found = ranges_of(self._inner, bounds, limit=PAGE_ENTRIES)
+        for (number, key), (_, end), page in zip(asked, bounds, found, strict=True):
+            entries: Iterable[Entry] = page
+            if len(page) == PAGE_ENTRIES:
+                more = entries_between(self._inner, page[-1][0] + b"\x00", end)
+                entries = chain(page, more)
+            for disk_key, value in entries:
+                # As in `fetch`: another key's entries may lie between.
+                name = disk_key[_PREFIX_BYTES:]
+                if len(name) == len(key) + tail and name.startswith(key):
+                    yield number, name, value
 
     def fetch_times(self, first: int, last: int) -> Iterator[Entry]:
         """The entries with a time in first..last, by time; the index must have been asked for."""
@@ -206,15 +246,19 @@ class SegmentedStore(LayeredStore):
         rows = self._inner.approximate_num_entries()
         return max(rows - 1, 0) // (2 if self._indexed else 1)
 
-    def _rows(self, changes: list[Change]) -> list[Change]:
+    def _rows(self, changes: list[tuple[bytes, bytes | None, int]]) -> list[Change]:
         """The changes as the inner store has them. An index row comes before its entry: if a crash
         parts them, applying the changelog again finds both where they belong.
         """
+        segment = self._segment_ms
+        numbers = {time // segment for _, _, time in changes}
+        by_segment = {number: _data_prefix(number) for number in numbers}
+        if not self._indexed:
+            return [(by_segment[time // segment] + key, value) for key, value, time in changes]
         rows: list[Change] = []
-        for key, value in changes:
-            if self._indexed:
-                rows.append((_INDEX + self._layout.index_row(key), None if value is None else b""))
-            rows.append((self._disk_key(key), value))
+        for key, value, time in changes:
+            rows.append((_INDEX + self._layout.index_row(key), None if value is None else b""))
+            rows.append((by_segment[time // segment] + key, value))
         return rows
 
     def _expire(self, first_segment: int) -> None:

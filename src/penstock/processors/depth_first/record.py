@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import reprlib
 from collections import Counter
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple, Protocol, TypeVar
@@ -12,7 +11,7 @@ import pyarrow as pa
 from penstock.errors import PenstockError, UserFunctionError
 from penstock.processors.meter import SliceMeter
 from penstock.processors.records import OnError
-from penstock.processors.user_faults import function_error
+from penstock.processors.user_faults import function_error, stored_error
 from penstock.serdes import Serde
 
 _T = TypeVar("_T")
@@ -206,12 +205,8 @@ class Shared:
         except (PenstockError, OSError):
             raise
         except Exception as error:
-            raise UserFunctionError(
-                f"Step {step} cannot read what the store {store!r} has, as {serde.name}: {error}",
-                where={**self.context.where(step), "store": store, "key": reprlib.repr(key)},
-                hint="Name the serde that the store was written with, and one that reads what it "
-                "writes",
-            ) from error
+            where = self.context.where(step)
+            raise stored_error(step, store, serde, error, where, key) from error
 
     def refused(
         self, step: str, serde: Serde[Any], what: str, error: Exception
