@@ -9,7 +9,7 @@ from typing import Any
 from penstock.errors import StateLockedError, StoreDamagedError
 from penstock.stores.contract import Change, StoreIdentity
 from penstock.stores.memory import MemoryStore
-from tests.simulation.world import Process, ViolationError, World
+from tests.simulation.world import Process, ViolationError, World, WouldBlock
 
 
 @dataclass
@@ -132,6 +132,8 @@ class SimStateDirectory:
     def lock_task(self, task: str, wait: object = None) -> SimTaskDirectory:
         """A task's directory, for one at a time."""
         if task in self.locked:
+            if wait is not None:
+                raise WouldBlock
             raise StateLockedError("simulated: another task object holds the directory")
         self.locked.add(task)
         return SimTaskDirectory(self, task)

@@ -59,6 +59,8 @@ class Holder:
         self._tables = tables
         self._standbys = Standbys(environment, Pace(lambda: bool(self._tasks)))
         self._tasks: dict[str, OpenTask] = {}
+        self._leaving: dict[str, OpenTask] = {}
+        """Tasks that were released, until their stores are closed."""
         self._metrics = InstanceMetrics(environment.recorder)
         self._lock = threading.Lock()
         self._pool = ThreadPoolExecutor(max_workers=_TAKES_AT_ONCE, thread_name_prefix="take")
@@ -160,11 +162,16 @@ class Holder:
                 return StatusReply(tasks=[held.status()])
             task = OpenTask(order, self._environment)
             self._tasks[order.task] = task
+            leaving = self._leaving.get(order.task)
         self._count("task-created", 0.0)
-        self._pool.submit(self._replace, held, task)
+        self._pool.submit(self._replace, leaving, held, task)
         return StatusReply(tasks=[task.status()])
 
-    def _replace(self, held: OpenTask | None, task: OpenTask) -> None:
+    def _replace(self, leaving: OpenTask | None, held: OpenTask | None, task: OpenTask) -> None:
+        if leaving is not None:
+            # Its stores may take long to be flushed. Who only tried their lock would give up, and
+            # the application with it.
+            leaving.close()
         if held is not None:
             self._close_task(held)
         began = time.perf_counter()
@@ -184,6 +191,8 @@ class Holder:
             held = self._tasks.get(order.task)
             newer = held is not None and tuple(held.order.epoch) > tuple(order.epoch)
             task = None if newer else self._tasks.pop(order.task, None)
+            if task is not None:
+                self._leaving[order.task] = task
         if task is not None:
             # The next owner need not wait for a flush, and neither need the driver.
             task.stop_taking()
@@ -192,6 +201,9 @@ class Holder:
 
     def _give_up(self, task: OpenTask) -> None:
         self._close_task(task)
+        with self._lock:
+            if self._leaving.get(task.order.task) is task:
+                del self._leaving[task.order.task]
         # What it counted belongs to its next owner, which may be this one again.
         if task.order.task not in self._tasks:
             self._environment.recorder.forget(task.order.task)

@@ -476,11 +476,13 @@ class OpenTask:
         self._stopping.set()
 
     def close(self) -> None:
-        """Stop serving; flush and close the stores."""
+        """Stop serving; flush and close the stores. Twice does nothing, but waits for the first."""
         self.stop_taking()
         if self._state == "restoring":
             crash_point("restore.close_while_restoring")
         with self._lock:
+            if self._state == "closed":
+                return
             self._state = self._stores.meter.became("closed")
             if self._writer is not None:
                 self._writer.discard()

@@ -1,0 +1,99 @@
+"""The tasks of an instance: who is taken again waits until its stores were let go."""
+
+from __future__ import annotations
+
+import threading
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from penstock.instance import holder as module
+from penstock.instance import protocol
+from penstock.instance.holder import Holder
+from penstock.instance.protocol import ReleaseOrder, TakeOrder, TaskStatus
+from penstock.observability.recorder import Recorder
+
+
+class SlowTask:
+    """A task whose stores take long to close; what happens is written down."""
+
+    happened: list[tuple[str, int]]
+    closable: threading.Event
+    something: threading.Condition
+
+    def __init__(self, order: TakeOrder, _: object) -> None:
+        self.order = order
+        self.is_running = False
+
+    def take(self, _: object) -> None:
+        self._tell("taken")
+
+    def stop_taking(self) -> None: ...
+
+    def close(self) -> None:
+        self._tell("closing")
+        assert self.closable.wait(60)
+        self._tell("closed")
+
+    def status(self) -> TaskStatus:
+        order = self.order
+        return TaskStatus(task=order.task, epoch=order.epoch, state="taking", position={}, n=0)
+
+    def _tell(self, what: str) -> None:
+        with self.something:
+            self.happened.append((what, self.order.epoch[1]))
+            self.something.notify_all()
+
+
+@pytest.fixture
+def task(monkeypatch: pytest.MonkeyPatch) -> type[SlowTask]:
+    monkeypatch.setattr(module, "OpenTask", SlowTask)
+    SlowTask.happened = []
+    SlowTask.closable, SlowTask.something = threading.Event(), threading.Condition()
+    return SlowTask
+
+
+def order(number: int) -> bytes:
+    return protocol.encode(
+        TakeOrder(
+            task="0_1",
+            name="0_1",
+            epoch=(1, number),
+            first_taking=False,
+            inputs=[],
+            stores=[],
+            commits_partition=1,
+        )
+    )
+
+
+@pytest.mark.parametrize("between", [False, True])
+def test_a_task_that_comes_back_waits_until_its_stores_were_let_go(
+    task: type[SlowTask], between: bool
+) -> None:
+    environment: Any = SimpleNamespace(recorder=Recorder("OFF"))
+    tables: Any = SimpleNamespace(new_notes=list, restores=SimpleNamespace(latest=list))
+    actions = Holder(environment, tables).actions
+    last = 3 if between else 2
+
+    def wait_for(*wanted: tuple[str, int]) -> None:
+        with task.something:
+            assert task.something.wait_for(lambda: set(wanted) & set(task.happened), 60)
+
+    actions["take"](order(1))
+    wait_for(("taken", 1))
+    release = actions["release"]
+    release(protocol.encode(ReleaseOrder(task="0_1", epoch=(1, 1))))
+    wait_for(("closing", 1))
+    for number in range(2, last + 1):
+        actions["take"](order(number))
+    with task.something:
+        # It waits for the first to be closed, or has not, and takes the task.
+        assert task.something.wait_for(
+            lambda: task.happened.count(("closing", 1)) > 1 or ("taken", last) in task.happened, 60
+        )
+    task.closable.set()
+    wait_for(("taken", last))
+    closed, taken = task.happened.index(("closed", 1)), task.happened.index(("taken", last))
+    assert closed < taken
