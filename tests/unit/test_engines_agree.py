@@ -324,18 +324,35 @@ def test_a_running_maximum_has_all_64_bits(values: list[int], data: Any) -> None
         assert found[row] == numbers[: row + 1][slots[: row + 1] == slot].max()
 
 
-def _joined(builder: ps.StreamsBuilder, left: bool) -> None:
-    table = builder.table("table", "rows", key=str, value=str)
+class Letters(ps.Serde[list[str]]):
+    """Text as a list, which functions may change in place."""
+
+    def serialize(self, value: list[str]) -> bytes:
+        return "".join(value).encode()
+
+    def deserialize(self, data: bytes) -> list[str]:
+        return list(data.decode())
+
+
+def _longer(value: str | None, row: list[str] | str | None) -> str:
+    """What a row would be with one letter more, said by a function that changes it in place."""
+    if isinstance(row, list):
+        row.append("!")
+    return f"{value}-{row}"
+
+
+def _joined(builder: ps.StreamsBuilder, left: bool, rows: Any) -> None:
+    table = builder.table("table", "rows", key=str, value=rows)
     stream = builder.stream("stream", key=str, value=str).flat_map_values(
         lambda value: [] if value == "x" else [value, value and value + "2"], value=str
     )
     joins = stream.left_join if left else stream.join
-    joined = joins(table, lambda value, row: f"{value}-{row}", value=str)
+    joined = joins(table, _longer, value=str)
     joined.to("out")
     joined.group_by_key().count("counts").to_stream().to("counted")
     # What the cache holds back meets the table as it is at the end.
     lasts = stream.to_table("lasts").to_stream()
-    lasts.join(table, lambda value, row: f"{value}={row}", value=str).to("late")
+    lasts.join(table, _longer, value=str).to("late")
 
 
 PIECES = st.lists(
@@ -370,24 +387,25 @@ def _two(kind: Any, sub: SubTopology, slices: Any, more: Any, cache: int) -> lis
     pieces=PIECES,
     size=st.integers(1, 15),
     left=st.booleans(),
+    rows=st.sampled_from([str, Letters()]),
     cache=st.sampled_from([0, 10_000]),
     more=st.sets(st.sampled_from(["table", "stream"])),
 )
 @settings(max_examples=200, deadline=None)
 def test_a_join_with_a_table_equals_records(
-    pieces: Any, size: int, left: bool, cache: int, more: set[str]
+    pieces: Any, size: int, left: bool, rows: Any, cache: int, more: set[str]
 ) -> None:
     builder = ps.StreamsBuilder()
-    _joined(builder, left)
+    _joined(builder, left, rows)
     [sub] = builder.build().sub_topologies
     assert runs_in_columns(sub)
     slices = []
     for first in range(0, len(pieces), size):
         inputs: dict[str, list[Row]] = {}
         for number, (is_table, key, value, time) in enumerate(pieces[first : first + size]):
-            rows = inputs.setdefault("table" if is_table else "stream", [])
+            given = inputs.setdefault("table" if is_table else "stream", [])
             encoded = (None if each is None else each.encode() for each in (key, value))
-            rows.append(Row(first + number, time, *encoded))
+            given.append(Row(first + number, time, *encoded))
         slices.append(inputs)
     wanted = frozenset((topic, 0) for topic in more)
     columns = _two(TableJoinRun, sub, slices, wanted, cache)

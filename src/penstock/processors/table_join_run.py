@@ -29,7 +29,9 @@ class TableHistory:
         self._state = state
         self._keys: pa.BinaryArray = pa.array([], pa.binary())
         self._places = np.empty(0, dtype=np.int64)
-        self._updates: list[Any] = []
+        self._updates: pa.BinaryArray = pa.array([], pa.binary())
+        self._shared: list[Any] = []
+        """The updates' values, if functions cannot change them."""
 
     def add(self, step: str, batch: Batch, places: Int64s) -> None:
         """Take the table's updates in, in their order."""
@@ -37,7 +39,11 @@ class TableHistory:
         if present is not None:
             batch, places = batch.keep(present), places[present]
         self._keys = encode(step, batch, batch.keys, self._store.key_serde, "key")
-        self._updates = batch.values.objects()
+        serde = self._store.value_serde
+        if serde.immutable:
+            self._shared = batch.values.objects()
+        else:
+            self._updates = encode(step, batch, batch.values, serde, "value")
         self._places = places
 
     def rows_at(self, keys: pa.BinaryArray, places: Int64s) -> list[Any]:
@@ -47,9 +53,14 @@ class TableHistory:
         slots = Slots()
         wanted, distinct = slots.assign(keys)
         began = split_stored(self._state.get_many(self._store.name, distinct))
-        held = self._store.value_serde.deserialize_column(began.values)
         found = self._last_update(slots, wanted, places)
-        updates = self._updates
+        serde = self._store.value_serde
+        if not serde.immutable:
+            # Each record has a row of its own: a joiner may change it in place.
+            stored = pa.concat_arrays([began.values, self._updates])
+            rows = np.where(found == NOWHERE, wanted, len(distinct) + found)
+            return serde.deserialize_column(stored.take(pa.array(rows)))
+        held, updates = serde.deserialize_column(began.values), self._shared
         return [
             held[slot] if update == NOWHERE else updates[update]
             for slot, update in zip(wanted.tolist(), found.tolist(), strict=True)
