@@ -3,7 +3,7 @@
 The last line is one JSON object; the exit status is 1 if anything differed or was not supported,
 or if the run covered too little: fewer than 90 % of the seeds with output, or a pair of stateful
 operators with fewer than 20 seeds of 5,000. Pairs that chance gave too few get some seeds more.
-For every ten seeds there is one of a processor's stores.
+For every ten seeds there is one of a processor's stores, and for every two one of processors.
 """
 
 from __future__ import annotations
@@ -20,13 +20,17 @@ from penstock.processors import choice
 from tests.conformance import programs
 from tests.conformance.cases import STATEFUL, Case, matrix, printed
 from tests.conformance.compare import difference, shrunk, side_by_side
-from tests.conformance.coverage import cases_of, shortfalls
+from tests.conformance.coverage import cases_of, shortfalls, shortfalls_of_kinds
 from tests.conformance.oracle import Answer, Oracle
+from tests.conformance.processor_cases import KINDS, covered, make_processor_case
 from tests.conformance.programs import UnsupportedError
 from tests.conformance.store_commands import StoreCase, make_store_case, run_store_case
 
 # So many seeds make one of what processors do with their stores.
 STORES_EACH = 10
+# And so many make one of processors in a topology.
+PROCESSORS_EACH = 2
+PARTS = ("topologies", "stores", "processors")
 
 
 @dataclass
@@ -39,8 +43,14 @@ class _Totals:
     failing: list[int] = field(default_factory=list)
     unsupported: Counter[str] = field(default_factory=Counter)
     cells: Counter[tuple[str, str]] = field(default_factory=lambda: matrix([]))
-    stores: int = 0
-    failing_stores: list[int] = field(default_factory=list)
+
+
+@dataclass
+class _Processors(_Totals):
+    """The same of the cases with processors."""
+
+    kinds: Counter[str] = field(default_factory=lambda: Counter(dict.fromkeys(KINDS, 0)))
+    beside: set[tuple[str, str, bool]] = field(default_factory=set)
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -51,27 +61,49 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--show", type=int, default=3, help="how many differences to print")
     parser.add_argument("--no-stores", action="store_true", help="compare records alone")
     parser.add_argument("--matrix", action="store_true", help="print the matrix of pairs")
+    parser.add_argument("--only", choices=PARTS, help="compare these alone")
     options = parser.parse_args(arguments)
-    totals, started = _Totals(), time.monotonic()
+    parts = PARTS if options.only is None else (options.only,)
+    totals, processors, stores = _Totals(), _Processors(), _Totals()
+    started = time.monotonic()
     # Few records are joined here as many are elsewhere; both ways are compared by unit tests.
     choice.FEW_RECORDS = 0
     with Oracle() as oracle:
-        for case, expected in oracle.ask_all(cases_of(options.first, options.seeds)):
-            _compare(oracle, case, expected, totals, options)
-        for seed in range(options.first, options.first + options.seeds // STORES_EACH):
-            _compare_stores(oracle, make_store_case(seed), totals)
+        if "topologies" in parts:
+            for case, expected in oracle.ask_all(cases_of(options.first, options.seeds)):
+                totals.cells.update(case.pairs)
+                _compare(oracle, case, expected, totals, options)
+        if "stores" in parts:
+            for seed in _seeds(options, STORES_EACH):
+                _compare_stores(oracle, make_store_case(seed), stores)
+        if "processors" in parts:
+            cases = map(make_processor_case, _seeds(options, PROCESSORS_EACH))
+            for case, expected in oracle.ask_all(cases):
+                processors.kinds.update(set(case.operators) & KINDS.keys())
+                processors.beside.update(covered(case))
+                _compare(oracle, case, expected, processors, options)
     if options.matrix:
         _print_matrix(totals.cells)
-    for operator, count in totals.unsupported.most_common():
+    for operator, count in (totals.unsupported + processors.unsupported).most_common():
         print(f"unsupported: {count} x {operator}")
-    summary = _summary(totals, time.monotonic() - started)
-    share, fewest = summary["with_output"], summary["fewest_seeds_of_a_pair"]
-    lacking = shortfalls(options.seeds, totals.seeds, share, fewest)
+    summary = _summary(totals, stores, processors, time.monotonic() - started)
+    lacking = []
+    if totals.seeds:
+        share, fewest = summary["with_output"], summary["fewest_seeds_of_a_pair"]
+        lacking += shortfalls(options.seeds, totals.seeds, share, fewest)
+    if processors.seeds:
+        lacking += shortfalls_of_kinds(processors.seeds, _share(processors), processors.kinds)
     for each in lacking:
         print(f"covered too little: {each}")
     print(json.dumps(summary))
-    failed = summary["failures"] or summary["store_failures"] or summary["unsupported"]
+    failed = [each for each in (totals, stores, processors) if each.failing or each.unsupported]
     return 1 if failed or lacking else 0
+
+
+def _seeds(options: argparse.Namespace, each: int) -> range:
+    """The seeds of a part that has one for every so many, if it is not alone."""
+    count = options.seeds if options.only else options.seeds // each
+    return range(options.first, options.first + count)
 
 
 def _compare(
@@ -79,7 +111,6 @@ def _compare(
 ) -> None:
     totals.seeds += 1
     totals.with_output += any(expected.get("outputs", ()))
-    totals.cells.update(case.pairs)
     if expected.get("at") == -1:
         raise RuntimeError(f"Seed {case.seed} is no topology: {expected['error']}")
     try:
@@ -99,10 +130,10 @@ def _compare(
 
 def _compare_stores(oracle: Oracle, case: StoreCase, totals: _Totals) -> None:
     """What processors find in their stores."""
-    totals.stores += 1
+    totals.seeds += 1
     expected, actual = oracle.ask_stores(case), run_store_case(case)
     if expected != actual:
-        totals.failing_stores.append(case.seed)
+        totals.failing.append(case.seed)
         print(f"\nstores of seed {case.seed}: {case.store}\n  {expected}\n  {actual}", flush=True)
 
 
@@ -127,18 +158,31 @@ def _print_matrix(cells: Counter[tuple[str, str]]) -> None:
         print(f"{upper:>13} {row}")
 
 
-def _summary(totals: _Totals, seconds: float) -> dict[str, Any]:
+def _share(totals: _Totals) -> float:
+    return round(totals.with_output / max(1, totals.seeds), 4)
+
+
+def _summary(
+    totals: _Totals, stores: _Totals, processors: _Processors, seconds: float
+) -> dict[str, Any]:
     return {
         "seeds": totals.seeds,
         "failures": len(totals.failing),
         "first_failing_seed": min(totals.failing, default=None),
-        "store_seeds": totals.stores,
-        "store_failures": len(totals.failing_stores),
-        "unsupported": sum(totals.unsupported.values()),
+        "store_seeds": stores.seeds,
+        "store_failures": len(stores.failing),
+        "processor_seeds": processors.seeds,
+        "processor_failures": len(processors.failing),
+        "first_failing_processor_seed": min(processors.failing, default=None),
+        "unsupported": (totals.unsupported + processors.unsupported).total(),
         "compared": totals.compared,
-        "with_output": round(totals.with_output / max(1, totals.seeds), 4),
+        "with_output": _share(totals),
+        "processors_with_output": _share(processors),
         "pairs": len(totals.cells),
         "fewest_seeds_of_a_pair": min(totals.cells.values()),
+        "processor_kinds": len(processors.kinds),
+        "fewest_seeds_of_a_kind": min(processors.kinds.values()),
+        "processors_beside_operators": len(processors.beside),
         "seconds": round(seconds, 1),
     }
 

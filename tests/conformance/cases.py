@@ -66,6 +66,9 @@ class Case:
 
     If it is `marked`, most records have a header with their number, so that a result's headers say
     which record it has them from.
+
+    What it `handles`, of deserialization and processing, it continues after. A record without a
+    topic lets the wall clock go on by its timestamp.
     """
 
     seed: int
@@ -74,6 +77,7 @@ class Case:
     records: tuple[Record, ...]
     operators: tuple[str, ...] = ()
     marked: bool = False
+    handles: tuple[str, ...] = ()
 
     def as_json(self) -> dict[str, Any]:
         """What the oracle reads."""
@@ -84,6 +88,7 @@ class Case:
             "records": [list(record) for record in self.records],
             "operators": list(self.operators),
             **({"marked": True} if self.marked else {}),
+            **({"handles": list(self.handles)} if self.handles else {}),
         }
 
     @staticmethod
@@ -96,6 +101,7 @@ class Case:
             records=tuple((topic, key, value, time) for topic, key, value, time in data["records"]),
             operators=tuple(data["operators"]),
             marked=data.get("marked", False),
+            handles=tuple(data.get("handles", ())),
         )
 
     def headers(self, number: int) -> tuple[tuple[str, bytes], ...]:
@@ -134,14 +140,14 @@ def make_case(seed: int, *, knotted: bool = True) -> Case:
     # And steps that are used twice, joined with themselves or merged, and windows that meet.
     knots = random.Random(f"knots {seed}") if knotted else None
     cache = chance.choice([0, 0, CACHE_BYTES])
-    draft = _Draft(chance, versions, later, newer, knots, cache=cache)
+    draft = Draft(chance, versions, later, newer, knots, cache=cache)
     draft.build(draft.tied(_plan(chance, pair)))
     return Case(
         seed=seed,
         # Kafka Streams joins rows that a cache holds back, and Penstock does not: differences.md.
-        cache=0 if _joins_its_own(draft.steps) else draft.cache,
+        cache=0 if joins_its_own(draft.steps) else draft.cache,
         steps=tuple(draft.steps),
-        records=tuple(_records(chance, draft)),
+        records=tuple(records_of(chance, draft)),
         operators=tuple(draft.operators),
         marked=newer.random() < 0.5,
     )
@@ -155,7 +161,7 @@ def matrix(cases: Iterable[Case]) -> Counter[tuple[str, str]]:
     return cells
 
 
-def _joins_its_own(steps: list[Step]) -> bool:
+def joins_its_own(steps: list[Step]) -> bool:
     """Whether one record can change both sides of a join of tables that has no cached store."""
     origins: dict[str, set[str]] = {}
     for step in steps:
@@ -209,7 +215,7 @@ def _completed(plan: list[str]) -> list[str]:
 
 
 @dataclass(frozen=True)
-class _Flow:
+class Flow:
     """What a step gives, as far as later choices depend on it."""
 
     step: str
@@ -223,7 +229,7 @@ class _Flow:
 
 
 @dataclass
-class _Draft:
+class Draft:
     """The steps so far."""
 
     chance: random.Random
@@ -279,7 +285,7 @@ class _Draft:
         """Whether what comes next is to have windows that are waited for later."""
         return self.ties and self.coming in ("to_table", "table_join")
 
-    def aside(self, flow: _Flow) -> None:
+    def aside(self, flow: Flow) -> None:
         """Sometimes, another step behind a table, which goes its own way."""
         if not flow.table or not self.knot(0.12):
             return
@@ -295,7 +301,7 @@ class _Draft:
         """Whether to do here what ties a topology together, in that share of the places."""
         return self.knots is not None and self.knots.random() < share
 
-    def still(self, flow: _Flow) -> Step | None:
+    def still(self, flow: Flow) -> Step | None:
         """The windows of keys that went through a join, a suppress, or a stream."""
         return None if self.knots is None else flow.window
 
@@ -306,7 +312,7 @@ class _Draft:
 
     # Parts of steps
 
-    def add(self, op: str, flow: _Flow | None = None, **parameters: Any) -> str:
+    def add(self, op: str, flow: Flow | None = None, **parameters: Any) -> str:
         step = f"s{len(self.steps)}"
         origin = {} if flow is None else {"from": flow.step}
         given = {name: value for name, value in parameters.items() if value is not None}
@@ -334,11 +340,11 @@ class _Draft:
             return {}
         return {"versioned": self.versions.choice([5, 20, 60, 200, 10_000]) * self.scale}
 
-    def flow(self, step: str, **known: Any) -> _Flow:
+    def flow(self, step: str, **known: Any) -> Flow:
         """The table that a step gives."""
         [made] = [each for each in self.steps if each["id"] == step]
         versioned = step if "versioned" in made else None
-        return _Flow(step, table=True, versioned=versioned, **known)
+        return Flow(step, table=True, versioned=versioned, **known)
 
     def name(self, kind: str) -> str:
         return f"{kind}{len(self.steps)}"
@@ -354,36 +360,36 @@ class _Draft:
         self.topics[topic] = kind
         return topic
 
-    def source(self, *, table: bool = False, often: bool = False) -> _Flow:
+    def source(self, *, table: bool = False, often: bool = False) -> Flow:
         if table:
             kept = self.loose(self.kept(often=often))
             return self.flow(self.add("table", topic=self.topic("table"), **kept))
         count = 2 if self.chance.random() < 0.1 else 1
-        return _Flow(self.add("stream", topics=[self.topic("stream") for _ in range(count)]))
+        return Flow(self.add("stream", topics=[self.topic("stream") for _ in range(count)]))
 
-    def end(self, flow: _Flow, topic: str) -> None:
+    def end(self, flow: Flow, topic: str) -> None:
         self.add("to", self.stream(flow), topic=topic)
 
     # From one shape to another
 
-    def shaped(self, operator: str, flow: _Flow) -> _Flow:
+    def shaped(self, operator: str, flow: Flow) -> Flow:
         if operator not in NEEDS_TABLE:
             return self.stream(flow)
         assert flow.table
         return flow
 
-    def stream(self, flow: _Flow) -> _Flow:
+    def stream(self, flow: Flow) -> Flow:
         if not flow.table:
             return flow
         step = self.add("to_stream", flow)
         return replace(flow, step=step, table=False, window=self.still(flow), versioned=None)
 
-    def texts(self, flow: _Flow) -> _Flow:
+    def texts(self, flow: Flow) -> Flow:
         if not flow.longs:
             return flow
         return replace(flow, step=self.add("map_values", flow, f="text"), longs=False)
 
-    def text_key(self, flow: _Flow) -> _Flow:
+    def text_key(self, flow: Flow) -> Flow:
         """A stream whose keys are texts."""
         if flow.key == "text":
             return flow
@@ -391,14 +397,14 @@ class _Draft:
         step = self.add("select_key", flow, f=word)
         return replace(flow, step=step, key="text", rekeyed=True, window=None)
 
-    def text_table(self, flow: _Flow) -> _Flow:
+    def text_table(self, flow: Flow) -> Flow:
         """A table whose keys are texts."""
         if flow.key == "text":
             return flow
         self.operators.append("to_table")
         return self.to_table(self.text_key(self.stream(flow)))
 
-    def grouped(self, flow: _Flow, *, named: bool = False) -> _Flow:
+    def grouped(self, flow: Flow, *, named: bool = False) -> Flow:
         name = self.name("group") if named else self.sometimes_name("group")
         if flow.key != "text":
             word = self.chance.choice(["inner", "inner", "same"])
@@ -413,7 +419,7 @@ class _Draft:
 
     # Stateless steps
 
-    def stateless(self, flow: _Flow) -> _Flow:
+    def stateless(self, flow: Flow) -> Flow:
         if flow.table:
             kinds = [self.filtered, self.mapped_values]
         else:
@@ -421,7 +427,7 @@ class _Draft:
             kinds += [self.branched, self.repartitioned]
         return self.chance.choice(kinds)(flow)
 
-    def filtered(self, flow: _Flow) -> _Flow:
+    def filtered(self, flow: Flow) -> Flow:
         op = self.chance.choice(["filter", "filter_not"])
         words = [word for word in PREDICATES if word not in ("has_value", "has_key")]
         words += ["has_value"] if op == "filter" else []
@@ -430,7 +436,7 @@ class _Draft:
         word = self.chance.choice(words)
         return self.row_by_row(flow, op, word)
 
-    def mapped_values(self, flow: _Flow) -> _Flow:
+    def mapped_values(self, flow: Flow) -> Flow:
         word = self.chance.choice(list(VALUES))
         if flow.table and self.knot(0.4):
             # "bracket" makes something of a row that is not there.
@@ -442,7 +448,7 @@ class _Draft:
         """Whether a function is given the key, too."""
         return {"with_key": True} if self.later.random() < 0.3 else {}
 
-    def row_by_row(self, flow: _Flow, op: str, word: str, **options: bool) -> _Flow:
+    def row_by_row(self, flow: Flow, op: str, word: str, **options: bool) -> Flow:
         if not flow.table or flow.key != "text" or self.versions.random() < 0.7:
             return replace(flow, step=self.add(op, flow, f=word, **options))
         self.stores += 1
@@ -450,12 +456,12 @@ class _Draft:
         step = self.add(op, flow, f=word, **kept, **options)
         return replace(flow, step=step, versioned=self.flow(step).versioned)
 
-    def flat_values(self, flow: _Flow) -> _Flow:
+    def flat_values(self, flow: Flow) -> Flow:
         word = self.chance.choice(list(FLAT_VALUES))
         step = self.add("flat_map_values", flow, f=word, **self.keyed())
         return replace(flow, step=step, longs=False)
 
-    def moved(self, flow: _Flow) -> _Flow:
+    def moved(self, flow: Flow) -> Flow:
         op = self.chance.choice(["select_key", "map", "flat_map"])
         words = {
             "select_key": ["same", "inner", "first_of_value", "length_of_value", "none_if_x"],
@@ -466,13 +472,13 @@ class _Draft:
         longs = flow.longs and op == "select_key"
         return replace(flow, step=step, key="text", rekeyed=True, longs=longs, window=None)
 
-    def merged(self, flow: _Flow) -> _Flow:
+    def merged(self, flow: Flow) -> Flow:
         if self.knot(0.4):
             return self.merged_with_own(flow)
         flow = self.texts(self.text_key(flow))
         return replace(flow, step=self.add("merge", flow, **{"with": self.source().step}))
 
-    def merged_with_own(self, flow: _Flow) -> _Flow:
+    def merged_with_own(self, flow: Flow) -> Flow:
         """A stream with itself, with a part of itself, or with what reads the same topics."""
         other = flow.step
         kind = self.one_of(["self", "self", "part", "source"])
@@ -485,7 +491,7 @@ class _Draft:
         step = self.add("merge", replace(flow, step=ends[0]), **{"with": ends[1]})
         return replace(flow, step=step)
 
-    def branched(self, flow: _Flow) -> _Flow:
+    def branched(self, flow: Flow) -> Flow:
         words = self.chance.sample(["has_a", "has_b_or_none", "short_key"], 2)
         step = self.add("branch", flow, f=words, name=self.name("split"))
         ids = [f"{step}-{number}" for number in range(3)]
@@ -501,22 +507,22 @@ class _Draft:
             return replace(flow, step=step)
         return replace(flow, step=ids[kept])
 
-    def repartitioned(self, flow: _Flow) -> _Flow:
+    def repartitioned(self, flow: Flow) -> Flow:
         step = self.add("repartition", flow, name=self.name("again"))
         return replace(flow, step=step, rekeyed=False)
 
     # Stateful steps, by their names in STATEFUL
 
-    def count(self, flow: _Flow) -> _Flow:
+    def count(self, flow: Flow) -> Flow:
         return self.folded("count", self.grouped(flow))
 
-    def reduce(self, flow: _Flow) -> _Flow:
+    def reduce(self, flow: Flow) -> Flow:
         return self.folded("reduce", self.grouped(self.texts(flow)))
 
-    def aggregate(self, flow: _Flow) -> _Flow:
+    def aggregate(self, flow: Flow) -> Flow:
         return self.folded("aggregate", self.grouped(flow))
 
-    def folded(self, op: str, grouped: _Flow, window: Step | None = None) -> _Flow:
+    def folded(self, op: str, grouped: Flow, window: Step | None = None) -> Flow:
         word = None if op == "count" else self.chance.choice(["add", "add", "add_or_delete"])
         options = self.kept(may=window is None)
         retention = self.retention(window, options)
@@ -524,7 +530,7 @@ class _Draft:
         if self.knot(0.1):
             self.taps += 1
             other = self.add("aggregate", grouped, f="add", **self.store())
-            self.end(_Flow(other, table=True), f"tap{self.taps}")
+            self.end(Flow(other, table=True), f"tap{self.taps}")
         longs = op == "count" or (op == "reduce" and grouped.longs)
         key = "text" if window is None else _key_of(window)
         # Kafka Streams cannot join windowed tables that were cogrouped: it looks for plain stores.
@@ -541,7 +547,7 @@ class _Draft:
             return span + self.time(2000, 2000)
         return span + self.time(0, 40) if self.chance.random() < 0.3 else None
 
-    def windowed(self, kind: str, flow: _Flow, *, emit: str | None) -> _Flow:
+    def windowed(self, kind: str, flow: Flow, *, emit: str | None) -> Flow:
         op = self.chance.choice(["count", "reduce", "aggregate"])
         grouped = self.grouped(self.texts(flow) if op == "reduce" else flow)
         return self.folded(op, grouped, self.window(kind, emit=emit))
@@ -570,21 +576,21 @@ class _Draft:
         rarely = 0.0 if self.coming == "suppress" or self.is_tied else 0.3
         return "close" if self.chance.random() < rarely else None
 
-    def tumbling(self, flow: _Flow) -> _Flow:
+    def tumbling(self, flow: Flow) -> Flow:
         return self.windowed("tumbling", flow, emit=self.emit())
 
-    def hopping(self, flow: _Flow) -> _Flow:
+    def hopping(self, flow: Flow) -> Flow:
         return self.windowed("hopping", flow, emit=self.emit())
 
-    def session(self, flow: _Flow) -> _Flow:
+    def session(self, flow: Flow) -> Flow:
         return self.windowed("session", flow, emit=self.emit())
 
-    def sliding(self, flow: _Flow) -> _Flow:
+    def sliding(self, flow: Flow) -> Flow:
         # As they change, windows have no order among them; nothing behind them may depend on it.
         free = self.coming in (None, "suppress") and self.chance.random() < 0.7
         return self.windowed("sliding", flow, emit=None if free else "close")
 
-    def cogroup(self, flow: _Flow) -> _Flow:
+    def cogroup(self, flow: Flow) -> Flow:
         groups = [self.grouped(flow, named=True)]
         groups += [
             self.grouped(self.source(), named=True) for _ in range(self.chance.choice([1, 1, 2]))
@@ -608,14 +614,14 @@ class _Draft:
         key = "text" if window is None else _key_of(window)
         return self.flow(step, key=key, window=window)
 
-    def to_table(self, flow: _Flow) -> _Flow:
+    def to_table(self, flow: Flow) -> Flow:
         kept = self.loose(self.kept(may=flow.key == "text"))
         step = self.add("to_table", flow, name=self.name("latest"), **kept)
         return self.flow(
             step, key=flow.key, longs=flow.longs, window=flow.window, paired=flow.paired
         )
 
-    def table_group(self, flow: _Flow) -> _Flow:
+    def table_group(self, flow: Flow) -> Flow:
         words = ["inner", "same", "first_of_value", "first_of_value", "length_of_value", "skip_x"]
         word, name = self.chance.choice(words), self.sometimes_name("group")
         grouped = self.add("group_by", flow, f=word, name=name)
@@ -624,10 +630,10 @@ class _Draft:
         words = ["subtract", "subtract", "subtract_or_delete"]
         taken = None if op == "count" else self.chance.choice(words)
         options = self.kept()
-        step = self.add(op, _Flow(grouped), f=added, g=taken, **options)
+        step = self.add(op, Flow(grouped), f=added, g=taken, **options)
         return self.flow(step, longs=op == "count")
 
-    def suppress(self, flow: _Flow) -> _Flow:
+    def suppress(self, flow: Flow) -> Flow:
         name = self.name("calm")
         if flow.versioned is not None:
             # Kafka Streams suppresses no table that keeps versions.
@@ -663,7 +669,7 @@ class _Draft:
     def joiner(self) -> str:
         return self.chance.choice(["pair", "pair", "pair", "pair_or_none"])
 
-    def join(self, flow: _Flow, other: str, kinds: list[str], **parameters: Any) -> _Flow:
+    def join(self, flow: Flow, other: str, kinds: list[str], **parameters: Any) -> Flow:
         kind, name = self.chance.choice(kinds), self.name("join")
         parameters = {"kind": kind, "f": self.joiner(), "with": other, "name": name, **parameters}
         step = self.add("join", flow, **parameters)
@@ -671,7 +677,7 @@ class _Draft:
         changes: dict[str, Any] = {"longs": False, "rekeyed": False, "window": self.still(flow)}
         return replace(flow, step=step, versioned=versioned, **changes)
 
-    def stream_join(self, flow: _Flow) -> _Flow:
+    def stream_join(self, flow: Flow) -> Flow:
         flow = self.text_key(flow)
         own = (not flow.rekeyed or self.knot(0.5)) and self.chance.random() < 0.15
         other = flow.step if own else self.partner().step
@@ -682,14 +688,14 @@ class _Draft:
         }
         return self.join(flow, other, ["inner", "left", "outer"], window=window, **self.keyed())
 
-    def partner(self) -> _Flow:
+    def partner(self) -> Flow:
         """Another stream, of which some have new keys."""
         return self.moved(self.source()) if self.knot(0.25) else self.source()
 
-    def table_lookup(self, flow: _Flow) -> _Flow:
+    def table_lookup(self, flow: Flow) -> Flow:
         flow = self.text_key(flow)
         if not flow.rekeyed and self.chance.random() < 0.2:
-            grouped = _Flow(self.add("group_by_key", flow))
+            grouped = Flow(self.add("group_by_key", flow))
             other = self.flow(self.add("count", grouped, **self.kept(often=True)))
         else:
             other = self.source(table=True, often=True)
@@ -701,7 +707,7 @@ class _Draft:
             flow = replace(flow, step=self.add("filter", flow, f="has_key"))
         return self.join(flow, other.step, ["inner", "left"], **grace, **self.keyed())
 
-    def grace(self, table: _Flow) -> dict[str, int]:
+    def grace(self, table: Flow) -> dict[str, int]:
         """How long a record waits for a row, if the table remembers it."""
         if table.versioned is None or self.versions.random() < 0.4:
             return {}
@@ -709,19 +715,19 @@ class _Draft:
         most = min(30 * self.scale, kept["versioned"])
         return {"grace": self.versions.choice([0, self.versions.randint(0, most), most])}
 
-    def global_lookup(self, flow: _Flow) -> _Flow:
+    def global_lookup(self, flow: Flow) -> Flow:
         store = self.store()["store"]  # Kafka Streams does not cache a global store.
         other = self.add("global_table", topic=self.topic("global"), store=store)
         word = self.chance.choice(["inner", "first_of_value", "first_of_value", "none_if_x"])
         joined = self.join(flow, other, ["inner", "left"], select=word, **self.keyed())
         return replace(joined, rekeyed=flow.rekeyed)
 
-    def table_join(self, flow: _Flow) -> _Flow:
+    def table_join(self, flow: Flow) -> Flow:
         store = self.kept(may=flow.key == "text") if self.chance.random() < 0.6 else {}
         paired = flow.paired and flow.window is not None
         if paired and (self.chance.random() < 0.5 or (self.ties and self.coming == "suppress")):
             assert flow.window is not None
-            grouped = _Flow(self.add("group_by_key", self.source()))
+            grouped = Flow(self.add("group_by_key", self.source()))
             op = self.chance.choice(["count", "reduce", "aggregate"])
             window = flow.window
             if self.knot(0.6):
@@ -737,7 +743,7 @@ class _Draft:
             other = flow.step if self.knot(0.1) else other
         return self.join(flow, other, ["inner", "left", "outer"], **store)
 
-    def foreign_join(self, flow: _Flow) -> _Flow:
+    def foreign_join(self, flow: Flow) -> Flow:
         flow = self.text_table(flow)
         other = flow.step if self.knot(0.15) else self.source(table=True).step
         words = [word for word in FOREIGN_KEYS if word != "behind_hash"]
@@ -756,7 +762,7 @@ def _key_of(window: Step) -> str:
     return "session" if window["kind"] == "session" else "time"
 
 
-def _records(chance: random.Random, draft: _Draft) -> list[Record]:
+def records_of(chance: random.Random, draft: Draft) -> list[Record]:
     """Records with times that go on, stand still, come late, and jump at the end."""
     # Not the present: Kafka Streams' caches walk through all segments since 1970.
     base = chance.choice([0, 0, 5_000_000])

@@ -1,9 +1,11 @@
-"""How much a run must cover to count: results in nearly all cases, and every pair of operators."""
+"""How much a run must cover to count: results in nearly all cases, every pair of operators, and
+every kind of processor.
+"""
 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 from tests.conformance.cases import STATEFUL, Case, make_case, matrix
 
@@ -12,6 +14,8 @@ OUTPUT_SHARE_MIN = 0.9
 CASES_MIN = 100
 PAIR_SEEDS_MIN = 20
 FULL_RUN = 5000
+# Each kind of processor is in one of so many cases at least.
+KIND_SHARE = 25
 
 
 def pair_seeds_needed(seeds: int) -> int:
@@ -63,4 +67,17 @@ def shortfalls(asked: int, seeds: int, with_output: float, fewest: int) -> list[
         )
     if fewest < pair_seeds_needed(asked):
         lacking.append(f"a pair has {fewest} seeds, not {pair_seeds_needed(asked)}")
+    return lacking
+
+
+def shortfalls_of_kinds(seeds: int, with_output: float, kinds: Mapping[str, int]) -> list[str]:
+    """What a run of cases with processors lacks to count, in sentences.
+
+    >>> shortfalls_of_kinds(2500, 0.95, {"counter": 300, "walker": 99})
+    ['a kind of processor has 99 seeds, not 100']
+    """
+    lacking = shortfalls(0, seeds, with_output, 0)
+    fewest, needed = min(kinds.values()), seeds // KIND_SHARE
+    if fewest < needed:
+        lacking.append(f"a kind of processor has {fewest} seeds, not {needed}")
     return lacking

@@ -33,8 +33,14 @@ def shorten(long: str) -> str:
     return f"~{zlib.crc32(long.encode()):08x}~{long[-_TAIL:]}"
 
 
-def _has(value: Any, part: str) -> bool:
+def has(value: Any, part: str) -> bool:
+    """Whether a value is there and has a part."""
     return value is not None and part in text(value)
+
+
+def even(value: Any) -> bool:
+    """Whether a value ends in a letter of an even number, or is empty."""
+    return text(value) == "" or ord(text(value)[-1]) % 2 == 0
 
 
 def _first(full: str) -> str:
@@ -45,21 +51,23 @@ def _first(full: str) -> str:
     return full[start : start + 1]
 
 
-def _first_of(_key: Any, value: Any) -> str | None:
+def first_of(_key: Any, value: Any) -> str | None:
+    """The first letter that no function put in front of a value."""
     return None if value is None or text(value) == "" else _first(text(value))
 
 
-def _inner(key: Any) -> str | None:
+def inner(key: Any) -> str | None:
+    """A key, or the one of a window, as a text."""
     if hasattr(key, "start") and hasattr(key, "end"):
         key = key.key
     return None if key is None else text(key)
 
 
 PREDICATES: dict[str, Callable[[Any, Any], bool]] = {
-    "has_a": lambda _k, v: _has(v, "a"),
-    "has_b_or_none": lambda _k, v: v is None or _has(v, "b"),
-    "even_end": lambda _k, v: text(v) == "" or ord(text(v)[-1]) % 2 == 0,
-    "short_key": lambda k, _v: k is not None and len(_inner(k) or "") < 2,
+    "has_a": lambda _k, v: has(v, "a"),
+    "has_b_or_none": lambda _k, v: v is None or has(v, "b"),
+    "even_end": lambda _k, v: even(v),
+    "short_key": lambda k, _v: k is not None and len(inner(k) or "") < 2,
     "has_value": lambda _k, v: v is not None,
     "has_key": lambda k, _v: k is not None,
 }
@@ -68,7 +76,7 @@ VALUES: dict[str, Callable[[Any], str | None]] = {
     "text": lambda v: None if v is None else text(v),
     "suffix": lambda v: None if v is None else text(v) + "!",
     "bracket": lambda v: shorten(f"<{text(v)}>"),
-    "drop_b": lambda v: None if v is None or _has(v, "b") else text(v),
+    "drop_b": lambda v: None if v is None or has(v, "b") else text(v),
     "first": lambda v: None if v is None else _first(text(v)),
 }
 
@@ -98,11 +106,11 @@ FLAT_VALUES: dict[str, Callable[[Any], list[str | None]]] = {
 
 KEYS: dict[str, Callable[[Any, Any], str | None]] = {
     "same": lambda k, _v: None if k is None else text(k),
-    "inner": lambda k, _v: _inner(k),
-    "first_of_value": _first_of,
+    "inner": lambda k, _v: inner(k),
+    "first_of_value": first_of,
     "whole_value": lambda _k, v: None if v is None else text(v),
     "length_of_value": lambda _k, v: f"n{len(text(v)) % 3}",
-    "none_if_x": lambda k, v: None if _has(v, "x") else _inner(k),
+    "none_if_x": lambda k, v: None if has(v, "x") else inner(k),
 }
 
 
@@ -121,21 +129,21 @@ PAIRS: dict[str, Callable[[Any, Any], tuple[str | None, str | None] | None]] = {
     "same": _keyed("same"),
     "inner": _keyed("inner"),
     "length_of_value": _keyed("length_of_value"),
-    "swap": lambda k, v: (_first_of(k, v), shorten(text(k))),
-    "skip_x": lambda k, v: None if _has(v, "x") else (_inner(k), _none_or_text(v)),
+    "swap": lambda k, v: (first_of(k, v), shorten(text(k))),
+    "skip_x": lambda k, v: None if has(v, "x") else (inner(k), _none_or_text(v)),
 }
 
 FLAT_PAIRS: dict[str, Callable[[Any, Any], list[tuple[str | None, str | None]]]] = {
     "both": lambda k, v: [
-        (_inner(k), _none_or_text(v)),
-        (_first_of(k, v), _none_or_text(v)),
+        (inner(k), _none_or_text(v)),
+        (first_of(k, v), _none_or_text(v)),
     ],
 }
 
 
 def _folded(sign: str, *, delete: bool = False) -> Callable[[Any, Any], str | None]:
     def fold(aggregate: Any, value: Any) -> str | None:
-        if delete and _has(value, "x"):
+        if delete and has(value, "x"):
             return None
         return shorten(f"{text(aggregate)}{sign}{text(value)}")
 
@@ -160,7 +168,7 @@ def merge(left: Any, right: Any) -> str:
 JOINERS: dict[str, Callable[[Any, Any], str | None]] = {
     "pair": lambda left, right: shorten(f"({text(left)},{text(right)})"),
     "pair_or_none": lambda left, right: (
-        None if _has(left, "x") else shorten(f"({text(left)},{text(right)})")
+        None if has(left, "x") else shorten(f"({text(left)},{text(right)})")
     ),
 }
 
@@ -176,8 +184,8 @@ def keyed_joiner(word: str) -> Callable[[Any, Any, Any], str | None]:
 
 
 FOREIGN_KEYS: dict[str, Callable[[Any], str | None]] = {
-    "first": lambda v: _first_of(None, v),
-    "first_or_none": lambda v: None if _has(v, "x") else _first_of(None, v),
+    "first": lambda v: first_of(None, v),
+    "first_or_none": lambda v: None if has(v, "x") else first_of(None, v),
     "last": lambda v: None if v is None or text(v) == "" else text(v)[-1],
     "behind_hash": lambda v: text(v)[text(v).find("#") + 1 :],
 }

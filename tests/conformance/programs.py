@@ -19,6 +19,15 @@ from penstock.testing import TopologyTestDriver
 from penstock.testing.stores import StoreView
 from tests.conformance import functions as words
 from tests.conformance.cases import LONG_MAX, Case, Step
+from tests.conformance.processor_words import (
+    PICKY,
+    TIMES,
+    Keeper,
+    chosen,
+    failing,
+    make_worker,
+    partitioned,
+)
 
 Answer = dict[str, Any]
 
@@ -66,9 +75,12 @@ def run(case: Case) -> Answer:
     answer: Answer = {"outputs": []}
     for number, (topic, key, value, time) in enumerate(case.records):
         try:
-            driver.input_topic(topic, key=str, value=str).pipe(
-                key, value, timestamp=time, headers=case.headers(number)
-            )
+            if not topic:
+                driver.advance_wall_clock_time(_ms(time))
+            else:
+                driver.input_topic(topic, key=str, value=str).pipe(
+                    key, value, timestamp=time, headers=case.headers(number)
+                )
         except Exception as error:  # noqa: BLE001 - whatever it is, it is part of the answer
             return {**answer, "error": f"{type(error).__name__}: {error}", "at": number}
         answer["outputs"].append(_drained(driver, program.sinks, marked=case.marked))
@@ -80,7 +92,7 @@ def run(case: Case) -> Answer:
 
 def application(case: Case, application_id: str = "conformance") -> ps.Application:
     """The case's topology as an application. Raises `UnsupportedError`."""
-    app = ps.Application(application_id, statestore_cache_max_bytes=case.cache)
+    app = ps.Application(application_id, **_options(case))
     build(case, app)
     return app
 
@@ -88,6 +100,11 @@ def application(case: Case, application_id: str = "conformance") -> ps.Applicati
 def build(case: Case, app: ps.Application) -> None:
     """Add the case's topology to an application. Raises `UnsupportedError`."""
     _Program(case, app)
+
+
+def _options(case: Case) -> dict[str, Any]:
+    handlers = {f"{kind}_exception_handler": "continue" for kind in case.handles}
+    return {"statestore_cache_max_bytes": case.cache, **handlers}
 
 
 def _drained(
@@ -134,7 +151,8 @@ def _contents(
     for key in view:
         shown = list(key) if isinstance(key, tuple) else key
         row = [shown, words.text(view[key])]
-        rows.append(row if program.stores[name] == "session" else [*row, view.timestamp(key)])
+        untimed = program.stores[name] in ("session", "unlogged", "plain_window")
+        rows.append(row if untimed else [*row, view.timestamp(key)])
     return rows
 
 
@@ -162,10 +180,11 @@ class _Program:
     """Builds the steps one after the other."""
 
     def __init__(self, case: Case, app: ps.Application | None = None) -> None:
-        options = {"statestore_cache_max_bytes": case.cache}
-        self.app = ps.Application("conformance", **options) if app is None else app
+        self.app = ps.Application("conformance", **_options(case)) if app is None else app
+        self._input: Any = PICKY if "deserialization" in case.handles else str
         self.sinks: dict[str, _Flow] = {}
-        self.stores: dict[str, str] = {}  # key_value, window, session or versioned
+        # key_value, window, session, versioned; of processors also plain, plain_window, unlogged
+        self.stores: dict[str, str] = {}
         self._flows: dict[str, _Flow] = {}
         for step in case.steps:
             try:
@@ -200,6 +219,10 @@ class _Program:
             "cogroup": self._cogroup,
             "suppress": self._suppress,
             "join": self._join,
+            "add_store": self._add_store,
+            "global_store": self._global_store,
+            "process": self._process,
+            "process_values": self._process,
         }
         flow = builders[step["op"]](step)
         if flow is not None:
@@ -212,7 +235,8 @@ class _Program:
         """The options of a step's store; its name goes first, not here."""
         if "store" in step:
             self.stores[step["store"]] = "versioned" if "versioned" in step else kind
-        options = {} if step.get("caching", True) else {"caching": False}
+        options: dict[str, Any] = {} if step.get("caching", True) else {"caching": False}
+        options |= {"max_entries": step["lru"]} if "lru" in step else {}
         return options if "retention" not in step else {**options, "retention": _retention(step)}
 
     # Sources
@@ -220,12 +244,16 @@ class _Program:
     def _stream(self, step: Step) -> _Flow:
         topics = step["topics"]
         given = topics[0] if len(topics) == 1 else topics
-        return _Flow(self.app.stream(given, key=str, value=str))
+        return _Flow(self.app.stream(given, **self._read_as(step)))
 
     def _table(self, step: Step) -> _Flow:
         options = self._kept(step)
-        node = self.app.table(step["topic"], _store(step), key=str, value=str, **options)
+        node = self.app.table(step["topic"], _store(step), **self._read_as(step), **options)
         return _Flow(node, table=True)
+
+    def _read_as(self, step: Step) -> dict[str, Any]:
+        times = {"timestamp": TIMES[step["time"]]} if "time" in step else {}
+        return {"key": self._input, "value": self._input, **times}
 
     def _global_table(self, step: Step) -> _Flow:
         options = self._kept(step)
@@ -236,9 +264,10 @@ class _Program:
 
     def _filter(self, step: Step) -> _Flow:
         flow = self._from(step)
-        operator, predicate = getattr(flow.node, step["op"]), words.PREDICATES[step["f"]]
+        operator = getattr(flow.node, step["op"])
+        predicate = failing(step, words.PREDICATES[step["f"]], 1)
         if "store" not in step:
-            return replace(flow, node=operator(predicate))
+            return replace(flow, node=operator(predicate, **_named(step)))
         return replace(flow, node=operator(predicate, _store(step), **self._kept(step)))
 
     def _map_values(self, step: Step) -> _Flow:
@@ -246,9 +275,9 @@ class _Program:
         options: dict[str, Any] = {}
         if "store" in step:
             options = {"store": _store(step), **self._kept(step)}
-        mapper: Any = words.VALUES[step["f"]]
+        mapper: Any = failing(step, words.VALUES[step["f"]], 0)
         if "with_key" in step:
-            mapper = words.keyed_value(step["f"])
+            mapper = failing(step, words.keyed_value(step["f"]), 1)
             options["with_key"] = True
         node = flow.node.map_values(mapper, value=str, **options)
         return replace(flow, node=node, longs=False)
@@ -263,11 +292,13 @@ class _Program:
         return replace(flow, node=node, longs=False)
 
     def _map(self, step: Step) -> _Flow:
-        node = self._from(step).node.map(words.PAIRS[step["f"]], key=str, value=str)
+        mapper = failing(step, words.PAIRS[step["f"]], 1)
+        node = self._from(step).node.map(mapper, key=str, value=str)
         return _Flow(node)
 
     def _flat_map(self, step: Step) -> _Flow:
-        node = self._from(step).node.flat_map(words.FLAT_PAIRS[step["f"]], key=str, value=str)
+        mapper = failing(step, words.FLAT_PAIRS[step["f"]], 1)
+        node = self._from(step).node.flat_map(mapper, key=str, value=str)
         return _Flow(node)
 
     def _flat_map_values(self, step: Step) -> _Flow:
@@ -281,7 +312,7 @@ class _Program:
 
     def _select_key(self, step: Step) -> _Flow:
         flow = self._from(step)
-        node = flow.node.select_key(words.KEYS[step["f"]], key=str)
+        node = flow.node.select_key(failing(step, words.KEYS[step["f"]], 1), key=str)
         return replace(flow, node=node, key="text")
 
     def _merge(self, step: Step) -> _Flow:
@@ -301,12 +332,14 @@ class _Program:
 
     def _repartition(self, step: Step) -> _Flow:
         flow = self._from(step)
-        return replace(flow, node=flow.node.repartition(name=step["name"]))
+        node = flow.node.repartition(name=step["name"], **_partitioner(step))
+        return replace(flow, node=node)
 
     def _to(self, step: Step) -> None:
         flow = self._from(step)
-        flow.node.to(step["topic"])
-        self.sinks[step["topic"]] = flow
+        topics = step.get("topics", [step.get("topic")])
+        flow.node.to(_topic_of(step) if "topics" in step else topics[0], **_partitioner(step))
+        self.sinks |= dict.fromkeys(topics, flow)
 
     def _to_table(self, step: Step) -> _Flow:
         flow = self._from(step)
@@ -330,7 +363,8 @@ class _Program:
             pairs = words.PAIRS[step["f"]]
             node = flow.node.group_by(pairs, key=str, value=str, **_named(step))
             return _Flow(node, table=True)
-        node = flow.node.group_by(words.KEYS[step["f"]], key=str, **_named(step))
+        selector = failing(step, words.KEYS[step["f"]], 1)
+        node = flow.node.group_by(selector, key=str, **_named(step))
         return replace(flow, node=node, key="text")
 
     def _aggregate(self, step: Step) -> _Flow:
@@ -348,11 +382,11 @@ class _Program:
         if step["op"] == "count":
             return replace(result, node=node.count(_store(step), **options))
         if step["op"] == "reduce":
-            fold = words.FOLDS[step["f"]]
+            fold = failing(step, words.FOLDS[step["f"]], 1)
             return replace(result, node=node.reduce(fold, _store(step), **options))
         options |= {"merger": _merged} if key == "session" else {}
         folded = node.aggregate(
-            _initial, _aggregator(step["f"]), _store(step), value=str, **options
+            _initial, _failing_aggregator(step), _store(step), value=str, **options
         )
         return replace(result, node=folded)
 
@@ -363,7 +397,7 @@ class _Program:
         if step["op"] == "reduce":
             add, take = words.FOLDS[step["f"]], words.FOLDS[step["g"]]
             return _Flow(flow.node.reduce(add, take, _store(step), **options), table=True)
-        folds = _aggregator(step["f"]), _aggregator(step["g"])
+        folds = _failing_aggregator(step), _aggregator(step["g"])
         node = flow.node.aggregate(_initial, *folds, _store(step), value=str, **options)
         return _Flow(node, table=True)
 
@@ -419,15 +453,37 @@ class _Program:
             node = join(right.node, joiner, store=_store(step), value=str, **options)
         return replace(left, node=node, longs=False)
 
+    # Processors
+
+    def _add_store(self, step: Step) -> None:
+        shown = {"lru": "plain", "timestamped": "key_value", "window": "plain_window"}
+        self.stores[step["store"]] = shown.get(step["kind"], step["kind"])
+        self.app.add_state_store(_builder(step))
+
+    def _global_store(self, step: Step) -> None:
+        name = step["store"]
+        self.stores[name] = "unlogged"
+        store = ps.key_value_store(name, key=str, value=str, persistent=False)
+        self.app.add_global_store(step["topic"], store, partial(Keeper, name))
+
+    def _process(self, step: Step) -> _Flow:
+        flow = self._from(step)
+        stores = [step[name] for name in ("store", "reads") if name in step]
+        options: dict[str, Any] = {"stores": stores, "value": str, "name": step["name"]}
+        supplier = partial(make_worker, step)
+        if step["op"] == "process_values":
+            return replace(flow, node=flow.node.process_values(supplier, **options), longs=False)
+        return _Flow(flow.node.process(supplier, key=str, **options))
+
 
 def _joiner(step: Step) -> Callable[..., str | None]:
-    joiner: Callable[..., str | None] = words.JOINERS[step["f"]]
+    joiner: Callable[..., str | None] = failing(step, words.JOINERS[step["f"]], 0)
     if "with_key" not in step:
         return joiner
     if "foreign_key" in step:
         # Kafka Streams gives the key to the foreign key's function alone.
         return lambda _key, left, right: joiner(left, right)
-    return words.keyed_joiner(step["f"])
+    return failing(step, words.keyed_joiner(step["f"]), 1)
 
 
 def _foreign_key(step: Step) -> Callable[..., str | None]:
@@ -458,6 +514,27 @@ def _store(step: Step) -> Any:
     return ps.versioned_store(step["store"], history_retention=_ms(step["versioned"]))
 
 
+def _builder(step: Step) -> Any:
+    """What makes a store of processors."""
+    options: dict[str, Any] = {"key": str, "value": str}
+    retention = {"retention": _ms(step.get("retention", 0))}
+    match step["kind"]:
+        case "lru":
+            return ps.lru_store(step["store"], max_entries=step["entries"], **options)
+        case "versioned":
+            kept = _ms(step["retention"])
+            return ps.versioned_store(step["store"], history_retention=kept, **options)
+    options["persistent"] = step["persistent"]
+    match step["kind"]:
+        case "plain":
+            return ps.key_value_store(step["store"], **options)
+        case "timestamped":
+            return ps.timestamped_key_value_store(step["store"], **options)
+        case "window":
+            return ps.window_store(step["store"], window=_ms(step["size"]), **retention, **options)
+    return ps.session_store(step["store"], **retention, **options)
+
+
 def _ms(milliseconds: int) -> timedelta:
     return timedelta(milliseconds=milliseconds)
 
@@ -476,6 +553,22 @@ def _initial() -> str:
 
 def _aggregator(word: str) -> Callable[[Any, Any, Any], str | None]:
     return lambda _key, value, total: words.FOLDS[word](total, value)
+
+
+def _failing_aggregator(step: Step) -> Callable[[Any, Any, Any], str | None]:
+    return failing(step, _aggregator(step["f"]), 1)
+
+
+def _topic_of(step: Step) -> Callable[[Any, Any], str]:
+    topics, word = step["topics"], step["f"]
+    return lambda key, value: topics[chosen(word, key, value, len(topics))]
+
+
+def _partitioner(step: Step) -> dict[str, Any]:
+    if "partitioner" not in step:
+        return {}
+    word = step["partitioner"]
+    return {"partitioner": lambda key, value, count: partitioned(word, value)}
 
 
 def _merged(_key: Any, left: Any, right: Any) -> str:

@@ -7,24 +7,28 @@ operators.
 from __future__ import annotations
 
 import gzip
+import itertools
 import json
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
-from tests.conformance.cases import Case, make_case
+from tests.conformance.cases import STATEFUL, Case, make_case
 from tests.conformance.oracle import Oracle
 from tests.conformance.pipeline_cases import SEEDS as PIPELINE_SEEDS
 from tests.conformance.pipeline_cases import make_pipeline_case
+from tests.conformance.processor_cases import KINDS, cells, make_processor_case
 from tests.conformance.store_commands import StoreCase, make_store_case
 
 RECORDED = Path(__file__).parent / "recorded" / "cases.json.gz"
 PIPELINE = RECORDED.with_name("pipeline.json.gz")
 STORES = RECORDED.with_name("stores.json.gz")
+PROCESSORS = RECORDED.with_name("processors.json.gz")
 # Far from the seeds that people try by hand, and one for each pair of stateful operators.
 FIRST_SEED = 1_000_192
 SEEDS = 256
 STORE_SEEDS = 120
+PROCESSOR_CASES = 60
 
 
 def recorded() -> Iterator[tuple[Case, dict[str, Any]]]:
@@ -35,6 +39,11 @@ def recorded() -> Iterator[tuple[Case, dict[str, Any]]]:
 def recorded_for_pipeline() -> Iterator[tuple[Case, dict[str, Any]]]:
     """The cases that also run through Spark and Kafka, with their answers."""
     return _read(PIPELINE)
+
+
+def recorded_processors() -> Iterator[tuple[Case, dict[str, Any]]]:
+    """The cases with processors, with their answers."""
+    return _read(PROCESSORS)
 
 
 def recorded_stores() -> Iterator[tuple[StoreCase, dict[str, Any]]]:
@@ -50,8 +59,18 @@ def main() -> None:
     with Oracle() as oracle:
         _write(RECORDED, oracle.ask_all(cases))
         _write(PIPELINE, oracle.ask_all(make_pipeline_case(seed) for seed in PIPELINE_SEEDS))
+        _write(PROCESSORS, oracle.ask_all(map(make_processor_case, _processor_seeds())))
         stores = (make_store_case(seed) for seed in range(STORE_SEEDS))
         _write(STORES, ((case, oracle.ask_stores(case)) for case in stores))
+
+
+def _processor_seeds() -> list[int]:
+    """Seeds in which kinds of processors, operators, and which comes first, take turns."""
+    places = {cell: place for place, cell in enumerate(cells())}
+    kinds, sides = itertools.cycle(KINDS), itertools.cycle((False, True))
+    turns = zip(kinds, itertools.cycle(STATEFUL), sides, range(PROCESSOR_CASES), strict=False)
+    first = FIRST_SEED // len(places) * len(places)
+    return [first + places[kind, operator, behind] for kind, operator, behind, _ in turns]
 
 
 def _read(path: Path) -> Iterator[tuple[Case, dict[str, Any]]]:

@@ -10,7 +10,9 @@ from tests.conformance.coverage import (
     cases_of,
     pair_seeds_needed,
     shortfalls,
+    shortfalls_of_kinds,
 )
+from tests.conformance.processor_cases import KINDS, make_processor_case
 
 
 @pytest.mark.parametrize(("first", "seeds"), [(0, 500), (90_123, 1000)])
@@ -27,3 +29,11 @@ def test_a_run_that_covers_too_little_does_not_pass() -> None:
     assert len(shortfalls(5000, 5000, 0.9, PAIR_SEEDS_MIN - 1)) == 1
     # A handful of seeds, to look at one of them, is no run.
     assert shortfalls(3, 3, 0.0, 0) == []
+
+
+def test_every_kind_of_processor_has_its_share_of_the_seeds() -> None:
+    cases = [make_processor_case(seed) for seed in range(7, 7 + len(KINDS))]
+    assert KINDS.keys() <= {each for case in cases for each in case.operators}
+    assert make_processor_case(7) == cases[0]
+    assert shortfalls_of_kinds(500, 0.95, dict.fromkeys(KINDS, 20)) == []
+    assert len(shortfalls_of_kinds(500, 0.85, {**dict.fromkeys(KINDS, 20), "walker": 19})) == 2

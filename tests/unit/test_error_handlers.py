@@ -415,6 +415,41 @@ def test_a_failing_punctuator_is_handled_as_a_failing_record_is() -> None:
     assert sending.dropped == {"failed": 1}
 
 
+def test_what_a_context_refuses_is_for_the_handler_of_processing() -> None:
+    class Wrong(ps.Processor[str, int, str, int]):
+        def process(self, record: ps.Record[str, int]) -> None:
+            self.context.forward(record)
+            if record.value == 1:
+                self.context.forward(record, to="nobody")
+            if record.value == 2:
+                self.context.store("unconnected")
+            self.context.forward(record.with_value(-record.value))
+
+    def driver(**options: Any) -> TopologyTestDriver:
+        app = ps.Application("contexts", **options)
+        app.stream("in", key=str, value=int).process(Wrong, key=str, value=int).to("out")
+        return pipe(app, 0, 1, 2)
+
+    with pytest.raises(TopologyError, match="nobody"):
+        driver()
+    going_on = driver(processing_exception_handler="continue")
+    assert [value for _, value in pairs(going_on, "out")] == [0, 0, 1, 2]
+    assert going_on.dropped == {"failed": 2}
+
+
+def test_a_record_without_a_partner_that_fails_lets_the_others_pass() -> None:
+    def joined(left: int | None, right: int | None) -> int:
+        return 10 // (left or 0) if right is None else right
+
+    app = ps.Application("alone", processing_exception_handler="continue")
+    left = app.stream("in", key=str, value=int)
+    window = ps.join_window(before=timedelta(0), after=timedelta(0), grace=timedelta(0))
+    left.outer_join(app.stream("other", key=str, value=int), joined, window, value=int).to("out")
+    driver = pipe(app, 5, 0, 2, 1, 10)
+    assert [value for _, value in pairs(driver, "out")] == [2, 5, 10]
+    assert driver.dropped == {"failed": 1}
+
+
 def test_a_transformer_that_cannot_be_made_is_told_as_the_users_error() -> None:
     def broken() -> ps.ValueTransformer[str, int, int]:
         raise RuntimeError("no such file")

@@ -384,3 +384,76 @@ def test_a_context_knows_the_task_and_the_application() -> None:
         "k", "v", headers=(("h", b"1"),)
     )
     assert seen == [("who", "1_0", 0, (("h", b"1"),))]
+
+
+def test_what_a_processor_puts_has_the_time_of_its_own_record() -> None:
+    """A step before it may have made another time than the input's; as in Kafka Streams."""
+    app = ps.Application("stores")
+    app.add_state_store(ps.key_value_store("s", key=str, value=str))
+    asked: list[int | None] = []
+
+    def later(context: ps.ProcessorContext, record: ps.Record[str, str]) -> None:
+        context.forward(record.with_timestamp(record.timestamp + 5))
+        asked.append(context.store("s").timestamp("k"))
+        context.store("s").put("own", "v")
+
+    def put(context: ps.ProcessorContext, record: ps.Record[str, str]) -> None:
+        context.store("s").put("k", record.value)
+        metadata = context.record_metadata
+        assert metadata is not None
+        assert (metadata.topic, metadata.offset) == ("in", len(asked))
+
+    stream = app.stream("in", key=str, value=str)
+    stream = stream.process(lambda: Doing(later), stores=["s"], key=str, value=str)
+    stream.process(lambda: Doing(put), stores=["s"], key=str, value=str).to("out")
+    driver = TopologyTestDriver(app)
+    for time in (10, 8):
+        driver.input_topic("in", key=str, value=str).pipe("k", "v", timestamp=time)
+    assert asked == [15, 13]
+    assert driver.store("s").timestamp("own") == 8
+
+
+@pytest.mark.parametrize(("persistent", "dropped"), [(False, 1), (True, 0)])
+def test_in_memory_windows_expire_one_by_one(persistent: bool, dropped: int) -> None:
+    """On disk a segment goes as a whole: what is put into a living one is kept, but not found."""
+    app = ps.Application("stores")
+    spans = {"retention": timedelta(seconds=20), "window": timedelta(seconds=1)}
+    app.add_state_store(ps.window_store("s", key=str, value=str, persistent=persistent, **spans))
+    found: list[list[int]] = []
+
+    def put(context: ps.ProcessorContext, record: ps.Record[str, str]) -> None:
+        store = context.store("s")
+        store.put("k", "v", record.timestamp)
+        found.append([start for start, _ in store.fetch_range("k", 0, 100_000)])
+
+    stream = app.stream("in", key=str, value=str)
+    stream.process(lambda: Doing(put), stores=["s"], key=str, value=str).to("out")
+    driver = TopologyTestDriver(app)
+    for time in (50_000, 30_001, 30_000):
+        driver.input_topic("in", key=str, value=str).pipe("k", "v", timestamp=time)
+    assert found == [[50_000], [30_001, 50_000], [30_001, 50_000]]
+    assert driver.dropped["expired"] == dropped
+
+
+@pytest.mark.parametrize("persistent", [False, True])
+def test_to_remove_a_session_that_has_expired_drops_nothing(persistent: bool) -> None:
+    app = ps.Application("stores")
+    retention = timedelta(seconds=20)
+    app.add_state_store(
+        ps.session_store("s", key=str, value=str, persistent=persistent, retention=retention)
+    )
+    dropped: list[int] = []
+
+    def put(context: ps.ProcessorContext, record: ps.Record[str, str]) -> None:
+        store = context.store("s")
+        store.put("k", record.timestamp, record.timestamp, "v")
+        store.remove("k", 0, 1)
+        store.put("k", 0, 1, None)
+
+    stream = app.stream("in", key=str, value=str)
+    stream.process(lambda: Doing(put), stores=["s"], key=str, value=str).to("out")
+    driver = TopologyTestDriver(app)
+    for time in (1, 200_000):
+        driver.input_topic("in", key=str, value=str).pipe("k", "v", timestamp=time)
+        dropped.append(driver.dropped["expired"])
+    assert dropped == [0, 1]

@@ -395,3 +395,22 @@ def test_a_timer_of_another_interval_begins_anew() -> None:
     # What was cancelled was the call of that interval.
     _, left = ringing(7_000, left, every(2 * SECOND))
     assert ringing(9_000, left, every(2 * SECOND))[0] == ["x"]
+
+
+def test_what_a_flush_schedules_is_called_though_the_next_record_is_dropped() -> None:
+    class Later(ps.Processor[str, int, str, int]):
+        def process(self, record: ps.Record[str, int]) -> None:
+            self.context.schedule(SECOND, "stream_time", self.on_time)
+
+        def on_time(self, now: int) -> None:
+            self.context.forward(ps.Record("call", now, now))
+
+    app = ps.Application("flushes", deserialization_exception_handler="continue")
+    counts = app.stream("in", key=str, value=int).group_by_key().count("counts")
+    counts.to_stream().process(Later, key=str, value=int).to("out")
+    driver = TopologyTestDriver(app)
+    driver.input_topic("in", key=str, value=int).pipe("k", 1, timestamp=500)
+    out = driver.output_topic("out", key=str, value=int)
+    assert out.read_pairs() == []
+    driver.input_topic("in", key=str, value=str).pipe("k", "bad", timestamp=100)
+    assert out.read_pairs() == [("call", 500)]

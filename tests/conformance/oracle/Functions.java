@@ -1,3 +1,4 @@
+import com.fasterxml.jackson.databind.JsonNode;
 import java.nio.charset.StandardCharsets;
 import java.util.ArrayList;
 import java.util.Arrays;
@@ -37,6 +38,11 @@ final class Functions {
       case "has_key" -> key != null;
       default -> throw new IllegalArgumentException(word);
     };
+  }
+
+  /** Fail on some values, if the step does so. */
+  static void check(JsonNode step, Object value) {
+    if (step.has("fails") && has(value, "1")) throw new IllegalStateException("fails");
   }
 
   static Object mapValue(String word, Object value) {
@@ -135,11 +141,11 @@ final class Functions {
     return text(key).equals("b") ? text(key) : foreignKey(word, value);
   }
 
-  private static boolean has(Object value, String part) {
+  static boolean has(Object value, String part) {
     return value != null && text(value).contains(part);
   }
 
-  private static int length(String text) {
+  static int length(String text) {
     return text.codePointCount(0, text.length());
   }
 
@@ -155,11 +161,11 @@ final class Functions {
     return Character.toString(text.codePointBefore(text.length()));
   }
 
-  private static String inner(Object key) {
+  static String inner(Object key) {
     return key instanceof Windowed<?> window ? text(window.key()) : key == null ? null : text(key);
   }
 
-  private static String shorten(String text) {
+  static String shorten(String text) {
     int[] points = text.codePoints().toArray();
     if (points.length <= TEXT_MAX) return text;
     CRC32 sum = new CRC32();

@@ -9,6 +9,8 @@ import java.io.PrintStream;
 import java.nio.charset.StandardCharsets;
 import java.nio.file.Files;
 import java.nio.file.Path;
+import java.time.Duration;
+import java.time.Instant;
 import java.util.ArrayList;
 import java.util.Comparator;
 import java.util.HashMap;
@@ -24,11 +26,14 @@ import org.apache.kafka.common.Metric;
 import org.apache.kafka.common.header.Header;
 import org.apache.kafka.common.header.Headers;
 import org.apache.kafka.common.header.internals.RecordHeaders;
+import org.apache.kafka.common.serialization.StringDeserializer;
 import org.apache.kafka.common.serialization.StringSerializer;
 import org.apache.kafka.streams.KeyValue;
 import org.apache.kafka.streams.TestInputTopic;
 import org.apache.kafka.streams.TestOutputTopic;
 import org.apache.kafka.streams.TopologyTestDriver;
+import org.apache.kafka.streams.errors.LogAndContinueExceptionHandler;
+import org.apache.kafka.streams.errors.LogAndContinueProcessingExceptionHandler;
 import org.apache.kafka.streams.kstream.Windowed;
 import org.apache.kafka.streams.state.KeyValueIterator;
 import org.apache.kafka.streams.state.ValueAndTimestamp;
@@ -43,7 +48,8 @@ import org.apache.kafka.streams.test.TestRecord;
  * [[key, value, timestamp], ...]}, ...], one object per record, "stores": {name: [[key, value, timestamp], ...]}}; a
  * windowed key is [key, start, end], a session has no timestamp; every value is a text or null. An exception gives
  * "error" and "at", the number of the record, or -1 where the topology could not be built. "full_stores" asks for the
- * default stores instead of the quick ones. If it is "marked", records have headers, and results end with theirs. Lines
+ * default stores instead of the quick ones. If it is "marked", records have headers, and results end with theirs. What
+ * it "handles" it continues after. A record without a topic lets the wall clock go on, from 0, by its timestamp. Lines
  * with "commands" are for {@link StoreCommands}.
  */
 public final class Oracle {
@@ -73,8 +79,8 @@ public final class Oracle {
     int at = -1;
     TopologyTestDriver driver = null;
     try {
-      Program program = new Program(test.get("steps"));
-      driver = new TopologyTestDriver(program.builder.build(), properties(test, stateDirectory));
+      Program program = new Program(test.get("steps"), handles(test, "deserialization"));
+      driver = new TopologyTestDriver(program.builder.build(), properties(test, stateDirectory), Instant.EPOCH);
       Map<String, TestInputTopic<String, String>> inputs = new HashMap<>();
       Map<String, TestOutputTopic<Object, Object>> sinks = new LinkedHashMap<>();
       for (Map.Entry<String, Program.Flow> sink : program.sinks.entrySet()) {
@@ -85,6 +91,11 @@ public final class Oracle {
       ArrayNode outputs = answer.putArray("outputs");
       for (JsonNode record : test.get("records")) {
         at++;
+        if (record.get(0).asText().isEmpty()) {
+          driver.advanceWallClockTime(Duration.ofMillis(record.get(3).asLong()));
+          outputs.add(drained(sinks, isMarked(test)));
+          continue;
+        }
         TopologyTestDriver running = driver;
         inputs.computeIfAbsent(record.get(0).asText(),
             topic -> running.createInputTopic(topic, new StringSerializer(), new StringSerializer()))
@@ -127,9 +138,21 @@ public final class Oracle {
     properties.put("statestore.cache.max.bytes", test.get("cache").asText());
     properties.put("state.dir", stateDirectory);
     if (!test.has("full_stores")) properties.put("dsl.store.suppliers.class", QuickStores.class.getName());
+    if (handles(test, "deserialization")) {
+      properties.put("deserialization.exception.handler", LogAndContinueExceptionHandler.class);
+    }
+    if (handles(test, "processing")) {
+      properties.put("processing.exception.handler", LogAndContinueProcessingExceptionHandler.class);
+    }
     properties.put("default.key.serde", "org.apache.kafka.common.serialization.Serdes$StringSerde");
     properties.put("default.value.serde", "org.apache.kafka.common.serialization.Serdes$StringSerde");
     return properties;
+  }
+
+  // Whether what fails on a record of that kind goes on with the next.
+  private static boolean handles(JsonNode test, String kind) {
+    for (JsonNode each : test.path("handles")) if (each.asText().equals(kind)) return true;
+    return false;
   }
 
   private static boolean isMarked(JsonNode test) { return test.path("marked").asBoolean(false); }
@@ -180,6 +203,17 @@ public final class Oracle {
       case "window" -> {
         try (var all = driver.<Object, Object>getTimestampedWindowStore(store).all()) { timed(rows, all); }
       }
+      case "plain" -> logged(rows, driver, store);
+      case "unlogged" -> {
+        try (var all = driver.<Object, Object>getKeyValueStore(store).all()) {
+          all.forEachRemaining(each -> row(rows, each.key, each.value));
+        }
+      }
+      case "plain_window" -> {
+        try (var all = driver.<Object, Object>getWindowStore(store).all()) {
+          all.forEachRemaining(each -> row(rows, each.key, each.value));
+        }
+      }
       case "session" -> {
         try (var all = driver.<Object, Object>getSessionStore(store).fetch(null, null)) {
           while (all.hasNext()) {
@@ -191,6 +225,23 @@ public final class Oracle {
       default -> versioned(rows, driver, store, records);
     }
     return rows;
+  }
+
+  // A plain store's values have the times that its changelog has for them; what it alone has is shown, too.
+  private static void logged(ArrayNode rows, TopologyTestDriver driver, String store) {
+    Map<String, TestRecord<String, String>> log = new LinkedHashMap<>();
+    StringDeserializer texts = new StringDeserializer();
+    driver.createOutputTopic("conformance-" + store + "-changelog", texts, texts).readRecordsToList()
+        .forEach(each -> log.put(each.key(), each));
+    log.values().removeIf(each -> each.value() == null);
+    try (var all = driver.<Object, Object>getKeyValueStore(store).all()) {
+      all.forEachRemaining(each -> {
+        TestRecord<String, String> last = log.remove((String) each.key);
+        boolean same = last != null && last.value().equals(each.value);
+        row(rows, each.key, each.value).add(same ? last.timestamp() : -1);
+      });
+    }
+    log.forEach((key, last) -> row(rows, key, "only in the changelog"));
   }
 
   private static <K> void timed(ArrayNode rows, KeyValueIterator<K, ValueAndTimestamp<Object>> all) {

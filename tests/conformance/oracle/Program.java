@@ -13,6 +13,7 @@ import org.apache.kafka.streams.processor.ProcessorContext;
 import org.apache.kafka.streams.processor.StateStore;
 import org.apache.kafka.streams.state.KeyValueStore;
 import org.apache.kafka.streams.state.SessionStore;
+import org.apache.kafka.streams.state.StoreBuilder;
 import org.apache.kafka.streams.state.Stores;
 import org.apache.kafka.streams.state.WindowStore;
 
@@ -39,8 +40,10 @@ final class Program {
   final Map<String, Held> stores = new LinkedHashMap<>();
   final Map<String, Flow> sinks = new LinkedHashMap<>();
   private final Map<String, Flow> flows = new LinkedHashMap<>();
+  private final Serde<Object> input;
 
-  Program(JsonNode steps) {
+  Program(JsonNode steps, boolean picky) {
+    input = picky ? Processors.PICKY : TEXT;
     for (JsonNode step : steps) {
       Flow flow = build(step);
       if (flow != null) flows.put(step.get("id").asText(), flow);
@@ -49,7 +52,7 @@ final class Program {
 
   private Flow build(JsonNode step) {
     return switch (step.get("op").asText()) {
-      case "stream" -> new Flow(builder.stream(topics(step), Consumed.with(TEXT, TEXT)), TEXT, TEXT);
+      case "stream" -> new Flow(builder.stream(topics(step), consumed(step)), TEXT, TEXT);
       case "table" -> table(step);
       case "global_table" -> globalTable(step);
       case "filter", "filter_not", "map_values" -> filterOrMap(step, from(step));
@@ -69,13 +72,19 @@ final class Program {
       case "cogroup" -> cogroup(step);
       case "suppress" -> from(step).with(from(step).table().suppress(suppressed(step)));
       case "join" -> join(step, from(step), with(step));
+      case "add_store" -> addStore(step);
+      case "global_store" -> globalStore(step);
+      case "process" -> new Flow(
+          from(step).stream().process(Processors.of(step), Named.as(step.get("name").asText()), connected(step)), TEXT, TEXT);
+      case "process_values" -> new Flow(
+          from(step).stream().processValues(Processors.ofValues(step), Named.as(step.get("name").asText()), connected(step)),
+          from(step).key, TEXT);
       default -> throw new IllegalArgumentException("No operator " + step.get("op"));
     };
   }
 
   private Flow table(JsonNode step) {
-    Consumed<Object, Object> consumed = Consumed.with(TEXT, TEXT);
-    return new Flow(builder.table(step.get("topic").asText(), consumed, kept(step, TEXT, TEXT)), TEXT, TEXT);
+    return new Flow(builder.table(step.get("topic").asText(), consumed(step), kept(step, TEXT, TEXT)), TEXT, TEXT);
   }
 
   private Flow globalTable(JsonNode step) {
@@ -83,12 +92,55 @@ final class Program {
         builder.globalTable(step.get("topic").asText(), Consumed.with(TEXT, TEXT), kept(step, TEXT, TEXT)), TEXT, TEXT);
   }
 
+  private Consumed<Object, Object> consumed(JsonNode step) {
+    Consumed<Object, Object> consumed = Consumed.with(input, input);
+    if (!step.has("time")) return consumed;
+    String word = step.get("time").asText();
+    return consumed.withTimestampExtractor(
+        (record, partitionTime) -> Processors.time(word, record.value(), record.timestamp()));
+  }
+
+  private Flow addStore(JsonNode step) {
+    builder.addStateStore(Processors.store(step));
+    stores.put(step.get("store").asText(), new Held(seen(step.get("kind").asText()), TEXT, TEXT));
+    return null;
+  }
+
+  private Flow globalStore(JsonNode step) {
+    String store = step.get("store").asText();
+    StoreBuilder<?> held = Stores.keyValueStoreBuilder(Stores.inMemoryKeyValueStore(store), Serdes.String(), Serdes.String());
+    builder.addGlobalStore(
+        held.withLoggingDisabled(), step.get("topic").asText(), Consumed.with(TEXT, TEXT), Processors.keeper(store));
+    stores.put(store, new Held("unlogged", TEXT, TEXT));
+    return null;
+  }
+
+  private static String seen(String kind) {
+    return switch (kind) {
+      case "lru" -> "plain";
+      case "timestamped" -> "key_value";
+      case "window" -> "plain_window";
+      default -> kind;
+    };
+  }
+
+  private static String[] connected(JsonNode step) {
+    java.util.List<String> names = new java.util.ArrayList<>();
+    if (step.has("store")) names.add(step.get("store").asText());
+    if (step.has("reads") && !step.has("global")) names.add(step.get("reads").asText());
+    return names.toArray(String[]::new);
+  }
+
   private Flow filterOrMap(JsonNode step, Flow flow) {
     String f = step.get("f").asText();
-    Predicate<Object, Object> wanted = (k, v) -> Functions.test(f, k, v);
-    ValueMapperWithKey<Object, Object, Object> mapper = keyed(step)
-        ? (k, v) -> Functions.keyed(k, Functions.mapValue(f, v))
-        : (k, v) -> Functions.mapValue(f, v);
+    Predicate<Object, Object> wanted = (k, v) -> {
+      Functions.check(step, v);
+      return Functions.test(f, k, v);
+    };
+    ValueMapperWithKey<Object, Object, Object> mapper = (k, v) -> {
+      Functions.check(step, v);
+      return keyed(step) ? Functions.keyed(k, Functions.mapValue(f, v)) : Functions.mapValue(f, v);
+    };
     if (step.has("store")) {
       return switch (step.get("op").asText()) {
         case "filter" -> flow.with(flow.table().filter(wanted, kept(step, flow.key, flow.value)));
@@ -96,6 +148,7 @@ final class Program {
         default -> new Flow(flow.table().mapValues(mapper, kept(step, flow.key, TEXT)), flow.key, TEXT);
       };
     }
+    if (step.has("name")) return flow.with(flow.stream().filter(wanted, Named.as(step.get("name").asText())));
     return switch (step.get("op").asText()) {
       case "filter" -> flow.with(flow.isTable() ? flow.table().filter(wanted) : flow.stream().filter(wanted));
       case "filter_not" -> flow.with(flow.isTable() ? flow.table().filterNot(wanted) : flow.stream().filterNot(wanted));
@@ -125,9 +178,9 @@ final class Program {
     String f = step.get("f").asText();
     return switch (step.get("op").asText()) {
       case "map" -> new Flow(
-          flow.stream().map((k, v) -> (KeyValue) texts(Functions.pair(f, k, v))), TEXT, TEXT);
+          flow.stream().map((k, v) -> (KeyValue) texts(Functions.pair(f, k, checked(step, v)))), TEXT, TEXT);
       case "flat_map" -> new Flow(
-          flow.stream().flatMap((k, v) -> (Iterable) Functions.flatMap(f, k, v).stream().map(Program::texts).toList()),
+          flow.stream().flatMap((k, v) -> (Iterable) Functions.flatMap(f, k, checked(step, v)).stream().map(Program::texts).toList()),
           TEXT, TEXT);
       case "flat_map_values" -> new Flow(
           keyed(step)
@@ -136,7 +189,7 @@ final class Program {
               : flow.stream().flatMapValues(v -> (Iterable) Functions.flatMapValues(f, v)),
           flow.key, TEXT);
       default -> new Flow(
-          flow.stream().selectKey((k, v) -> (Object) Functions.selectKey(f, k, v)), TEXT, flow.value);
+          flow.stream().selectKey((k, v) -> (Object) Functions.selectKey(f, k, checked(step, v))), TEXT, flow.value);
     };
   }
 
@@ -162,12 +215,31 @@ final class Program {
 
   private Flow repartition(JsonNode step, Flow flow) {
     return flow.with(flow.stream().repartition(
-        Repartitioned.with(flow.key, flow.value).withName(step.get("name").asText()).withNumberOfPartitions(1)));
+        partitioned(step, Repartitioned.with(flow.key, flow.value)
+            .withName(step.get("name").asText()).withNumberOfPartitions(1))));
+  }
+
+  private static Repartitioned<Object, Object> partitioned(JsonNode step, Repartitioned<Object, Object> plain) {
+    if (!step.has("partitioner")) return plain;
+    String word = step.get("partitioner").asText();
+    return plain.withStreamPartitioner((topic, k, v, count) -> Processors.partitioned(word, v));
   }
 
   private Flow to(JsonNode step, Flow flow) {
+    Produced<Object, Object> produced = Produced.with(flow.key, flow.value);
+    if (step.has("partitioner")) {
+      String word = step.get("partitioner").asText();
+      produced = produced.withStreamPartitioner((topic, k, v, count) -> Processors.partitioned(word, v));
+    }
+    if (step.has("topics")) {
+      java.util.List<String> topics = topics(step);
+      String word = step.get("f").asText();
+      topics.forEach(topic -> sinks.put(topic, flow));
+      flow.stream().to((k, v, context) -> topics.get(Processors.chosen(word, k, v, topics.size())), produced);
+      return null;
+    }
     sinks.put(step.get("topic").asText(), flow);
-    flow.stream().to(step.get("topic").asText(), Produced.with(flow.key, flow.value));
+    flow.stream().to(step.get("topic").asText(), produced);
     return null;
   }
 
@@ -176,7 +248,7 @@ final class Program {
     if (!flow.isTable()) {
       return new Flow(
           flow.stream().groupBy(
-              (k, v) -> (Object) Functions.selectKey(f, k, v), Grouped.with(text(step, "name"), TEXT, flow.value)),
+              (k, v) -> (Object) Functions.selectKey(f, k, checked(step, v)), Grouped.with(text(step, "name"), TEXT, flow.value)),
           TEXT, flow.value);
     }
     return new Flow(
@@ -194,7 +266,7 @@ final class Program {
           ? aggregateSessions(step, flow, grouped)
           : aggregateWindows(step, flow, grouped);
     }
-    Reducer<Object> reducer = (a, v) -> Functions.fold(step.get("f").asText(), a, v);
+    Reducer<Object> reducer = (a, v) -> Functions.fold(step.get("f").asText(), a, checked(step, v));
     return switch (step.get("op").asText()) {
       case "count" -> new Flow(grouped.count(counted(kept(step, flow.key, LONG))), flow.key, LONG);
       case "reduce" -> flow.with(grouped.reduce(reducer, kept(step, flow.key, flow.value)));
@@ -228,7 +300,7 @@ final class Program {
             : grouped.windowedBy(timeWindows(window));
     if (closes(window)) windowed = windowed.emitStrategy(EmitStrategy.onWindowClose());
     Serde<Object> key = windowKey(window);
-    Reducer<Object> reducer = (a, v) -> Functions.fold(step.get("f").asText(), a, v);
+    Reducer<Object> reducer = (a, v) -> Functions.fold(step.get("f").asText(), a, checked(step, v));
     return switch (step.get("op").asText()) {
       case "count" -> new Flow(
           windowed.count((Materialized) this.<WindowStore<Bytes, byte[]>>kept(step, "window", key, flow.key, LONG)), key, LONG);
@@ -243,7 +315,7 @@ final class Program {
     SessionWindowedKStream<Object, Object> windowed = grouped.windowedBy(sessions(window));
     if (closes(window)) windowed = windowed.emitStrategy(EmitStrategy.onWindowClose());
     Serde<Object> key = windowKey(window);
-    Reducer<Object> reducer = (a, v) -> Functions.fold(step.get("f").asText(), a, v);
+    Reducer<Object> reducer = (a, v) -> Functions.fold(step.get("f").asText(), a, checked(step, v));
     return switch (step.get("op").asText()) {
       case "count" -> new Flow(
           windowed.count((Materialized) this.<SessionStore<Bytes, byte[]>>kept(step, "session", key, flow.key, LONG)), key, LONG);
@@ -282,10 +354,10 @@ final class Program {
   private Flow join(JsonNode step, Flow left, Flow right) {
     String f = step.get("f").asText();
     String kind = step.get("kind").asText();
-    ValueJoiner<Object, Object, Object> joiner = (l, r) -> Functions.join(f, l, r);
+    ValueJoiner<Object, Object, Object> joiner = (l, r) -> Functions.join(f, checked(step, l), r);
     ValueJoinerWithKey<Object, Object, Object, Object> ofStreams = keyed(step)
-        ? (k, l, r) -> Functions.keyed(k, Functions.join(f, l, r))
-        : (k, l, r) -> Functions.join(f, l, r);
+        ? (k, l, r) -> Functions.keyed(k, Functions.join(f, checked(step, l), r))
+        : (k, l, r) -> Functions.join(f, checked(step, l), r);
     Object node;
     if (right.node instanceof GlobalKTable) node = joinGlobal(step, kind, left, right, ofStreams);
     else if (left.isTable() && step.has("foreign_key")) node = joinForeign(step, kind, left, right, joiner);
@@ -400,7 +472,7 @@ final class Program {
 
   private static Aggregator<Object, Object, Object> aggregator(JsonNode step) {
     String f = step.get("f").asText();
-    return (k, v, a) -> Functions.fold(f, a, v);
+    return (k, v, a) -> Functions.fold(f, a, checked(step, v));
   }
 
   private static Materialized<Object, Long, KeyValueStore<Bytes, byte[]>> counted(
@@ -422,7 +494,9 @@ final class Program {
       stores.put(store, new Held(step.has("versioned") ? "versioned" : kind, seen, value));
       held = step.has("versioned")
           ? (Materialized) Materialized.as(Stores.persistentVersionedKeyValueStore(store, millis(step, "versioned")))
-          : Materialized.as(store);
+          : step.has("lru")
+              ? (Materialized) Materialized.as(Stores.lruMap(store, step.get("lru").asInt()))
+              : Materialized.as(store);
     } else {
       held = Materialized.with(key, value);
     }
@@ -430,6 +504,11 @@ final class Program {
     if (step.has("caching") && !step.get("caching").asBoolean()) held = held.withCachingDisabled();
     if (step.has("retention")) held = held.withRetention(millis(step, "retention"));
     return held;
+  }
+
+  private static Object checked(JsonNode step, Object value) {
+    Functions.check(step, value);
+    return value;
   }
 
   private static boolean keyed(JsonNode step) { return step.has("with_key"); }

@@ -77,7 +77,7 @@ public final class Streams {
     this.consumer = consumer;
     this.test = test;
     id = test.get("id").asText();
-    program = new Program(test.get("steps"));
+    program = new Program(test.get("steps"), false);
     for (JsonNode step : test.get("steps")) {
       if (step.get("op").asText().equals("stream")) step.get("topics").forEach(topic -> inputs.add(topic.asText()));
       if (step.get("op").asText().equals("table")) inputs.add(step.get("topic").asText());

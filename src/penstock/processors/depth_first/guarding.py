@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, TypeVar, get_args
 
-from penstock.errors import UserFunctionError
+from penstock.errors import TopologyError, UserFunctionError
 from penstock.processors.depth_first.dead_letters import letter_of
 from penstock.processors.depth_first.record import Origin, Record, Shared
 from penstock.processors.records import Handler, OnError
@@ -34,7 +34,8 @@ def guarded(
     def process(given: _T) -> None:
         try:
             call(given)
-        except UserFunctionError as error:
+        except (UserFunctionError, TopologyError) as error:
+            # While records run, the latter is what a processor may not ask of its context.
             if error is shared.decided:
                 # A step behind this one failed, and it was said that this is the end.
                 raise
@@ -66,7 +67,7 @@ def answer_to_refusal(
 
 
 def _answer(
-    shared: Shared, step: str, handler: OnError, given: object, error: UserFunctionError
+    shared: Shared, step: str, handler: OnError, given: object, error: Exception
 ) -> Handler:
     """The word, or what the user's function says. Raises `UserFunctionError` if that is nothing."""
     if isinstance(handler, str):

@@ -75,6 +75,8 @@ class Process(Step):
 
     def process(self, record: Record) -> None:
         before, self._current = self._current, record
+        shared, outer = self.shared, self.shared.given_time
+        shared.given_time = record.timestamp
         given = UserRecord(record.key, record.value, record.timestamp, record.headers)
         if self._handed is not None:
             self._handed.forget()
@@ -82,6 +84,7 @@ class Process(Step):
             self.call(self.processor.process, given)
         finally:
             self._current = before
+            shared.given_time = outer
         if self._handed is not None:
             self._handed.check()
 

@@ -142,11 +142,18 @@ class Shared:
         """The failure of which it was said that nothing goes on after it."""
         self.unwritable: Exception | None = None
         """The failure to write a record, which is for the handler of production."""
+        self.given_time: int | None = None
+        """The time of the record that a user's processor is given; None where a timer calls it."""
         self.dropped: Counter[str] = Counter()
         self.meter = meter or SliceMeter()
         self.metadata = dict(metadata)
         self.ahead: dict[tuple[str, int], Answers] = {}
         """What functions of columns answered to each input's records at once."""
+
+    @property
+    def put_time(self) -> int:
+        """The time of what users' code puts: its record's, which a step before may have made."""
+        return self.context.timestamp if self.given_time is None else self.given_time
 
     def answer_ahead(self, step: str, function: object) -> Any:
         """What a function answers to the present record, if it was asked ahead."""

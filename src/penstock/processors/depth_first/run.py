@@ -340,6 +340,9 @@ class RecordRun:
             step.process(record)
             if timers.by_stream_time:
                 self._punctuate(timers.by_stream_time, shared.stream_time)
+        if self._inputs:
+            # What was scheduled as caches were flushed is due, also if all that came was dropped.
+            self._punctuate(timers.by_stream_time, shared.stream_time)
         self._punctuate(timers.by_wall_clock, shared.now_ms)
         shared.keep(STREAM_TIME, shared.stream_time)
         if self._builder.processes:

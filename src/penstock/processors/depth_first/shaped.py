@@ -57,7 +57,7 @@ class SliceBytes:
         if not isinstance(key, bytes):
             raise TypeError(f"the keys of the store {self._name!r} are bytes")
         # A flush at the end of a tick has no record; Kafka refuses a time before 1970.
-        time = self._shared.context.timestamp if timestamp is None else timestamp
+        time = self._shared.put_time if timestamp is None else timestamp
         time = max(time, 0)
         self._state.put(key, value, time)
         self._state.log(key, value, time)

@@ -262,15 +262,22 @@ class TimedState:
         return known.between(first, last)
 
     def put(self, key: bytes, first: int, second: int, value: bytes | None, timestamp: int) -> bool:
-        """Set or delete an entry for readers; False if its segment has expired."""
+        """Set or delete an entry for readers; False if it comes too late to be kept."""
         self.stream_time = max(self.stream_time, first)
-        if first // self._segment < (self.stream_time - self._retention) // self._segment:
+        if self._has_gone(first):
             return False
         stored = None if value is None else Stored(value, timestamp)
         self._of(key).set((first, second), stored)
         if self._timeline is not None:
             self._timeline.set(self.place(key, first, second), (key, first, second, stored))
         return True
+
+    def _has_gone(self, first: int) -> bool:
+        """Whether an entry has expired: one by one in memory, on disk with all of its segment."""
+        oldest = self.stream_time - self._retention
+        if self.in_memory:
+            return first <= oldest
+        return first // self._segment < oldest // self._segment
 
     def log(self, key: bytes, value: bytes | None, timestamp: int) -> None:
         """Write an entry's bytes to the changelog and to the store."""

@@ -319,6 +319,13 @@ class TableTransform(Step):
 class TableTransformValues(TableTransform):
     """As `TableTransform`, and the user's code is shown deletions, and rows that are not there."""
 
+    def process(self, record: Record) -> None:
+        before, self.shared.given_time = self.shared.given_time, record.timestamp
+        try:
+            super().process(record)
+        finally:
+            self.shared.given_time = before
+
     def _transformed(self, key: Any, below: Value | None) -> Value | None:
         value = self._apply(key, None if below is None else below.value)
         if value is None:

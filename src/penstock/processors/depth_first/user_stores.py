@@ -47,7 +47,7 @@ class UserStore:
 
     def _written(self, value: Any) -> tuple[bytes | None, int]:
         """A value's bytes, and the time to write them with."""
-        timestamp = self._shared.context.timestamp
+        timestamp = self._shared.put_time
         if self._spec.timestamped and value is not None:
             if not isinstance(value, ValueAndTimestamp):
                 raise TypeError(
@@ -235,14 +235,19 @@ class UserTimedStore(UserStore):
         return self._shown(value, stored)
 
     def _put(self, key: Any, first: int, second: int, value: Any) -> None:
+        if not self._set(key, first, second, value):
+            self._shared.drop("expired")
+
+    def _set(self, key: Any, first: int, second: int, value: Any) -> bool:
+        """Write an entry; False if it comes too late."""
         name = self.key_bytes(key)
         data, timestamp = self._written(value)
-        if self._state.put(name, first, second, data, timestamp):
+        kept = self._state.put(name, first, second, data, timestamp)
+        if kept:
             self._state.log(self._state.store_key(name, first, second), data, timestamp)
             current = partial(self._state.get, name, first, second)
             self._watch(key, value, data, timestamp, current)
-        else:
-            self._shared.drop("expired")
+        return kept
 
 
 class UserWindowStore(UserTimedStore):
@@ -331,7 +336,8 @@ class UserSessionStore(UserTimedStore):
 
     def remove(self, key: Any, start_ms: int, end_ms: int) -> None:
         """Delete a session."""
-        self._put(key, end_ms, start_ms, None)
+        # What has expired is gone already: unlike a late put, that loses nothing.
+        self._set(key, end_ms, start_ms, None)
 
     def find_sessions(
         self, key: Any, earliest_end_ms: int, latest_start_ms: int
