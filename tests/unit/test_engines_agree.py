@@ -334,7 +334,7 @@ class Letters(ps.Serde[list[str]]):
         return list(data.decode())
 
 
-def _longer(value: str | None, row: list[str] | str | None) -> str:
+def _grown(value: str | None, row: list[str] | str | None) -> str:
     """What a row would be with one letter more, said by a function that changes it in place."""
     if isinstance(row, list):
         row.append("!")
@@ -347,12 +347,12 @@ def _joined(builder: ps.StreamsBuilder, left: bool, rows: Any) -> None:
         lambda value: [] if value == "x" else [value, value and value + "2"], value=str
     )
     joins = stream.left_join if left else stream.join
-    joined = joins(table, _longer, value=str)
+    joined = joins(table, _grown, value=str)
     joined.to("out")
     joined.group_by_key().count("counts").to_stream().to("counted")
     # What the cache holds back meets the table as it is at the end.
     lasts = stream.to_table("lasts").to_stream()
-    lasts.join(table, _longer, value=str).to("late")
+    lasts.join(table, _grown, value=str).to("late")
 
 
 PIECES = st.lists(

@@ -57,6 +57,11 @@ def _numbers(left: Any, right: Any, windows: JoinWindows) -> None:
     ones.join(right, lambda a, b: f"{a!r}{b}", windows, value=str).to("out")
 
 
+def _in_memory(left: Any, right: Any, windows: JoinWindows) -> None:
+    """Entries expire one by one there, not with a segment."""
+    left.join(right, _both, windows, value=str, persistent=False).to("out")
+
+
 def _both(left: str, right: str) -> str:
     return f"{left}&{right}"
 
@@ -66,6 +71,7 @@ PROGRAMS: dict[str, Program] = {
     "with keys": _with_keys,
     "branched": _branched,
     "numbers": _numbers,
+    "in memory": _in_memory,
 }
 # Segments have a minute: what is so late is not stored at all.
 SPANS = [(0, 2), (0, 12), (0, 30), (0, 400_000), (LONG_MAX - 12, LONG_MAX)]

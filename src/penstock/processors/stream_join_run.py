@@ -92,8 +92,11 @@ class JoinStore:
         self._latest = np.maximum.accumulate(np.concatenate((self._latest, times)))
         sequences = (self._sequence + 1 + np.arange(len(times), dtype=np.int64)) & SEQUENCE_MAX
         self._sequence = int(sequences[-1])
-        segment = spec.segment_ms
-        kept = times // segment >= (self._latest[1:] - spec.retention_ms) // segment
+        oldest = self._latest[1:] - spec.retention_ms
+        if spec.persistent:
+            kept = times // spec.segment_ms >= oldest // spec.segment_ms
+        else:  # In memory entries expire one by one.
+            kept = times > oldest
         keys, puts = side.keys, Held(side.slots, times, sequences, side.places, values)
         if not kept.all():
             dropped["expired"] += len(times) - int(kept.sum())
