@@ -481,8 +481,6 @@ class OpenTask:
         if self._state == "restoring":
             crash_point("restore.close_while_restoring")
         with self._lock:
-            if self._state == "closed":
-                return
             self._state = self._stores.meter.became("closed")
             if self._writer is not None:
                 self._writer.discard()

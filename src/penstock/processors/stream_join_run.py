@@ -60,7 +60,8 @@ class Pairs(NamedTuple):
 
 
 _NONE = np.empty(0, dtype=np.int64)
-_NOTHING = Held(_NONE, _NONE, _NONE, _NONE, pa.array([], pa.binary()))
+# Not by `pa.array`, whose first call imports pandas: that takes an instance a second of its start.
+_NOTHING = Held(_NONE, _NONE, _NONE, _NONE, pa.nulls(0, pa.binary()))
 
 
 class JoinStore:
