@@ -197,9 +197,11 @@ class Coordinator:
     def restart_children(self, *, others_take_over: bool = False) -> None:
         """Start instances in place of those children that have ended, or were lost.
 
-        A start takes a core for a second: those who take over have it first, for a while.
+        A start takes a core for a second: those who take over have it first, for a while. Nobody
+        takes over from a static child.
         """
-        ended_before = time.monotonic() - (_TAKE_OVER_SECONDS if others_take_over else 0)
+        waits = others_take_over and not self._group_instance_id
+        ended_before = time.monotonic() - (_TAKE_OVER_SECONDS if waits else 0)
         due = [slot for slot, ended in self._ended_slots if ended <= ended_before]
         self._ended_slots = [each for each in self._ended_slots if each[0] not in due]
         for slot in due:
