@@ -84,7 +84,7 @@ class SimCoordinator:
             return True
         return False
 
-    def restart_children(self, *, others_take_over: bool) -> None: ...
+    def restart_children(self) -> None: ...
 
     def is_silent(self, name: str) -> bool:
         return self.members.is_silent(name, self._driver.world.now)
