@@ -84,6 +84,15 @@ class World:
     def input(self) -> str:
         return f"{self.application}-in"
 
+    @contextlib.contextmanager
+    def disk_as_it_was(self) -> Iterator[None]:
+        """What happens in the block, the task's disk knows nothing of afterwards."""
+        directory, copy = self.state.path / "0_0", self.directory / "copy"
+        shutil.copytree(directory, copy)
+        yield
+        shutil.rmtree(directory)
+        copy.rename(directory)
+
     @property
     def changelog(self) -> str:
         return f"{self.application}-counts-changelog"
@@ -540,13 +549,10 @@ def test_a_store_that_could_not_be_rebuilt_is_not_wiped(world: World) -> None:
     task = world.take()
     commit(task, [(b"a", b"1", 7)], to=1, metadata={})
     task.close()
-    directory, copy = world.state.path / "0_0", world.directory / "copy"
-    shutil.copytree(directory, copy)
-    task = world.take()
-    commit(task, [(b"b", b"2", 8)], to=1, metadata={})
-    task.close()
-    shutil.rmtree(directory)
-    copy.rename(directory)
+    with world.disk_as_it_was():
+        task = world.take()
+        commit(task, [(b"b", b"2", 8)], to=1, metadata={})
+        task.close()
     world.admin.alter([ConfigChange(world.changelog, "cleanup.policy", "", "compact,delete")])
     world.admin.delete_records({(world.changelog, 0): 1})
     # Deletions last no time at all: the store may have missed some, and should be rebuilt.
@@ -570,13 +576,10 @@ def test_a_store_that_missed_deletions_is_rebuilt_though_they_last_longer_now(
     task = world.take()
     commit(task, [(b"a", b"1", 7)], to=1, metadata={})
     task.close()
-    directory, copy = world.state.path / "0_0", world.directory / "copy"
-    shutil.copytree(directory, copy)
-    task = world.take(world.store_order(tombstones_ms=0))
-    commit(task, [(b"b", b"2", 8)], to=2, metadata={})
-    task.close()
-    shutil.rmtree(directory)
-    copy.rename(directory)
+    with world.disk_as_it_was():
+        task = world.take(world.store_order(tombstones_ms=0))
+        commit(task, [(b"b", b"2", 8)], to=2, metadata={})
+        task.close()
     task = world.take()
     [note] = task.status().notes
     assert "rebuilding the store from the changelog's start" in note

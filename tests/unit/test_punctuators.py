@@ -52,6 +52,18 @@ def once(context: ProcessorContext, called: list[int]) -> None:
     timer = context.schedule(SECOND, "wall_clock_time", call)
 
 
+def started(builder: StreamsBuilder, metadata: dict[str, str] | None, now_ms: int) -> RecordRun:
+    """A slice of the only sub-topology."""
+    return RecordRun(
+        builder.build().sub_topologies[0],
+        application_id="app",
+        state=DriverState({}),
+        limits=Limits(cache_max_bytes=0, partition_counts={"out": 1}),
+        metadata=metadata,
+        now_ms=now_ms,
+    )
+
+
 def run(
     now_ms: int,
     metadata: dict[str, str],
@@ -65,14 +77,7 @@ def run(
     builder = StreamsBuilder()
     stream = builder.stream("in", key=bytes, value=bytes)
     stream.process(lambda: Timed(on_init, on_record, called), key=bytes, value=bytes).to("out")
-    slice_run = RecordRun(
-        builder.build().sub_topologies[0],
-        application_id="app",
-        state=DriverState({}),
-        limits=Limits(cache_max_bytes=0, partition_counts={"out": 1}),
-        metadata=metadata,
-        now_ms=now_ms,
-    )
+    slice_run = started(builder, metadata, now_ms)
     if count:
         slice_run.process(records([Row(n, 0, b"k", b"v") for n in range(count)]))
     return called, dict(slice_run.finish().metadata)
@@ -160,14 +165,7 @@ def probe(rows: list[Row], *, now_ms: int = 0, metadata: dict[str, str] | None =
     builder.add_state_store(key_value_store("said", key=str, value=str))
     stream = builder.stream("in", key=str, value=str)
     stream.process(Probe, stores=["said"], key=str, value=str).to("out")
-    slice_run = RecordRun(
-        builder.build().sub_topologies[0],
-        application_id="app",
-        state=DriverState({}),
-        limits=Limits(cache_max_bytes=0, partition_counts={"out": 1}),
-        metadata=metadata,
-        now_ms=now_ms,
-    )
+    slice_run = started(builder, metadata, now_ms)
     if rows:
         slice_run.process(records(rows))
     return slice_run.finish()
@@ -348,14 +346,7 @@ def ringing(
         return lambda: Ringing(name, interval, said, once=once)
 
     program(builder.stream("in", key=str, value=str), made)
-    slice_run = RecordRun(
-        builder.build().sub_topologies[0],
-        application_id="app",
-        state=DriverState({}),
-        limits=Limits(cache_max_bytes=0, partition_counts={"out": 1}),
-        metadata=metadata,
-        now_ms=now_ms,
-    )
+    slice_run = started(builder, metadata, now_ms)
     return said, dict(slice_run.finish().metadata)
 
 

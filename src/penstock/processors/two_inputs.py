@@ -90,6 +90,12 @@ class TwoInputs(SliceRun):
             now_ms=now_ms,
         )
         self._inputs: dict[Input, list[Records]] = {}
+        self._partition = partition
+        self._open(state)
+
+    @abstractmethod
+    def _open(self, state: ScanReader) -> None:
+        """Get ready what the join looks into."""
 
     def process(self, records: Records) -> None:
         """Take the next records of one input."""
@@ -138,30 +144,11 @@ class TwoInputs(SliceRun):
 class TableJoinRun(TwoInputs):
     """As `SliceRun`, for a sub-topology of which there is a `joined_table`."""
 
-    def __init__(
-        self,
-        sub_topology: SubTopology,
-        *,
-        application_id: str,
-        state: ScanReader,
-        limits: Limits,
-        metadata: Mapping[str, str] | None = None,
-        partition: int = 0,
-        now_ms: int = 0,
-    ) -> None:
-        super().__init__(
-            sub_topology,
-            application_id=application_id,
-            state=state,
-            limits=limits,
-            metadata=metadata,
-            partition=partition,
-            now_ms=now_ms,
-        )
-        table = joined_table(sub_topology)
+    def _open(self, state: ScanReader) -> None:
+        table = joined_table(self._sub)
         assert table is not None
-        self._store = sub_topology.store(table.store)
-        self._table = next(s for s in sub_topology.sources if table.name in s.children)
+        self._store = self._sub.store(table.store)
+        self._table = next(s for s in self._sub.sources if table.name in s.children)
         self._history = TableHistory(self._store, state)
         self._places = np.zeros(1, dtype=np.int64)
 
@@ -195,33 +182,12 @@ class TableJoinRun(TwoInputs):
 class StreamJoinRun(TwoInputs):
     """As `SliceRun`, for a sub-topology of which there are `joined_streams`."""
 
-    def __init__(
-        self,
-        sub_topology: SubTopology,
-        *,
-        application_id: str,
-        state: ScanReader,
-        limits: Limits,
-        metadata: Mapping[str, str] | None = None,
-        partition: int = 0,
-        now_ms: int = 0,
-    ) -> None:
-        super().__init__(
-            sub_topology,
-            application_id=application_id,
-            state=state,
-            limits=limits,
-            metadata=metadata,
-            partition=partition,
-            now_ms=now_ms,
-        )
-        streams = joined_streams(sub_topology)
+    def _open(self, state: ScanReader) -> None:
+        streams = joined_streams(self._sub)
         assert streams is not None
         self._streams = streams
-        self._partition = partition
         self._stores = [
-            JoinStore(sub_topology.store(half.window.store), state, self._metadata)
-            for half in streams
+            JoinStore(self._sub.store(half.window.store), state, self._metadata) for half in streams
         ]
         self._join = f"{min(store.spec.name for store in self._stores)}:join"
         self._join_time = int(self._metadata.get(f"{self._join}:time", -1))

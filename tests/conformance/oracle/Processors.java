@@ -21,6 +21,7 @@ import org.apache.kafka.streams.processor.api.FixedKeyProcessor;
 import org.apache.kafka.streams.processor.api.FixedKeyProcessorContext;
 import org.apache.kafka.streams.processor.api.FixedKeyProcessorSupplier;
 import org.apache.kafka.streams.processor.api.FixedKeyRecord;
+import org.apache.kafka.streams.processor.api.ProcessingContext;
 import org.apache.kafka.streams.processor.api.Processor;
 import org.apache.kafka.streams.processor.api.ProcessorContext;
 import org.apache.kafka.streams.processor.api.ProcessorSupplier;
@@ -58,12 +59,22 @@ final class Processors {
   private Processors() {}
 
   /** What a processor can do, whether it may change keys or not. */
-  private interface Hands {
-    void forward(Object key, String value, long time, Headers headers, String child);
-    Object store(String name);
-    Cancellable schedule(long interval, PunctuationType type, Punctuator action);
-    long streamTime();
-    Optional<RecordMetadata> place();
+  private abstract static class Hands {
+    private final ProcessingContext context;
+
+    Hands(ProcessingContext context) { this.context = context; }
+
+    abstract void forward(Object key, String value, long time, Headers headers, String child);
+
+    Object store(String name) { return context.getStateStore(name); }
+
+    Cancellable schedule(long interval, PunctuationType type, Punctuator action) {
+      return context.schedule(Duration.ofMillis(interval), type, action);
+    }
+
+    long streamTime() { return context.currentStreamTimeMs(); }
+
+    Optional<RecordMetadata> place() { return context.recordMetadata(); }
   }
 
   private record Given(Object key, Object value, long time, Headers headers) {
@@ -85,27 +96,13 @@ final class Processors {
 
       @Override
       public void init(ProcessorContext<Object, Object> context) {
-        work = new Work(step, new Hands() {
+        work = new Work(step, new Hands(context) {
           @Override
           public void forward(Object key, String value, long time, Headers headers, String child) {
             Record<Object, Object> made = new Record<>(key, value, time, headers);
             if (child == null) context.forward(made);
             else context.forward(made, child);
           }
-
-          @Override
-          public Object store(String name) { return context.getStateStore(name); }
-
-          @Override
-          public Cancellable schedule(long interval, PunctuationType type, Punctuator action) {
-            return context.schedule(Duration.ofMillis(interval), type, action);
-          }
-
-          @Override
-          public long streamTime() { return context.currentStreamTimeMs(); }
-
-          @Override
-          public Optional<RecordMetadata> place() { return context.recordMetadata(); }
         });
       }
 
@@ -123,7 +120,7 @@ final class Processors {
 
       @Override
       public void init(FixedKeyProcessorContext<Object, Object> context) {
-        work = new Work(step, new Hands() {
+        work = new Work(step, new Hands(context) {
           @Override
           public void forward(Object key, String value, long time, Headers headers, String child) {
             FixedKeyRecord<Object, Object> made =
@@ -131,20 +128,6 @@ final class Processors {
             if (child == null) context.forward(made);
             else context.forward(made, child);
           }
-
-          @Override
-          public Object store(String name) { return context.getStateStore(name); }
-
-          @Override
-          public Cancellable schedule(long interval, PunctuationType type, Punctuator action) {
-            return context.schedule(Duration.ofMillis(interval), type, action);
-          }
-
-          @Override
-          public long streamTime() { return context.currentStreamTimeMs(); }
-
-          @Override
-          public Optional<RecordMetadata> place() { return context.recordMetadata(); }
         });
       }
 

@@ -72,6 +72,12 @@ class Context:
         self.headers = headers
         self.raw = raw
 
+    def at(self, record: Record) -> Context:
+        """The same for what steps made of the input record: a time and headers of its own."""
+        return Context(
+            self.topic, self.partition, self.offset, record.timestamp, record.headers, self.raw
+        )
+
     def where(self, step: str) -> dict[str, object]:
         """The record's coordinates, for an error."""
         return {

@@ -8,7 +8,7 @@ from typing import Any
 from penstock.errors import UserFunctionError
 from penstock.processors.depth_first.cache import Held, RecordCache
 from penstock.processors.depth_first.guarding import guarded
-from penstock.processors.depth_first.record import Context, Record, Shared
+from penstock.processors.depth_first.record import Record, Shared
 from penstock.processors.depth_first.state import KeyValueState, Stored
 from penstock.processors.depth_first.steps import NO_TIME, Step, Value, View
 from penstock.processors.depth_first.versioned import VersionedTable
@@ -96,7 +96,7 @@ class TableStore:
             value,
             record.timestamp if value is None else timestamp,
             before=before,
-            context=_at(shared.context, record),
+            context=shared.context.at(record),
         )
 
     def flush(self) -> None:
@@ -129,17 +129,6 @@ class TableStore:
 
     def _decode(self, serde: Serde[Any], data: bytes, key: Any) -> Any:
         return self._shared.decode(self._step.name, self._name, serde, data, key)
-
-
-def _at(context: Context, record: Record) -> Context:
-    return Context(
-        context.topic,
-        context.partition,
-        context.offset,
-        record.timestamp,
-        record.headers,
-        context.raw,
-    )
 
 
 Table = TableStore | VersionedTable

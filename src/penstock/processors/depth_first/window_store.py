@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 from penstock.processors.depth_first.cache import Held, RecordCache
 from penstock.processors.depth_first.guarding import guarded
-from penstock.processors.depth_first.record import Context, Record
+from penstock.processors.depth_first.record import Record
 from penstock.processors.depth_first.state import Stored, TimedState
 from penstock.processors.depth_first.steps import Step, Value
 from penstock.processors.record_cache import SEGMENT_BYTES, TIMESTAMP_BYTES
@@ -131,15 +131,7 @@ class WindowStore:
         # A session's own time is that of its record; a window's value has a time of its own.
         logged = record.timestamp if self._session or value is None else timestamp
         if self._cache is not None:
-            context = shared.context
-            at = Context(
-                context.topic,
-                context.partition,
-                context.offset,
-                record.timestamp,
-                record.headers,
-                context.raw,
-            )
+            at = shared.context.at(record)
             self._cache.write(name, value, logged, before=before, context=at)
             return
         if kept:
