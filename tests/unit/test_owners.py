@@ -35,6 +35,7 @@ class Instances:
         self.news: list[Change] = []
         self.told: list[str] = []
         self.silent: set[str] = set()
+        self.awaited = False
 
     def change(self, kind: ChangeKind, name: str) -> None:
         if kind == "joined":
@@ -49,6 +50,9 @@ class Instances:
 
     def restart_children(self) -> None:
         pass
+
+    def awaits_children(self) -> bool:
+        return self.awaited
 
     def names(self) -> list[str]:
         return sorted(self.held)
@@ -263,7 +267,11 @@ def test_a_task_moves_after_its_slice_and_others_go_on() -> None:
     assert not world.is_settled()
     assert world.plannable() == others | {second}
     assert str(first) in world.copies.wanted["b"].owned
+    # Asked again before that, the assignor says the same again: no other rebalance.
+    told = len(world.rebalances)
+    world.owners._placements.change()
     world.round()
+    assert len(world.rebalances) == world.totals.rebalances == told
     assert world.instances.owners()[str(first)] == "a"
     world.finish(first)
     assert first not in world.plannable()
@@ -438,3 +446,54 @@ def test_nobody_waits_for_the_tasks_of_the_lost(monkeypatch: pytest.MonkeyPatch)
     world.round()
     assert len(world.plannable()) == 2
     assert world.owners.flips.moving(time.monotonic()) == set()
+
+
+def test_others_wait_a_moment_for_tasks_whose_standby_takes_over(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    world = World(num_standby_replicas=1)
+    world.join("a", "b", "c")
+    lost = {TaskId.parse(task) for task in world.instances.held["a"]}
+    world.copies.said = {
+        name: {TaskId.parse(task): 3 for task in wanted.followed}
+        for name, wanted in world.copies.wanted.items()
+    }
+    for task in world.plannable():
+        world.book.start(task)
+    waiting: list[Callable[[], None]] = []
+    monkeypatch.setattr(Pool, "waiting", waiting)
+    world.instances.change("lost", "a")
+    world.round()
+    now = time.monotonic()
+    assert world.owners.flips.moving(now) == {0}  # Its last job still runs.
+    for task in TASKS:
+        if task in lost:
+            world.book.doubt(task, due=0.0)
+        else:
+            world.finish(task)
+    assert world.owners.flips.moving(now) == {0}
+    monkeypatch.setattr(Pool, "waiting", None)
+    for work in waiting:
+        work()
+    world.round()
+    assert world.owners.flips.moving(now) == set()
+    assert world.plannable() == set(TASKS)
+
+
+def test_no_copy_is_begun_while_a_lost_child_is_replaced() -> None:
+    world = World(num_standby_replicas=1)
+    world.join("a", "b", "c")
+    before = {name: wanted.followed for name, wanted in world.copies.wanted.items()}
+    world.copies.said = {
+        name: {TaskId.parse(task): 3 for task in followed} for name, followed in before.items()
+    }
+    world.instances.awaited = True
+    world.instances.change("lost", "a")
+    world.round()
+    for name in ("b", "c"):
+        assert world.copies.wanted[name].followed <= before[name]
+    assert sorted(world.instances.owners()) == [str(task) for task in TASKS]
+    world.instances.awaited = False
+    world.round()
+    wanted = world.copies.wanted
+    assert all(len(wanted[name].followed | wanted[name].owned) == 4 for name in ("b", "c"))

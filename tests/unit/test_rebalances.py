@@ -55,7 +55,7 @@ def test_a_lost_instance_moves_its_tasks_and_no_other() -> None:
     assert str(second) == told
     assert moving(rebalances) == {A, C}
     assert second is not None
-    assert moving_owners(second, {B: "i2"}) == {}
+    assert moving_owners(second.moves, {B: "i2"}) == {}
 
 
 def test_tasks_without_any_instance_wait_and_all_that_happened_is_why() -> None:
@@ -113,7 +113,7 @@ def test_tasks_that_are_followed_elsewhere_are_told_of_and_go_on() -> None:
     )
     assert moving(rebalances) == {C}
     assert second is not None
-    assert moving_owners(second, {A: "i1", B: "i2", C: "i1"}) == {C: "i2"}
+    assert moving_owners(second.moves, {A: "i1", B: "i2", C: "i1"}) == {C: "i2"}
 
 
 def test_tasks_that_stay_may_stop_for_a_while() -> None:

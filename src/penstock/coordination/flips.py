@@ -1,4 +1,4 @@
-"""Tasks that go to another owner while theirs is there: others wait for them for a moment."""
+"""Tasks that go to an owner who has their state: others wait for them for a moment."""
 
 from __future__ import annotations
 
@@ -31,6 +31,11 @@ class Flips:
         self._begun = {
             task: at
             for task, at in self._begun.items()
-            if now - at < FLIP_SECONDS and self._book.entries[task].state == "taking"
+            if now - at < FLIP_SECONDS and self._is_moving(task)
         }
         return {task.sub_topology for task in self._begun}
+
+    def _is_moving(self, task: TaskId) -> bool:
+        """Whether it is not served yet; the job of an owner that was lost may not have ended."""
+        state = self._book.entries[task].state
+        return state == "taking" or (state == "running" and self._book.has_moved(task))

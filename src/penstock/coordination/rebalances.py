@@ -44,9 +44,35 @@ class Rebalance:
         return f"Rebalance {self.number}, because {', '.join(self.why)}: {'; '.join(told)}"
 
 
-def moving_owners(rebalance: Rebalance, owners: Mapping[TaskId, str]) -> dict[TaskId, str]:
+def moving_owners(moves: Iterable[Move], owners: Mapping[TaskId, str]) -> dict[TaskId, str]:
     """The new owners of tasks that have one who serves them until then."""
-    return {move.task: move.target for move in rebalance.active_moves if move.task in owners}
+    return {
+        move.task: move.target for move in moves if move.role == "active" and move.task in owners
+    }
+
+
+def new_moves(
+    moves: Iterable[Move], waiting: Mapping[TaskId, str], owners: Mapping[TaskId, str]
+) -> tuple[Move, ...]:
+    """Those that were not decided before.
+
+    `waiting` has the new owners of tasks that have not gone to them yet: until then they are in
+    every answer again, and so is the old owner as the one who is to follow them.
+
+    >>> there = Move(task=TaskId(0, 1), role="active", source="a", target="b", why="balance")
+    >>> back = Move(task=TaskId(0, 1), role="standby", source="b", target="a", why="balance")
+    >>> new_moves([there, back], {TaskId(0, 1): "b"}, {TaskId(0, 1): "a"})
+    ()
+    """
+    moves = tuple(moves)
+    same = {
+        task for task, target in moving_owners(moves, owners).items() if waiting.get(task) == target
+    }
+    return tuple(
+        move
+        for move in moves
+        if move.task not in same or (move.role != "active" and move.target != owners[move.task])
+    )
 
 
 def _way(move: Move) -> str:

@@ -198,6 +198,15 @@ class Coordinator:
         for slot in slots:
             self.start_child(slot)
 
+    def awaits_children(self) -> bool:
+        """Whether instances were started that have not registered yet."""
+        with self._lock:
+            return any(not self._is_registered(name) for name in self._children)
+
+    def _is_registered(self, child: str) -> bool:
+        member = self._members.get(child)
+        return member is not None and member.pid == self._children[child].process.pid
+
     def has_ended(self, name: str) -> bool:
         """Whether the process of a child is no more."""
         child = self._children.get(name)

@@ -8,12 +8,13 @@ from collections.abc import Callable, Mapping
 
 from penstock.coordination.assignment import AssignmentOptions
 from penstock.coordination.assignors import load_assignor
+from penstock.coordination.beginnings import Beginnings
 from penstock.coordination.flips import Flips
 from penstock.coordination.ids import Epoch, TaskId
 from penstock.coordination.members import Change
 from penstock.coordination.placements import Lags, Placements, Present, lags_to_take
 from penstock.coordination.planning import Slice
-from penstock.coordination.rebalances import Rebalances, moving_owners
+from penstock.coordination.rebalances import Rebalances, moving_owners, new_moves
 from penstock.coordination.tasks import Entry, TaskBook
 from penstock.driver.copies import CopyWatch, Wanted
 from penstock.driver.events import (
@@ -84,6 +85,7 @@ class TaskOwners:
         self._pending: dict[TaskId, str] = {}
         """Tasks that are to go to another owner, once no job works on them."""
         self.flips = Flips(book)
+        self._beginnings = Beginnings()
         self._patience: float | None = None
         self._lags: Lags = {}
         self._lags_to_take: Lags = {}
@@ -127,6 +129,8 @@ class TaskOwners:
             if why:
                 self._rebalances.note(why)
             self._decide(now)
+        if self._beginnings.are_due(replacing=self._is_replacing(), now=now):
+            self._want()
         self._flip()
 
     def _hear_copies(self) -> None:
@@ -160,6 +164,9 @@ class TaskOwners:
             self._patience = now + _HEAR_SECONDS
         return now > self._patience
 
+    def _is_replacing(self) -> bool:
+        return self._parts.coordinator.awaits_children()
+
     def _members(self) -> set[str]:
         """Those who can be given tasks."""
         return set(self._parts.coordinator.names()) - self._parts.coordinator.away()
@@ -177,8 +184,12 @@ class TaskOwners:
             records=self._copies.records(),
         )
         answer = self._placements.decide(now, present)
-        rebalance = self._rebalances.move(answer.moves, number=self._totals.rebalances + 1)
-        to_move = {} if rebalance is None else moving_owners(rebalance, owners)
+        # What was decided before and waits for the end of a slice is no rebalance again.
+        waiting = {} if self._eager else self._pending
+        rebalance = self._rebalances.move(
+            new_moves(answer.moves, waiting, owners), number=self._totals.rebalances + 1
+        )
+        to_move = moving_owners(answer.moves, owners)
         for task in self._pending.keys() - to_move.keys():
             if self._book.entries[task].state != "taking":
                 self._rebalances.served(task)  # It stays after all.
@@ -195,13 +206,17 @@ class TaskOwners:
         self._listener(Rebalanced(rebalance=rebalance))
         if self._eager:
             return
-        self._give(
-            {
-                move.task: move.target
-                for move in rebalance.active_moves
-                if move.task not in self._pending
-            }
-        )
+        given = {
+            move.task: move.target
+            for move in rebalance.active_moves
+            if move.task not in self._pending
+        }
+        # Whoever followed a task has it in a moment, whoever restores it has not.
+        self.flips.begin([task for task, owner in given.items() if self._follows(owner, task)], now)
+        self._give(given)
+
+    def _follows(self, owner: str, task: TaskId) -> bool:
+        return task in self._lags.get(owner, ())
 
     def _flip(self) -> None:
         """Give tasks that are to move to their new owners, between two of their slices."""
@@ -236,7 +251,9 @@ class TaskOwners:
         owned: dict[str, set[str]] = {}
         for task, owner in self._book.owners.items():
             owned.setdefault(owner, set()).add(str(task))
-        following = self._placements.following
+        following = self._beginnings.may_follow(
+            self._placements.following, replacing=self._is_replacing(), now=time.monotonic()
+        )
         # A follower that is about to take a task is not to drop it in between.
         for task, target in self._pending.items():
             owned.setdefault(target, set()).add(str(task))

@@ -54,10 +54,13 @@ _TAKES_AT_ONCE = 16
 class Holder:
     """Takes, serves and releases tasks, and follows others."""
 
-    def __init__(self, environment: TaskEnvironment, tables: GlobalTables) -> None:
+    def __init__(
+        self, environment: TaskEnvironment, tables: GlobalTables, *, has_company: bool = False
+    ) -> None:
+        """With `has_company`, other instances of the application run on this machine."""
         self._environment = environment
         self._tables = tables
-        self._standbys = Standbys(environment, Pace(lambda: bool(self._tasks)))
+        self._standbys = Standbys(environment, Pace(lambda: has_company or bool(self._tasks)))
         self._tasks: dict[str, OpenTask] = {}
         self._leaving: dict[str, OpenTask] = {}
         """Tasks that were released, until their stores are closed."""

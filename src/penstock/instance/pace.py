@@ -1,4 +1,4 @@
-"""How copies that catch up give way to the tasks that an instance serves meanwhile."""
+"""How copies that catch up give way to the tasks that a machine serves meanwhile."""
 
 from __future__ import annotations
 
@@ -7,22 +7,23 @@ import time
 from collections.abc import Callable
 
 WORK_SHARE = 0.25
-"""Of the time of an instance that serves tasks, all its catch-ups together."""
+"""Of the time of an instance on a machine that serves tasks, all its catch-ups together."""
 
 
 class Pace:
-    """Has catch-ups rest between pieces of their work, while their instance has tasks to serve.
+    """Has catch-ups rest between pieces of their work, while their machine has tasks to serve.
 
     An instance that died leaves several tasks without a standby at once. Building all of them as
     fast as can be took the processor, the disk and the GIL from the tasks that had just been taken
     over: their outputs stood still for six seconds, and nothing was gained, for nobody waits for a
-    standby. An instance that serves nothing yet hurries.
+    standby. An instance that serves nothing yet hurries, if it has the machine to itself: a child
+    that replaced a lost one took the processor from its siblings, who had just taken over.
     """
 
     def __init__(
-        self, is_serving: Callable[[], bool], *, clock: Callable[[], float] = time.perf_counter
+        self, is_busy: Callable[[], bool], *, clock: Callable[[], float] = time.perf_counter
     ) -> None:
-        self._is_serving = is_serving
+        self._is_busy = is_busy
         self._clock = clock
         self._lock = threading.Lock()
         self._free_at = 0.0
@@ -37,7 +38,7 @@ class Pace:
         >>> Pace(lambda: False, clock=lambda: now).piece_ended(8.0)
         0.0
         """
-        if not self._is_serving():
+        if not self._is_busy():
             return 0.0
         now = self._clock()
         with self._lock:

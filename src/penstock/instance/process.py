@@ -285,7 +285,7 @@ def _serve(
             ),
             await_global_tables=tables.wait,
         )
-        holder = Holder(environment, tables)
+        holder = Holder(environment, tables, has_company=options.watch_stdin)
         snapshotter = None if location is None else _snapshotter(location, config, holder)
         with tempfile.TemporaryDirectory(prefix="penstock-") as sockets:
             host = _own_address(options.coordinator) if settings.over_tcp else ""
