@@ -84,7 +84,10 @@ class SimCoordinator:
             return True
         return False
 
-    def restart_children(self) -> None: ...
+    def restart_children(self, *, others_take_over: bool) -> None: ...
+
+    def awaits_children(self) -> bool:
+        return False  # Copies are modelled apart.
 
     def is_silent(self, name: str) -> bool:
         return self.members.is_silent(name, self._driver.world.now)

@@ -50,6 +50,55 @@ def client(coordinator: Coordinator) -> Iterator[Client]:
     client.close()
 
 
+class Process:
+    """A child's process, until it ends."""
+
+    pid = 1
+
+    def __init__(self) -> None:
+        self.returncode: int | None = None
+
+    def poll(self) -> int | None:
+        return self.returncode
+
+    def kill(self) -> None:
+        self.returncode = -9
+
+    terminate = kill
+
+    def wait(self, timeout: float | None = None) -> None: ...
+
+
+@pytest.mark.parametrize("static", ["", "mine"])
+def test_another_child_is_started_when_those_who_take_over_have_had_their_while(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, static: str
+) -> None:
+    started: list[Process] = []
+
+    def start(*_: object, **__: object) -> Process:
+        started.append(Process())
+        return started[-1]
+
+    monkeypatch.setattr("penstock.driver.coordinator.start_instance", start)
+    settings = Settings.of("app", Config(state_dir=tmp_path), over_tcp=False, global_tables=[])
+    coordinator = Coordinator(settings, token=TOKEN, group_instance_id=static)
+    monkeypatch.setattr("penstock.driver.coordinator._TAKE_OVER_SECONDS", 1e9)
+    coordinator.start_child("a")
+    started[0].kill()
+    coordinator.changes()
+    coordinator.restart_children(others_take_over=True)
+    # Nobody takes over from a static one.
+    assert len(started) == (2 if static else 1)
+    coordinator.restart_children(others_take_over=False)
+    assert len(started) == 2
+    started[1].kill()
+    coordinator.changes()
+    monkeypatch.setattr("penstock.driver.coordinator._TAKE_OVER_SECONDS", 0.0)
+    coordinator.restart_children(others_take_over=True)
+    assert len(started) == 3
+    coordinator.close(1.0)
+
+
 def register(client: Client, name: str, pid: int, *, is_static: bool) -> RegistrationReply:
     message = Registration(
         instance=name, host=f"host-{pid}", pid=pid, member_id=f"id-{pid}", is_static=is_static

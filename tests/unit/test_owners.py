@@ -36,6 +36,7 @@ class Instances:
         self.told: list[str] = []
         self.silent: set[str] = set()
         self.awaited = False
+        self.others_take_over = False
 
     def change(self, kind: ChangeKind, name: str) -> None:
         if kind == "joined":
@@ -48,8 +49,8 @@ class Instances:
         news, self.news = self.news, []
         return news
 
-    def restart_children(self) -> None:
-        pass
+    def restart_children(self, *, others_take_over: bool) -> None:
+        self.others_take_over = others_take_over
 
     def awaits_children(self) -> bool:
         return self.awaited
@@ -239,6 +240,7 @@ def test_a_standby_gets_the_tasks_of_the_lost_at_once() -> None:
     world.copies.heard = False  # Nobody is asked first.
     world.instances.change("lost", "a")
     world.round()
+    assert world.instances.others_take_over, "and a start would take a core from them"
     owners = world.instances.owners()
     assert lost
     assert {task: owners[task] for task in lost} == followers
@@ -497,3 +499,11 @@ def test_no_copy_is_begun_while_a_lost_child_is_replaced() -> None:
     world.round()
     wanted = world.copies.wanted
     assert all(len(wanted[name].followed | wanted[name].owned) == 4 for name in ("b", "c"))
+
+
+def test_who_takes_over_from_nobody_else_is_replaced_at_once() -> None:
+    world = World()
+    world.join("a")
+    world.instances.change("lost", "a")
+    world.round()
+    assert not world.instances.others_take_over

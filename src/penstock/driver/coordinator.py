@@ -48,6 +48,8 @@ STARTING = "The application is starting"
 """What those are told who ask before there is anything to tell."""
 _CALL_SECONDS = 5.0
 """The driver's loop waits for these calls: nothing else happens meanwhile."""
+_TAKE_OVER_SECONDS = 1.5
+"""For how long nobody is started in place of a child whose tasks others take over."""
 
 
 @dataclass
@@ -91,7 +93,7 @@ class Coordinator:
             heartbeat_seconds=settings.heartbeat_interval.total_seconds(),
         )
         self._children: dict[str, _Child] = {}
-        self._ended_slots: list[str] = []
+        self._ended_slots: list[tuple[str, float]] = []
         self._started = 0
         self._failure: PenstockError | None = None
         self.overview: Callable[[], Message] | None = None
@@ -192,16 +194,25 @@ class Coordinator:
                 if successor is None or successor.process.pid == member.pid:
                     self._discard_child(member.name)
 
-    def restart_children(self) -> None:
-        """Start instances in place of those children that have ended, or were lost."""
-        slots, self._ended_slots = self._ended_slots, []
-        for slot in slots:
+    def restart_children(self, *, others_take_over: bool = False) -> None:
+        """Start instances in place of those children that have ended, or were lost.
+
+        A start takes a core for a second: those who take over have it first, for a while. Nobody
+        takes over from a static child.
+        """
+        waits = others_take_over and not self._group_instance_id
+        ended_before = time.monotonic() - (_TAKE_OVER_SECONDS if waits else 0)
+        due = [slot for slot, ended in self._ended_slots if ended <= ended_before]
+        self._ended_slots = [each for each in self._ended_slots if each[0] not in due]
+        for slot in due:
             self.start_child(slot)
 
     def awaits_children(self) -> bool:
-        """Whether instances were started that have not registered yet."""
+        """Whether instances are started, or about to be, that have not registered yet."""
         with self._lock:
-            return any(not self._is_registered(name) for name in self._children)
+            return bool(self._ended_slots) or any(
+                not self._is_registered(name) for name in self._children
+            )
 
     def _is_registered(self, child: str) -> bool:
         member = self._members.get(child)
@@ -287,7 +298,7 @@ class Coordinator:
         if child is not None:
             child.process.kill()
             child.process.wait()
-            self._ended_slots.append(child.slot)
+            self._ended_slots.append((child.slot, time.monotonic()))
 
     def _listen(self) -> Server:
         path = Path(self._directory.name) / "coordinator.sock"

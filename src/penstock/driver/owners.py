@@ -115,7 +115,7 @@ class TaskOwners:
             lost = [change.name for change in changes if change.kind == "lost"]
             left = [change.name for change in changes if change.kind == "left"]
             self._parts.monitor.instances(len(self._members()), lost=lost, left=left)
-        self._parts.coordinator.restart_children()
+        self._parts.coordinator.restart_children(others_take_over=bool(self._members()))
         if any(change.kind in ("left", "lost") for change in changes):
             self._parts.visit_executors()
 
