@@ -15,7 +15,7 @@ from penstock.coordination.assignment import (
 )
 from penstock.coordination.assignors import StickyAssignor
 from penstock.coordination.ids import TaskId
-from penstock.coordination.placements import Placements, Present
+from penstock.coordination.placements import Lags, Placements, Present
 
 A, B, C, D = (TaskId(0, partition) for partition in range(4))
 
@@ -163,3 +163,37 @@ def test_without_members_nothing_is_decided() -> None:
     places = placements()
     assert places.decide(0.0, present("")).owners == {}
     assert places.following == {}
+
+
+def test_who_comes_back_with_its_disk_spares_everybody_new_copies() -> None:
+    tasks = tuple(TaskId(0, partition) for partition in range(8))
+    places = placements(*(TaskFacts(task=task, stateful=True) for task in tasks))
+    records = dict.fromkeys(tasks, 1_000)
+
+    def decided(names: str, owners: Mapping[TaskId, str], lags: Lags) -> dict[TaskId, str]:
+        members: dict[str, Mapping[str, str]] = {name: {} for name in names.split()}
+        facts = Present(members=members, owners=owners, lags=lags, records=records)
+        return places.decide(0.0, facts).owners
+
+    owners = decided("a b c", {}, {})
+    followed = places.following
+    lags = {name: dict.fromkeys(held, 0) for name, held in followed.items()}
+    on_disk = {*lags.pop("a"), *(task for task, owner in owners.items() if owner == "a")}
+    places.lose("a")
+    owners = decided("b c", {task: name for task, name in owners.items() if name != "a"}, lags)
+    served = {task for task, owner in owners.items() if owner == "c"}
+    lags = {name: {t: 0 for t in held if owners[t] != name} for name, held in lags.items()}
+    # None of the copies that "b" and "c" were to build has been begun.
+    lags["a2"] = dict.fromkeys(on_disk, 500)
+    owners = decided("a2 b c", owners, lags)
+    assert places.following == {"a2": on_disk, **{name: set(lags[name]) for name in ("b",)}}
+    for task in sorted(on_disk):
+        lags["a2"][task] = 0
+        moved = decided("a2 b c", owners, lags)
+        for each in moved:
+            if owners[each] != moved[each]:
+                lags[owners[each]][each] = 0
+        owners = moved
+        for name, held in places.following.items():
+            assert held <= lags[name].keys(), "nobody begins with a copy that it has nothing of"
+    assert served > {task for task, owner in owners.items() if owner == "c"}

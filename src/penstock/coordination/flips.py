@@ -7,8 +7,9 @@ from collections.abc import Iterable
 from penstock.coordination.ids import TaskId
 from penstock.coordination.tasks import TaskBook
 
-FLIP_SECONDS = 0.4
-"""How long at most: taking open stores lasts a few tenths of a second."""
+FLIP_SECONDS = 0.6
+"""How long at most: taking open stores lasts a few tenths of a second. With less, tasks that took
+0.64 s on a busy machine missed a job of all others, and stood still for two."""
 
 
 class Flips:

@@ -153,7 +153,7 @@ class _Placing:
         }
         self._had: dict[TaskId, list[str]] = defaultdict(list)
         for name, place in draft.places.items():
-            for task in place.facts.standby if draft.sticky else ():
+            for task in place.facts.standby | place.facts.lags.keys() if draft.sticky else ():
                 self._had[task].append(name)
 
     def begin(self, task: TaskId, owner: Place) -> _Followers:
@@ -163,14 +163,16 @@ class _Placing:
         return followers
 
     def keep(self, followers: _Followers, *, spread: bool) -> None:
-        """Let those follow who did, as far as they are needed; who has most of the state first."""
-        task, lags = followers.task, self._draft.lags
+        """Let those follow who did, or have the state, as far as they are needed.
+
+        Of those who have caught up, who follows already; else who has most of it, such as an owner
+        that is to give the task away, or one who came back with its disk.
+        """
+        task = followers.task
         if not followers.missing or task not in self._had:
             return
-        ranked = sorted(
-            (not lags.caught_up(name, task), lags.lag(name, task), name) for name in self._had[task]
-        )
-        places = [self._draft.places[name] for *_, name in ranked]
+        ranked = sorted(self._had[task], key=lambda name: self._rank(name, task))
+        places = [self._draft.places[name] for name in ranked]
         while followers.missing:
             # Each that follows changes which tags count, so the first may do after the second.
             fitting = (
@@ -183,6 +185,11 @@ class _Placing:
             if place is None:
                 return
             self._follow(followers, place)
+
+    def _rank(self, name: str, task: TaskId) -> tuple[int, bool, int, str]:
+        lag = self._draft.lags.lag(name, task)
+        lacking = 0 if self._draft.lags.caught_up(name, task) else lag
+        return lacking, task not in self._draft.places[name].facts.standby, lag, name
 
     def add(self, followers: _Followers, *, spread: bool) -> None:
         """Let the least loaded follow, as many as are missing."""

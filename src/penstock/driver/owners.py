@@ -12,7 +12,7 @@ from penstock.coordination.beginnings import Beginnings
 from penstock.coordination.flips import Flips
 from penstock.coordination.ids import Epoch, TaskId
 from penstock.coordination.members import Change
-from penstock.coordination.placements import Lags, Placements, Present, lags_to_take
+from penstock.coordination.placements import Following, Lags, Placements, Present, lags_to_take
 from penstock.coordination.planning import Slice
 from penstock.coordination.rebalances import Rebalances, moving_owners, new_moves
 from penstock.coordination.tasks import Entry, TaskBook
@@ -129,7 +129,7 @@ class TaskOwners:
             if why:
                 self._rebalances.note(why)
             self._decide(now)
-        if self._beginnings.are_due(replacing=self._is_replacing(), now=now):
+        if self._beginnings.are_due(replacing=self._parts.coordinator.awaits_children(), now=now):
             self._want()
         self._flip()
 
@@ -163,9 +163,6 @@ class TaskOwners:
         if self._patience is None:
             self._patience = now + _HEAR_SECONDS
         return now > self._patience
-
-    def _is_replacing(self) -> bool:
-        return self._parts.coordinator.awaits_children()
 
     def _members(self) -> set[str]:
         """Those who can be given tasks."""
@@ -212,11 +209,9 @@ class TaskOwners:
             if move.task not in self._pending
         }
         # Whoever followed a task has it in a moment, whoever restores it has not.
-        self.flips.begin([task for task, owner in given.items() if self._follows(owner, task)], now)
+        copied = [task for task, owner in given.items() if task in self._lags.get(owner, ())]
+        self.flips.begin(copied, now)
         self._give(given)
-
-    def _follows(self, owner: str, task: TaskId) -> bool:
-        return task in self._lags.get(owner, ())
 
     def _flip(self) -> None:
         """Give tasks that are to move to their new owners, between two of their slices."""
@@ -252,7 +247,9 @@ class TaskOwners:
         for task, owner in self._book.owners.items():
             owned.setdefault(owner, set()).add(str(task))
         following = self._beginnings.may_follow(
-            self._placements.following, replacing=self._is_replacing(), now=time.monotonic()
+            self._placements.following,
+            replacing=self._parts.coordinator.awaits_children(),
+            now=time.monotonic(),
         )
         # A follower that is about to take a task is not to drop it in between.
         for task, target in self._pending.items():
@@ -269,18 +266,7 @@ class TaskOwners:
         self._publish()
 
     def _publish(self) -> None:
-        followers: dict[TaskId, list[str]] = {}
-        for name, tasks in sorted(self._placements.following.items()):
-            for task in tasks:
-                followers.setdefault(task, []).append(name)
-        self.holders = {
-            task: Holders(
-                owner=entry.owner,
-                epoch=entry.epoch,
-                followers=tuple(n for n in followers.get(task, ()) if n != entry.owner),
-            )
-            for task, entry in self._book.entries.items()
-        }
+        self.holders = _holders(self._book.entries, self._placements.following)
 
     def _lose(self, change: Change) -> None:
         lost = self._book.lose_owner(change.name)
@@ -466,3 +452,18 @@ class TaskOwners:
 
 def _listed(tasks: list[TaskId]) -> str:
     return ", ".join(map(str, tasks)) or "no tasks"
+
+
+def _holders(entries: Mapping[TaskId, Entry], following: Following) -> dict[TaskId, Holders]:
+    followers: dict[TaskId, list[str]] = {}
+    for name, tasks in sorted(following.items()):
+        for task in tasks:
+            followers.setdefault(task, []).append(name)
+    return {
+        task: Holders(
+            owner=entry.owner,
+            epoch=entry.epoch,
+            followers=tuple(n for n in followers.get(task, ()) if n != entry.owner),
+        )
+        for task, entry in entries.items()
+    }
