@@ -250,6 +250,7 @@ def tell(
         for fault in story.faults:
             wait_for_copies(lab, story, scene, label)
             scene.rest(CALM_SECONDS)
+            wait_for_calm(scene, reader.timeline, steady)
             lab.display.status(f"{label}: {fault.title}")
             observed, panel = observe(lab, story, fault, scene, reader.timeline)
             faults[fault.name] = observed
@@ -330,6 +331,18 @@ def wait_for_copies(lab: Lab, story: Story, scene: Scene, label: str) -> None:
     if story.standbys:
         lab.display.status(f"{label}: waiting for standbys")
         scene.wait(scene.has_copies, START_SECONDS, "standbys that have caught up")
+
+
+def wait_for_calm(scene: Scene, timeline: Timeline, steady: Steady) -> None:
+    """Wait until outputs come as steadily as at first: what the last fault left to do is done."""
+    everywhere = range(PARTITIONS)
+    usual = timeline.longest_wait(everywhere, steady.start, steady.end)
+
+    def is_calm() -> bool:
+        now = time.perf_counter()
+        return timeline.longest_wait(everywhere, now - CALM_SECONDS, now) <= usual
+
+    scene.wait(is_calm, START_SECONDS, "outputs as steady as at first")
 
 
 def wait_committed(lab: Lab, scene: Scene, job: Job, topic: str, records: int) -> None:

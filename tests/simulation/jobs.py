@@ -174,7 +174,9 @@ class SliceRun(Process):
             target = self._job.driver.application.find(self._order.address.unix_location)
             return self.world.network.call(target, lambda: self._served(target, work), timeout=4.8)
         except (InstanceUnreachableError, pa.ArrowException) as error:
-            self._tell(Outcome(task=self._order.task, status="skipped", reason=str(error)))
+            self._tell(
+                Outcome(task=self._order.task, status="skipped", reason=str(error), unanswered=True)
+            )
             return None
 
     def _served(self, target: InstanceProcess, work: Any) -> Any:

@@ -135,6 +135,30 @@ class TestTaskBook:
         book.own(task, "i2")
         assert book.has_moved(task)
 
+    def test_of_one_who_did_not_answer_no_task_is_planned_before_it_was_asked(self) -> None:
+        tasks = first, second, third = [TaskId(0, partition) for partition in range(3)]
+        book = TaskBook([(task, f"counts-{task.partition}") for task in tasks], generation=1)
+        for task, owner in zip(tasks, ("silent", "silent", "other"), strict=True):
+            book.serving(task, book.own(task, owner).epoch, {"a": {task.partition: 3}}, 1, {})
+            book.start(task)
+        for task in (second, third):
+            book.finish(task, {}, 2, due=0.0, bytes_per_record=0.0, metadata={})
+        book.doubt(first, due=0.0)
+        book.doubt_owners_of([first], due=5.0)
+        assert [view.task for view in book.views()] == [third]
+        assert (book.entries[second].state, book.entries[second].due) == ("taking", 5.0)
+
+    def test_whoever_took_the_task_of_one_who_did_not_answer_is_not_doubted(self) -> None:
+        tasks = first, second = TaskId(0, 0), TaskId(0, 1)
+        book = TaskBook([(task, f"counts-{task.partition}") for task in tasks], generation=1)
+        for task, owner in zip(tasks, ("silent", "other"), strict=True):
+            book.serving(task, book.own(task, owner).epoch, {"a": {task.partition: 3}}, 1, {})
+        book.start(first)
+        book.lose_owner("silent")
+        book.own(first, "other")
+        book.doubt_owners_of([first], due=5.0)
+        assert [view.task for view in book.views()] == [second]
+
     def test_a_task_is_ours_once_it_has_committed_under_this_driver(self) -> None:
         task = TaskId(0, 0)
         book = TaskBook([(task, "counts-0")], generation=2)

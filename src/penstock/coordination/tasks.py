@@ -159,6 +159,21 @@ class TaskBook:
         entry.state = "taking" if entry.owner else "unowned"
         entry.due, entry.alone = due, alone
 
+    def doubt_owner(self, owner: str, *, due: float) -> None:
+        """An instance does not answer: no job begins for its tasks before it was asked.
+
+        All the others in that job would wait for it.
+        """
+        for entry in self.in_state("ready"):
+            if entry.owner == owner:
+                self.doubt(entry.task, due=due)
+
+    def doubt_owners_of(self, tasks: Iterable[TaskId], *, due: float) -> None:
+        """Nobody answered for these tasks; whoever took one over meanwhile was not asked."""
+        for task in tasks:
+            if not self.has_moved(task):
+                self.doubt_owner(self.entries[task].owner, due=due)
+
     def lose_owner(self, owner: str) -> list[TaskId]:
         """An instance is lost; its tasks have no owner now."""
         lost = [task for task, entry in self.entries.items() if entry.owner == owner]

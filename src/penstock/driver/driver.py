@@ -350,6 +350,8 @@ class Driver:
                 raise error_of(outcome.fault)
             else:
                 self._committed(piece.task, outcome, ended.started)
+        unanswered = [TaskId.parse(each.task) for each in ended.outcomes if each.unanswered]
+        self._book.doubt_owners_of(unanswered, due=time.monotonic())
         self._report(ended)
 
     def _committed(self, task: TaskId, outcome: Outcome, started: float) -> None:

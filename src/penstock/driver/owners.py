@@ -332,12 +332,9 @@ class TaskOwners:
             self._take_in(answer)
 
     def _doubt_silent(self, now: float) -> None:
-        """Begin no job for the tasks of one that misses its beats: all in it would wait for it."""
         for owner in set(self._book.owners.values()):
             if self._parts.coordinator.is_silent(owner):
-                for entry in self._book.in_state("ready"):
-                    if entry.owner == owner:
-                        self._book.doubt(entry.task, due=now)
+                self._book.doubt_owner(owner, due=now)
 
     def _take_in(self, answer: Answer) -> None:
         reply = answer.reply

@@ -57,7 +57,7 @@ class Holder:
     def __init__(
         self, environment: TaskEnvironment, tables: GlobalTables, *, has_company: bool = False
     ) -> None:
-        """With `has_company`, other instances of the application run on this machine."""
+        """With `has_company`, the driver runs on this machine, and what it started."""
         self._environment = environment
         self._tables = tables
         self._standbys = Standbys(environment, Pace(lambda: has_company or bool(self._tasks)))

@@ -16,8 +16,8 @@ class Pace:
     An instance that died leaves several tasks without a standby at once. Building all of them as
     fast as can be took the processor, the disk and the GIL from the tasks that had just been taken
     over: their outputs stood still for six seconds, and nothing was gained, for nobody waits for a
-    standby. An instance that serves nothing yet hurries, if it has the machine to itself: a child
-    that replaced a lost one took the processor from its siblings, who had just taken over.
+    standby. An instance that serves nothing yet hurries, if it has the machine to itself: one
+    that came, or came back, took the processor from the others, who had just taken over.
     """
 
     def __init__(

@@ -285,10 +285,10 @@ def _serve(
             ),
             await_global_tables=tables.wait,
         )
-        holder = Holder(environment, tables, has_company=options.watch_stdin)
+        host, driver_host = _addresses(options.coordinator) if settings.over_tcp else ("", "")
+        holder = Holder(environment, tables, has_company=host == driver_host)
         snapshotter = None if location is None else _snapshotter(location, config, holder)
         with tempfile.TemporaryDirectory(prefix="penstock-") as sockets:
-            host = _own_address(options.coordinator) if settings.over_tcp else ""
             listener = listener_for(host, Path(sockets))
             context = options.tls.context() if host and options.tls is not None else None
             copies = PeerCopies(directory, engine, holder.task, listener=listener, context=context)
@@ -443,14 +443,15 @@ def _registration(
     )
 
 
-def _own_address(coordinator: str) -> str:
-    """The address of this host that is on the way to the coordinator, and so to the workers.
+def _addresses(coordinator: str) -> tuple[str, str]:
+    """The address of this host that is on the way to the coordinator, and so to the workers; and
+    the coordinator's own, which is the same on the driver's machine.
 
-    It may have several, and the driver's own is none of them on another host.
+    A host may have several, and the driver's is none of them on another host.
     """
     host, port = parse_address(coordinator.partition("://")[2])
     with socket.create_connection((host, port), timeout=_CALL_SECONDS) as connection:
-        return str(connection.getsockname()[0])
+        return str(connection.getsockname()[0]), str(connection.getpeername()[0])
 
 
 def _beat(

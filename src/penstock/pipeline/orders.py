@@ -96,4 +96,6 @@ class Outcome(Message, frozen=True):
     worked: tuple[float, float] = (0.0, 0.0)
     """From when to when its worker was at this and other slices, in seconds since 1970."""
     reason: str = ""
+    unanswered: bool = False
+    """It was skipped because the task's owner did not answer."""
     fault: Fault | None = None

@@ -373,14 +373,16 @@ class _SliceWork:
             location = _location(self._slice.address)
             _clients.drop(location)
             _silent.setdefault(location, time.monotonic())
-            self._skip(str(error))
+            self._skip(str(error), unanswered=True)
         except _FAILURES as error:
             self._ended = Outcome(
                 task=self._slice.task, status="failed", fault=protocol.fault_of(error)
             )
 
-    def _skip(self, reason: str) -> None:
-        self._ended = Outcome(task=self._slice.task, status="skipped", reason=reason)
+    def _skip(self, reason: str, *, unanswered: bool = False) -> None:
+        self._ended = Outcome(
+            task=self._slice.task, status="skipped", reason=reason, unanswered=unanswered
+        )
 
     def _client(self) -> Client:
         location = _location(self._slice.address)
