@@ -36,6 +36,7 @@ from penstock.stores.contract import stored_value
 from penstock.stores.directory import StateDirectory
 from penstock.stores.failures import damaged
 from penstock.stores.rocksdb import RocksDBStore
+from tests.harness import wait_until
 from tests.integration.test_task import Rows, World, ask, commit
 
 
@@ -95,6 +96,11 @@ class Follower:
                 and copy.lag == 0
             )
         )
+
+    def wait_unwatched(self) -> None:
+        """Wait until nobody asks any more whether a copy has all of its changelog."""
+        standbys = self.holder._standbys
+        wait_until(lambda: standbys._watch_due > time.monotonic() + 100, what="it was asked last")
 
     def take(self, *stores: StoreOrder) -> OpenTask:
         self.world.owners += 1
@@ -303,10 +309,12 @@ def test_a_damaged_copy_is_made_anew(world: World, follower: Follower) -> None:
 def test_a_copy_that_was_cut_off_for_longer_than_deletions_last_begins_anew(
     world: World, follower: Follower, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(standby, "WATCH_SECONDS", 1_000.0)
     owner = world.take()
     commit(owner, rows(*range(10)), to=1, metadata={})
     follower.follow()
     assert follower.wait_caught_up().notes == []
+    follower.wait_unwatched()
     days = 2 * 86_400_000
     monkeypatch.setattr(standby, "wall_clock_ms", lambda: wall_clock_ms() + days)
     commit(owner, rows(*range(10, 12)), to=2, metadata={})
@@ -320,6 +328,32 @@ def test_a_copy_that_was_cut_off_for_longer_than_deletions_last_begins_anew(
     assert stores.get("counts").caught_up_at() == 5
     owner.close()
     assert values(follower.take(), 9, 11) == expected(9, 11)
+
+
+def test_a_copy_of_a_changelog_that_was_quiet_for_long_goes_on(
+    world: World, follower: Follower, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(standby, "WATCH_SECONDS", 0.01)
+    owner = world.take()
+    commit(owner, rows(*range(10)), to=1, metadata={})
+    follower.follow()
+    follower.wait_caught_up()
+    [(_, stores)] = follower.holder._standbys.stores()
+    now = wall_clock_ms() + 2 * 86_400_000
+    monkeypatch.setattr(standby, "wall_clock_ms", lambda: now)
+    wait_until(lambda: stores.whole_at["counts"] == now, what="it was asked where the log ends")
+    commit(owner, rows(*range(10, 12)), to=2, metadata={})
+    assert follower.wait_caught_up().notes == []
+    # Nor does one begin anew that took so long to catch up: it would take as long again.
+    monkeypatch.setattr(standby, "WATCH_SECONDS", 1_000.0)
+    follower.wait_unwatched()
+    [followed] = follower.holder._standbys.all()
+    stores.whole_at["counts"], followed._begun_ms = now - 2 * 86_400_000, now
+    commit(owner, rows(*range(12, 14)), to=3, metadata={})
+    assert follower.wait_caught_up().notes == []
+    owner.close()
+    assert values(follower.take(), 9, 11, 13) == expected(9, 11, 13)
+    assert follower.restored() == {"counts": 0}
 
 
 def test_a_changelog_that_lost_what_the_copy_needs_next_is_told_and_tried_again(

@@ -8,7 +8,7 @@ import shutil
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Never
+from typing import Any, Never
 
 import pyarrow as pa
 import pytest
@@ -216,6 +216,58 @@ def test_a_table_that_was_cut_off_for_longer_than_deletions_last_is_read_anew(
         assert ["may have forgotten deletions" in note for note in notes] == [True]
         tables.wait(lambda: False)
         assert rows(tables) == dict(numbered(10))
+
+
+@pytest.mark.parametrize("policy", ["compact", "delete"])
+def test_a_first_read_that_takes_longer_than_deletions_last_is_told_and_not_begun_anew(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch, policy: str
+) -> None:
+    now = [wall_clock_ms()]
+    monkeypatch.setattr(global_tables, "wall_clock_ms", lambda: now[0])
+    monkeypatch.setattr(global_tables, "WATCH_SECONDS", 1_000.0)
+    scene.set_config(scene.source, {"cleanup.policy": policy})
+    apply_read = WholeTopicStore.apply_read
+
+    def slow(*given: Any) -> None:
+        now[0] += 2 * 86_400_000
+        apply_read(*given)
+
+    scene.produce(numbered(10))
+    monkeypatch.setattr(WholeTopicStore, "apply_read", slow)
+    with following(scene) as tables:
+        monkeypatch.setattr(WholeTopicStore, "apply_read", apply_read)
+        # Records that came meanwhile do not make it old, either.
+        scene.produce([(b"new", b"v")])
+        tables.wait(lambda: False)
+        assert rows(tables) == {**dict(numbered(10)), b"new": b"v"}
+        told = [
+            f"took longer than {scene.source} keeps deletions" in note
+            for note in tables.new_notes()
+        ]
+        assert told == ([True] if policy == "compact" else [])
+    # A table that has all is as old as it is.
+    now[0] += 9 * 86_400_000
+    with following(scene) as tables:
+        assert tables.new_notes() == []
+
+
+def test_a_table_that_is_read_with_a_delay_is_whole_as_of_then(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(global_tables, "WATCH_SECONDS", 1_000.0)
+    scene.produce(numbered(10))
+    with following(scene) as tables:
+        [table] = tables._tables.values()
+        table.stop()
+        ahead = iter([5, 9, 14, 20])
+        monkeypatch.setattr(table, "_ends", lambda _: {0: next(ahead)})
+        whole = []
+        # Each question finds the end where it was read to by the next but one.
+        for position in (1, 4, 5, 14):
+            table._positions, asked = {0: position}, table._asked
+            table._note_whole()
+            whole.append(asked is not None and table._whole_ms == asked[2])
+        assert whole == [False, False, True, True]
 
 
 def test_a_table_of_a_busy_topic_is_whole_as_of_when_its_end_was_asked_for(

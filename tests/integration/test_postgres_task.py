@@ -36,6 +36,7 @@ from penstock.stores.contract import stored_value
 from penstock.stores.directory import StateDirectory
 from penstock.stores.memory import MemoryStore
 from penstock.stores.postgres import BATCH_ROWS, Database, PostgresStore
+from penstock.stores.postgres_commits import CommitTable, OutboxRow
 from tests.harness import Row, Scene, wait_until
 from tests.postgres_server import PASSWORD, PostgresServer
 
@@ -339,12 +340,35 @@ def test_a_user_who_may_make_no_tables_is_told_and_goes_on_with_those_of_the_pag
     assert name == "k"
 
 
+def unindexed(database: Database) -> None:
+    """Have rows found without an index from now on: they come as they were written last."""
+    database.execute("SET enable_indexscan = off")
+    database.execute("SET enable_bitmapscan = off")
+
+
+def test_outputs_that_wait_come_in_their_order(
+    postgres: PostgresServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(VARIABLE, postgres.create_database(f"d{uuid.uuid4().hex[:8]}"))
+    database = Database(VARIABLE, timeout_seconds=10)
+    database.connect(first=True)
+    unindexed(database)
+    commits = CommitTable(database, application_id="app", task="0_0")
+    commits.prepare(outbox=True)
+    rows = [OutboxRow("out", 0, b"k", b"%d" % n, n, None) for n in range(3)]
+    commits.put(1, rows)
+    database.execute("UPDATE penstock_outbox SET timestamp = timestamp WHERE index = 0")
+    assert commits.waiting(1) == rows
+    database.close()
+
+
 def test_the_store_answers_as_others_do(
     postgres: PostgresServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv(VARIABLE, postgres.create_database(f"d{uuid.uuid4().hex[:8]}"))
     database = Database(VARIABLE, timeout_seconds=10)
     database.connect(first=True)
+    unindexed(database)
     store, other = (
         PostgresStore("a", database, table=["a"], partition=partition) for partition in (0, 1)
     )

@@ -514,9 +514,26 @@ def test_a_changelog_that_expires_may_begin_where_its_retention_explains_it(worl
     task.close()
 
 
+class Copied:
+    """A store that was closed, as a snapshot."""
+
+    def __init__(self, directory: Path, *, offset: int) -> None:
+        self._directory, self._offset = directory, offset
+
+    @contextlib.contextmanager
+    def open(self, task: str, wanted: StoreIdentity) -> Iterator[Snapshot | None]:
+        (self._directory / "LOCK").unlink(missing_ok=True)
+        files = read_files(self._directory)
+        yield Snapshot(Manifest(identity=wanted, offset=self._offset, files=files), self._pour)
+
+    def _pour(self, file: SnapshotFile, target: Path) -> Iterator[None]:
+        shutil.copy(self._directory / file.name, target)
+        yield
+
+
 @pytest.mark.parametrize("windows", [True, False])
 def test_a_store_that_missed_nothing_is_whole_though_its_changelog_is_empty(
-    world: World, *, windows: bool
+    world: World, tmp_path: Path, *, windows: bool
 ) -> None:
     world.produce(2)
     world.admin.alter([ConfigChange(world.changelog, "cleanup.policy", "", "compact,delete")])
@@ -536,11 +553,19 @@ def test_a_store_that_missed_nothing_is_whole_though_its_changelog_is_empty(
     assert [row[-1] for row in found] == [stored_value(70, b"x")]
     task.close()
     # Nobody else has it, and a log that keeps everything did not lose it by its age.
+    (world.state.path / "0_0" / "counts").rename(tmp_path / "copy")
     shutil.rmtree(world.state.path / "0_0")
     task = world.try_to_take(order)
     fault = task.status().fault
     assert fault is not None
     assert (fault.kind, fault.where["topic"]) == ("ChangelogError", world.changelog)
+    task.close()
+    # A copy of it does, though not a record is left behind that.
+    world.snapshots = [Copied(tmp_path / "copy", offset=0)]
+    task = world.take(order)
+    assert "comes from a snapshot" in task.status().notes[0]
+    found = ask(task, "fetch", (b"a", 0, 1000)) if windows else ask(task, "get", (b"a",))
+    assert [row[-1] for row in found] == [stored_value(70, b"x")]
     task.close()
 
 

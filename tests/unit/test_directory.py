@@ -265,6 +265,7 @@ def test_a_file_system_without_locks_is_refused(
         ("nfs4 rw,vers=4.2,local_lock=flock", "nfs4 with local_lock=flock"),
         ("cifs rw,nobrl", "cifs with nobrl"),
         ("fuse.sshfs rw,user_id=0", "fuse.sshfs"),
+        ("afs rw,flock=local", "afs with flock=local"),
         ("nfs4 rw,vers=4.2,local_lock=none", ""),
         ("nfs rw,vers=3,local_lock=posix", ""),
         ("ext4 rw,nolock", ""),
@@ -296,6 +297,45 @@ def test_locks_that_hold_on_one_host_alone_are_refused(
     # Nobody tells, on other systems.
     monkeypatch.setattr(mounts, "MOUNTS", tmp_path / "none")
     StateDirectory.open(volume, "clinic").close()
+
+
+@pytest.mark.parametrize(
+    ("mounted", "how"),
+    [
+        ("host fuse.unheard-of rw,user_id=0", "fuse.unheard-of"),
+        ("https://host/dav fuse rw", "fuse"),
+        ("share virtiofs rw", "virtiofs"),
+        ("share 9p rw,access=client,trans=virtio", "9p"),
+        ("beegfs_nodev beegfs rw,cfgFile=/etc/beegfs/beegfs-client.conf", "beegfs"),
+        ("none 9p rw,trans=fd,rfd=4,wfd=4", ""),
+        ("host:/volume fuse.glusterfs rw", ""),
+        ("fuse-overlayfs fuse.fuse-overlayfs rw", ""),
+        ("/dev/sdb1 fuseblk rw", ""),
+        ("overlay overlay rw,lowerdir=/a,upperdir=/b", ""),
+    ],
+)
+def test_locks_of_which_nobody_knows_how_far_they_reach_are_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, mounted: str, how: str
+) -> None:
+    source, rest = mounted.split(" ", 1)
+    table = tmp_path / "mounts"
+    table.write_text(f"/dev/a / ext4 rw 0 0\n{source} {tmp_path.resolve()} {rest} 0 0\n")
+    monkeypatch.setattr(mounts, "MOUNTS", table)
+    with StateDirectory.open(tmp_path / "state", "clinic") as state:
+        told = [f"{state.path} is on {how}, whose locks may hold on this machine alone"]
+        assert [note[len("The state directory ") :].partition(":")[0] for note in state.notes] == (
+            told if how else []
+        )
+
+
+def test_a_bucket_that_is_mounted_by_its_programs_name_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table = tmp_path / "mounts"
+    table.write_text(f"mountpoint-s3 {tmp_path.resolve()} fuse rw,user_id=0 0 0\n")
+    monkeypatch.setattr(mounts, "MOUNTS", table)
+    with pytest.raises(StateDirectoryError, match=r"alone \(fuse.mountpoint-s3\): "):
+        StateDirectory.open(tmp_path / "state", "clinic")
 
 
 def test_tasks_that_nobody_holds_leave_after_a_while(tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ import pytest
 from penstock.instance import holder as module
 from penstock.instance import protocol
 from penstock.instance.holder import Holder
-from penstock.instance.protocol import ReleaseOrder, TakeOrder, TaskStatus
+from penstock.instance.protocol import ReleaseOrder, StatusReply, TakeOrder, TaskStatus
 from penstock.observability.recorder import Recorder
 
 
@@ -25,11 +25,15 @@ class SlowTask:
     def __init__(self, order: TakeOrder, _: object) -> None:
         self.order = order
         self.is_running = False
+        self.notes: list[str] = []
 
     def take(self, _: object) -> None:
         self._tell("taken")
 
     def stop_taking(self) -> None: ...
+
+    def tell(self, notes: list[str]) -> None:
+        self.notes += notes
 
     def close(self) -> None:
         self._tell("closing")
@@ -38,7 +42,14 @@ class SlowTask:
 
     def status(self) -> TaskStatus:
         order = self.order
-        return TaskStatus(task=order.task, epoch=order.epoch, state="taking", position={}, n=0)
+        return TaskStatus(
+            task=order.task,
+            epoch=order.epoch,
+            state="taking",
+            position={},
+            n=0,
+            notes=list(self.notes),
+        )
 
     def _tell(self, what: str) -> None:
         with self.something:
@@ -97,3 +108,23 @@ def test_a_task_that_comes_back_waits_until_its_stores_were_let_go(
     wait_for(("taken", last))
     closed, taken = task.happened.index(("closed", 1)), task.happened.index(("taken", last))
     assert closed < taken
+
+
+def test_what_is_to_be_said_of_the_directory_is_told_once_with_a_tasks_status(
+    task: type[SlowTask],
+) -> None:
+    environment: Any = SimpleNamespace(recorder=Recorder("OFF"))
+    tables: Any = SimpleNamespace(new_notes=list, restores=SimpleNamespace(latest=list), fault=None)
+    actions = Holder(environment, tables, notes=["doubtful"]).actions
+
+    def told() -> list[list[str]]:
+        reply = actions["status"](b"")
+        assert isinstance(reply, StatusReply)
+        return [each.notes for each in reply.tasks]
+
+    # While there is nobody to say it, it waits.
+    assert told() == []
+    actions["take"](order(1))
+    with task.something:
+        assert task.something.wait_for(lambda: ("taken", 1) in task.happened, 60)
+    assert told() == told() == [["doubtful"]]

@@ -220,6 +220,32 @@ def test_sessions_count_by_their_end() -> None:
         log.next_owner().notes(SESSIONS, log.lost_all(), None)
 
 
+def test_a_session_that_grows_does_not_make_a_changelog_that_keeps_little_more_look_cut() -> None:
+    """What compaction removes, and the age of what is left, are no loss."""
+    scarce = msgspec.structs.replace(SESSIONS, kept_ms=SESSIONS.retention_ms + 60_000)
+    log, times = our_log(scarce), list[int]()
+    minutes = HOUR // 60
+    began = NOW - 5 * HOUR
+    log.commit((session_key(b"idle", began, began), b"x"))
+    times += [began, 0]
+    previous = session_key(b"busy", began, began)
+    for at in range(began + 10 * minutes, NOW, 10 * minutes):
+        grown = session_key(b"busy", began, at)
+        log.commit((previous, None), (grown, b"x"))
+        # Kafka compacts all but the last segment: of this one nothing is left but its marker.
+        times += [0, 0, 0]
+        previous = grown
+    # So the oldest of the rest decides, and all of it goes at once.
+    assert max(times) < NOW - scarce.kept_ms
+    left = LogRange(log.end - 3, log.end)
+    assert log.record is not None
+    assert len(log.record.changelogs["hourly"].marks) > 2
+    assert log.next_owner().notes(scarce, left, None) == []
+    assert log.next_owner().can_rebuild(scarce, left)
+    # If nothing is left, though the last was young, it was lost.
+    assert not log.next_owner().can_rebuild(scarce, log.lost_all())
+
+
 @pytest.mark.parametrize("make", [our_log, own_log])
 def test_a_users_windows_are_noted_as_ours_are(make: Callable[[], Log]) -> None:
     log = make()

@@ -16,6 +16,8 @@ from penstock.changelog.topics import LONG_MAX
 
 _PARTS = 4
 """Of a store's retention: so often a place is noted in it."""
+_MORE_MS = 86_400_000
+"""Kafka Streams' `windowstore.changelog.additional.retention.ms`."""
 _CLOCKS_MS = 300_000
 """By how much the clocks of brokers and instances may differ."""
 
@@ -79,3 +81,20 @@ def start_max(marks: Iterable[Mark], *, kept_ms: int, now_ms: int) -> int:
     oldest = -LONG_MAX if kept_ms < 0 else now_ms - kept_ms + _CLOCKS_MS
     young = (mark.end for mark in marks if kept_ms and mark.time >= oldest)
     return min(young, default=LONG_MAX)
+
+
+def marks_hold(*, kept_ms: int, retention_ms: int) -> bool:
+    """Whether a changelog that keeps records for `kept_ms` surely begins before its marks.
+
+    A mark's time is that of a record before it. If its key is written again, compaction removes
+    that record, and what is left there may be older: all of it leaves when it is as old as
+    `kept_ms`, though the mark is not. By then the mark is forgotten, being older than the store's
+    retention, if the changelog keeps records for so much longer that no such pause lies between.
+
+    >>> hour, day = 3_600_000, 86_400_000
+    >>> [marks_hold(kept_ms=hour + more, retention_ms=hour) for more in (0, hour - 1, hour)]
+    [False, False, True]
+    >>> [marks_hold(kept_ms=kept, retention_ms=30 * day) for kept in (31 * day, -1)]
+    [True, True]
+    """
+    return kept_ms < 0 or kept_ms - retention_ms >= min(retention_ms, _MORE_MS)

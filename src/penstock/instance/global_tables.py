@@ -22,7 +22,7 @@ from penstock.changelog.clients import LogClients
 from penstock.changelog.reading import EARLIEST, LATEST, LogRange, log_offsets
 from penstock.changelog.restore import is_too_old
 from penstock.changelog.topic_admin import TopicAdmin
-from penstock.changelog.topics import TOMBSTONES_MS, ExistingTopic
+from penstock.changelog.topics import TOMBSTONES_MS, ExistingTopic, policies
 from penstock.changelog.whole_topic import read_messages, starts
 from penstock.errors import (
     InstanceError,
@@ -56,6 +56,10 @@ _RETRY_SECONDS = 0.5
 _WAIT_SECONDS = 0.02
 _LASTING_MIN = timedelta(minutes=5)
 """A table that follows is known to be whole every few seconds, unless its instance is busy."""
+_OUTLASTED = (
+    "reading it took longer than {} keeps deletions (delete.retention.ms): keys that were deleted "
+    "may be back in it. Raise the setting, and delete the table's directory, below global/"
+)
 _FORGOTTEN = "it was away for so long that {} may have forgotten deletions"
 
 
@@ -191,7 +195,10 @@ class GlobalTable:
         self._whole_ms = self._asked_ms = wall_clock_ms()
         """The same by the clock, which a machine that is asleep does not stop."""
         self._asked: tuple[dict[int, int], float, int] | None = None
-        """Where the topic ended when that was last asked, and when that was, by both."""
+        """Where the topic ended when that was asked, and when that was, by both, if it was not read
+        to there yet."""
+        self._since_ms: int | None = None
+        """Since when what the store lacks is being read; None if it lacked nothing."""
         self._order = order
         self._application_id = application_id
         self._directory = directory
@@ -315,6 +322,7 @@ class GlobalTable:
             store.set_caught_up_at(wall_clock_ms())
         self._positions = dict(begin)
         self._asked_at, self._asked_ms, self._asked = asked_at, asked_ms, None
+        self._since_ms = None if begin == ends else store.caught_up_at()
         consumer = self._logs.consumer()
         told = TopicRestore(self._restores, self._order.store, topic.name, begin, ends, held)
         try:
@@ -335,6 +343,7 @@ class GlobalTable:
                 told.end()
                 store.set_caught_up_at(self._asked_ms)
                 self.whole_at, self._whole_ms = self._asked_at, self._asked_ms
+                self._judge_first_read(topic)
                 self._complete = True
             messages = consumer.consume(BATCH_RECORDS, _POLL_SECONDS)
             read = read_messages(messages)
@@ -362,6 +371,18 @@ class GlobalTable:
                 watch_due = time.monotonic() + WATCH_SECONDS
                 self._note_whole()
 
+    def _judge_first_read(self, topic: ExistingTopic) -> None:
+        """Tell of one that took longer than deletions last: some may be gone that it came too late
+        for, of keys that it had read.
+        """
+        now_ms, since_ms = wall_clock_ms(), self._since_ms
+        if since_ms is None or not is_too_old(since_ms, now_ms=now_ms, lasting=_lasting(topic)):
+            return
+        # The topic was never out of reach. Read anew, it would take as long again.
+        self._whole_ms = now_ms
+        if "compact" in policies(topic.config.get("cleanup.policy", "")):
+            self._tell(_OUTLASTED.format(topic.name))
+
     def _was_cut_off(self, topic: ExistingTopic) -> bool:
         """Whether the topic was out of reach for so long that deletions may be gone by now."""
         now_ms, lasting = wall_clock_ms(), max(_lasting(topic), _LASTING_MIN)
@@ -374,11 +395,12 @@ class GlobalTable:
             return
         asked_at, asked_ms = time.monotonic(), wall_clock_ms()
         asked = (self._ends(list(self._positions)), asked_at, asked_ms)
-        # A busy topic is never read to its very end, but to where it ended the last time.
+        # A busy topic is never read to its very end, but to where it ended some time ago. One that
+        # is read with a delay is waited for: where it ends by then, it would not reach either.
         for ends, at, at_ms in filter(None, (self._asked, asked)):
             if self._reached(ends):
-                self.whole_at, self._whole_ms = at, at_ms
-        self._asked = asked
+                self.whole_at, self._whole_ms, self._asked = at, at_ms, None
+        self._asked = self._asked or asked
 
     def _describe(self) -> ExistingTopic:
         return self._admin.require([self._order.topic])[self._order.topic]
@@ -433,10 +455,11 @@ class GlobalTable:
         self._complete, self._positions, self._damage = False, {}, None
         self.close()
         self._directory.wipe_store(self._order.store)
+        self._tell(f"{why}. It is read again from the topic's start")
+
+    def _tell(self, what: str) -> None:
         with self._lock:
-            self._notes.append(
-                f"Global table {self._order.store}: {why}. It is read again from the topic's start"
-            )
+            self._notes.append(f"Global table {self._order.store}: {what}")
 
     def _identity(self, topic: ExistingTopic) -> StoreIdentity:
         return StoreIdentity(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import threading
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 
 import pyarrow as pa
@@ -55,9 +55,17 @@ class Holder:
     """Takes, serves and releases tasks, and follows others."""
 
     def __init__(
-        self, environment: TaskEnvironment, tables: GlobalTables, *, has_company: bool = False
+        self,
+        environment: TaskEnvironment,
+        tables: GlobalTables,
+        *,
+        has_company: bool = False,
+        notes: Iterable[str] = (),
     ) -> None:
-        """With `has_company`, the driver runs on this machine, and what it started."""
+        """With `has_company`, the driver runs on this machine, and what it started. `notes` are told
+        with the first task's status.
+        """
+        self._notes = list(notes)
         self._environment = environment
         self._tables = tables
         self._standbys = Standbys(environment, Pace(lambda: has_company or bool(self._tasks)))
@@ -258,9 +266,9 @@ class Holder:
 
     def _status(self, body: bytes) -> Message:
         tasks = list(self._tasks.values())
-        notes = self._tables.new_notes() if tasks else []
-        if notes:
+        if tasks:
             # They have no status of their own; whoever asks for one task's gets all.
+            notes, self._notes = [*self._notes, *self._tables.new_notes()], []
             tasks[0].tell(notes)
         return StatusReply(
             tasks=[self._with_tables(task.status()) for task in tasks],

@@ -286,7 +286,8 @@ def _serve(
             await_global_tables=tables.wait,
         )
         host, driver_host = _addresses(options.coordinator) if settings.over_tcp else ("", "")
-        holder = Holder(environment, tables, has_company=host == driver_host)
+        company = host == driver_host
+        holder = Holder(environment, tables, has_company=company, notes=directory.notes)
         snapshotter = None if location is None else _snapshotter(location, config, holder)
         with tempfile.TemporaryDirectory(prefix="penstock-") as sockets:
             listener = listener_for(host, Path(sockets))

@@ -14,15 +14,15 @@ import contextlib
 import logging
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 
-from confluent_kafka import Consumer, KafkaException, Message, TopicPartition
+from confluent_kafka import Consumer, IsolationLevel, KafkaException, Message, TopicPartition
 
 from penstock.changelog.commit_record import CommitRecord
 from penstock.changelog.kafka_failures import kafka_error
-from penstock.changelog.reading import read_last
+from penstock.changelog.reading import LATEST, read_last, told_offsets
 from penstock.changelog.restore import apply_messages, is_too_old
 from penstock.changelog.topics import commits_name
 from penstock.coordination.ids import TaskId
@@ -40,6 +40,8 @@ _log = logging.getLogger("penstock.instance")
 CATCH_UPS_AT_ONCE = 4
 """How many tasks are brought to the ends of their changelogs at the same time."""
 BATCH_RECORDS = 5_000
+WATCH_SECONDS = 5.0
+"""How often it is asked where the changelogs end."""
 _POLL_SECONDS = 0.05
 _RETRY_SECONDS = 0.5
 _RETRY_DOUBLINGS = 6
@@ -63,6 +65,8 @@ class Followed:
         self._stores_by_topic = self._stores.logged
         self._positions: dict[str, int] = {}
         self._ends: dict[str, int] = {}
+        self._begun_ms = 0
+        """When it was last caught up, and began to be followed."""
         self._failures = 0
         self._notes: list[str] = []
         self._lock = threading.Lock()
@@ -125,6 +129,17 @@ class Followed:
             if applied.at_end:
                 self._stores.whole_at[store] = wall_clock_ms()
 
+    def note_whole(self, ends: Mapping[tuple[str, int], int], asked_ms: int) -> None:
+        """Some changelogs ended there at that moment: what was read to there was whole then."""
+        if self.state != "following" or not self._lock.acquire(blocking=False):
+            return
+        try:
+            for topic, at in self._positions.items():
+                if at >= ends.get((topic, self.partition), at + 1):
+                    self._stores.whole_at[self._stores_by_topic[topic]] = asked_ms
+        finally:
+            self._lock.release()
+
     def end_at(self, topic: str, end: int) -> None:
         """A changelog is known to end there now."""
         self._ends[topic] = end
@@ -156,6 +171,10 @@ class Followed:
         with self._lock:
             if self.state == "following":
                 self.state = "at_rest"
+                # Who takes the stores judges by that whether they have missed deletions.
+                for store, at in self._stores.whole_at.items():
+                    with contextlib.suppress(PenstockError):
+                        self._stores.get(store).set_caught_up_at(at)
                 self._stores.read_to = {
                     store: self._positions[topic] for topic, store in self._stores_by_topic.items()
                 }
@@ -217,6 +236,7 @@ class Followed:
         positions = self._restored()
         self._stores.whole_at = dict.fromkeys(self._stores_by_topic.values(), whole_at_ms)
         self._positions = {topic: positions[topic] for topic in self._stores_by_topic}
+        self._begun_ms = wall_clock_ms()
         self.round += 1
         self.state = self._stores.meter.became("following")
 
@@ -226,7 +246,13 @@ class Followed:
         # A clock that was set back says nothing of a copy that is followed.
         whole_at = min(self._stores.whole_at.get(store, now_ms), now_ms)
         lasting = timedelta(milliseconds=self._stores.order(store).tombstones_ms)
-        if is_too_old(whole_at, now_ms=now_ms, lasting=max(lasting, _LASTING_MIN)):
+        lasting = max(lasting, _LASTING_MIN)
+        if whole_at < self._begun_ms and is_too_old(
+            whole_at, now_ms=self._begun_ms, lasting=lasting
+        ):
+            # To catch up took as long. That was told, and would take as long again.
+            whole_at = min(self._begun_ms, now_ms)
+        if is_too_old(whole_at, now_ms=now_ms, lasting=lasting):
             # The next restore sees to it.
             raise ChangelogError(f"{topic} may have forgotten deletions that store {store} missed")
 
@@ -282,6 +308,7 @@ class Standbys:
         self._stopping = threading.Event()
         self._pool = ThreadPoolExecutor(CATCH_UPS_AT_ONCE, thread_name_prefix="catch-up")
         self._thread: threading.Thread | None = None
+        self._watch_due = 0.0
 
     def tasks(self) -> list[str]:
         """The tasks that are followed, or on their way to be."""
@@ -386,11 +413,25 @@ class Standbys:
                 each.state = "catching_up"
                 with contextlib.suppress(RuntimeError):
                     self._pool.submit(each.catch_up)
-        return {
+        wanted = {
             (topic, each.partition): (each, each.round)
             for each in followed
             for topic in each.positions
         }
+        if wanted and now >= self._watch_due:
+            self._watch(followed, wanted)
+            self._watch_due = time.monotonic() + WATCH_SECONDS
+        return wanted
+
+    def _watch(self, followed: Iterable[Followed], logs: Iterable[tuple[str, int]]) -> None:
+        """A quiet changelog tells nothing: whether all of it was read is asked now and then."""
+        asked_ms = wall_clock_ms()
+        # Those whose brokers do not answer are as old as they were.
+        with contextlib.suppress(KafkaError):
+            clients = self._environment.clients.logs
+            ends = told_offsets(clients, logs, LATEST, IsolationLevel.READ_COMMITTED)
+            for each in followed:
+                each.note_whole(ends, asked_ms)
 
 
 class _Following:

@@ -352,7 +352,7 @@ class TaskStores:
         except StoreDamagedError as error:
             notes.append(f"{error.summary}: {self.remedy(order.name)}")
             store = self._reopen_empty(order)
-        empty = store.offset() is None and log.end > log.start
+        empty = store.offset() is None and log.end > 0  # A copy may have what the log lost.
         if empty and order.persistent and order.name not in self._wiped:
             notes += self._start_from_snapshot(order, log.end, stop)
             store = self._stores[order.name]

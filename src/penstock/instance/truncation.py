@@ -5,7 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Collection
 
 from penstock.changelog.commit_record import ChangelogEnd, CommitRecord, Mark
-from penstock.changelog.expiring import least_lasting, marked, shorter, start_max
+from penstock.changelog.expiring import (
+    least_lasting,
+    marked,
+    marks_hold,
+    shorter,
+    start_max,
+)
 from penstock.changelog.reading import LogRange
 from penstock.changelog.restore import truncated
 from penstock.changelog.topics import TOMBSTONES_MS
@@ -71,15 +77,16 @@ class KnownStarts:
         """
         if not order.expires:
             return self._starts.get(order.name, 0)
-        marks = self._marks.get(order.name, ())
+        # Raised since then, it does not bring back what Kafka removed before.
+        kept_ms = shorter(self._kept.get(order.name, 0), order.kept_ms)
+        holds = marks_hold(kept_ms=kept_ms, retention_ms=order.retention_ms)
+        marks = self._marks.get(order.name, ()) if holds else ()
         latest = self._latest.get(order.name, NEVER)
         if latest != NEVER:
             # Where its last record is, the last commit could not know: there at the earliest, and
             # before the end and its marker. Without a marker, both are the same.
             last = max(self._ends.get(order.name, -1), end - 1 - self.markers)
             marks = (*marks, Mark(last, latest))
-        # Raised since then, it does not bring back what Kafka removed before.
-        kept_ms = shorter(self._kept.get(order.name, 0), order.kept_ms)
         return start_max(marks, kept_ms=kept_ms, now_ms=self._now_ms())
 
     def end_of(

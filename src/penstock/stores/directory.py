@@ -45,7 +45,12 @@ from penstock.stores.checkpoint_file import (
     write_atomically,
     write_checkpoint,
 )
-from penstock.stores.failures import directory_error, locks_on_one_host, no_locks
+from penstock.stores.failures import (
+    directory_error,
+    doubtful_locks,
+    locks_on_one_host,
+    no_locks,
+)
 from penstock.stores.mounts import read_mount
 from penstock.topology.naming import check_name
 
@@ -211,10 +216,20 @@ class StateDirectory:
     Raises `StateLockedError`, `StatePermissionError`, `StateDiskFullError`, `StateForeignError`.
     """
 
-    def __init__(self, path: Path, lock: FileLock, *, application_id: str, process_id: str) -> None:
+    def __init__(
+        self,
+        path: Path,
+        lock: FileLock,
+        *,
+        application_id: str,
+        process_id: str,
+        notes: Collection[str] = (),
+    ) -> None:
         self.path = path
         self.application_id = application_id
         self.process_id = process_id
+        self.notes = notes
+        """What whoever runs the application should know of the directory."""
         self._lock = lock
         # Between a task's directory being there and being locked, it must not be set aside.
         self._moving = threading.Lock()
@@ -229,12 +244,12 @@ class StateDirectory:
         lock = FileLock.acquire(path / LOCK_FILE, wait=wait)
         try:
             lock.check_excludes()
-            _refuse_local_locks(path)
+            notes = _look_at_mount(path)
             process_id = _read_or_make_metadata(path, application_id)
         except BaseException:
             lock.release()
             raise
-        return cls(path, lock, application_id=application_id, process_id=process_id)
+        return cls(path, lock, application_id=application_id, process_id=process_id, notes=notes)
 
     def tasks(self) -> list[str]:
         """The tasks that have a directory here."""
@@ -420,10 +435,14 @@ def _try_lock(descriptor: int, path: Path) -> bool:
     return True
 
 
-def _refuse_local_locks(path: Path) -> None:
+def _look_at_mount(path: Path) -> list[str]:
+    """What is to be told of the locks here; those that hold on one host alone are refused."""
     mount = read_mount(path)
-    if mount is not None and mount.local_locks:
+    if mount is None:
+        return []
+    if mount.local_locks:
         raise locks_on_one_host(path, mount.local_locks)
+    return [doubtful_locks(path, mount.doubtful_locks)] if mount.doubtful_locks else []
 
 
 def _write_holder(descriptor: int, path: Path) -> None:

@@ -62,6 +62,14 @@ def locks_on_one_host(path: Path, how: str) -> StateDirectoryError:
     )
 
 
+def doubtful_locks(path: Path, how: str) -> str:
+    """What is said of a file system of which nobody knows how far its locks reach."""
+    return (
+        f"The state directory {path} is on {how}, whose locks may hold on this machine alone: see "
+        "to it that no other machine uses the directory, or set state_dir to a local disk"
+    )
+
+
 def store_error(error: Exception, *, store: str, path: Path, opening: bool) -> PenstockError:
     """The typed error of a failed RocksDB operation.
 
