@@ -147,24 +147,34 @@ def test_a_changelog_that_is_lost_is_written_anew_and_other_stores_with_it(scene
 def test_a_changelog_that_lost_its_start_is_written_again(scene: Scene) -> None:
     def logged(app: ps.Application, source: str, results: str) -> None:
         grouped = app.stream(source, key=bytes, value=bytes).group_by_key()
-        grouped.count("counts", recover_from="input").to_stream().to(results)
+        grouped.count("counts", recover_from="input", caching=False).to_stream().to(results)
+        grouped.aggregate(
+            bytes, lambda key, value, _: value or None, "last", value=bytes, recover_from="input"
+        )
 
     sent = produce(scene, 100)
-    with Run(scene, logged) as run:
+    # Made and deleted, as it may be in one slice.
+    sent += scene.produce([(b"gone", b"v"), (b"gone", b"")])
+    with Run(scene, logged, statestore_cache_max_bytes=1_000_000) as run:
         run.wait_committed(sent)
+    [partition] = {row.partition for row in scene.read(scene.source) if row.key == b"gone"}
+    # As if the other changelog had lost its end, and with it the deletion.
+    last = f"{scene.application_id}-last-changelog"
+    scene.produce([(b"gone", b"v")], last)
     set_policy(scene, "delete")
     admin = scene.admin
-    for future in admin.delete_records([TopicPartition(scene.changelog, 1, 5)]).values():
+    for future in admin.delete_records([TopicPartition(scene.changelog, partition, 5)]).values():
         future.result()
     set_policy(scene, "compact")
     shutil.rmtree(scene.state_dir)
-    with Run(scene, logged) as run:
-        done = "Task 0_1 has read its input again"
+    with Run(scene, logged, statestore_cache_max_bytes=1_000_000) as run:
+        done = f"Task 0_{partition} has read its input again"
         run.wait_for(lambda: any(done in text for text in run.notices), what="it read again")
-    assert [text for text in recovered(run) if "task 0_0" in text] == []
+    assert [text for text in recovered(run) if f"task 0_{1 - partition}" in text] == []
+    assert [row.value for row in scene.read(last) if row.key == b"gone"][-1] is None
     shutil.rmtree(scene.state_dir)
     sent += produce(scene, 100)
-    with Run(scene, logged) as run:
+    with Run(scene, logged, statestore_cache_max_bytes=1_000_000) as run:
         run.wait_committed(sent)
         assert not recovered(run)
     check_exact(scene)

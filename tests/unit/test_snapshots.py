@@ -23,6 +23,8 @@ from penstock.changelog.snapshots import (
     read_files,
 )
 from penstock.errors import ConfigError, SnapshotError
+from penstock.instance import snapshots
+from penstock.instance.protocol import StoreOrder
 from penstock.instance.snapshots import Snapshotter
 from penstock.instance.task import OpenTask
 from penstock.stores.contract import StoreIdentity
@@ -154,7 +156,7 @@ class OneTask:
         self.stores = SimpleNamespace(
             snapshot_stores=["counts"],
             get=lambda name: store,
-            order=lambda name: name,
+            order=lambda name: StoreOrder(name=name, changelog="log", changelog_id="x"),
             identity=lambda order: IDENTITY,
             copy=self.copy,
         )
@@ -195,6 +197,24 @@ def test_what_is_cut_in_the_location_is_written_again(
         snapshotter.close()
     assert data.read_bytes() == before[data]
     assert task.told == []
+
+
+def test_a_store_that_does_not_change_is_copied_again_before_deletions_are_gone(
+    tmp_path: Path, store: RocksDBStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hour, now = 3_600_000, [10**12]
+    monkeypatch.setattr(snapshots, "wall_clock_ms", lambda: now[0])
+    location = SnapshotLocation(f"file://{tmp_path}/snapshots", "clinic")
+    _fill(store, 0, 10)
+    task = cast(OpenTask, OneTask(store, tmp_path / "copy"))
+    snapshotter = Snapshotter(location, interval_seconds=1_000, tasks=list)
+    for at, written in ((0, 0), (11, 0), (13, 13), (24, 13)):
+        now[0] = 10**12 + at * hour
+        snapshotter._copy(task, "counts")
+        manifest = location.manifest(TASK, "counts")
+        assert manifest is not None
+        assert manifest.written_ms == 10**12 + written * hour
+    snapshotter.close()
 
 
 @pytest.mark.parametrize("damage", ["cut", "changed", "gone", "manifest"])

@@ -293,6 +293,7 @@ class Driver:
                 address=address,
                 metadata=dict(entry.metadata),
                 more=piece.more,
+                reads_again=bool(entry.until),
             )
         return BatchOrder(
             application_id=prepared.application_id,

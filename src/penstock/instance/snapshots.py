@@ -66,8 +66,15 @@ class Snapshotter:
             _log.warning("%s", error)
 
     def _is_there(self, task: OpenTask, last: Manifest, offset: int) -> bool:
-        """Whether a store is as it was copied last, and nobody cut or removed a file since."""
-        return last.offset == offset and self._location.is_whole(task.order.name, last)
+        """Whether a store is as it was copied last, and nobody cut or removed a file since.
+
+        A copy says up to when it missed no deletion. One that is older than these last would be of
+        no use, though nothing was written for so long.
+        """
+        lasting_ms = task.stores.order(last.identity.store).tombstones_ms
+        if last.offset != offset or wall_clock_ms() - last.written_ms > lasting_ms // 2:
+            return False
+        return self._location.is_whole(task.order.name, last)
 
 
 @contextlib.contextmanager

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Literal
 
@@ -38,6 +38,8 @@ class SliceOrder:
     """What the operators said in the task's last commit."""
     more: frozenset[tuple[str, int]] = frozenset()
     """Inputs (topic, partition) that have more in Kafka than is read here."""
+    reads_again: bool = False
+    """Whether the task makes lost stores anew from its input."""
 
     @property
     def ranges(self) -> list[Range]:
@@ -66,6 +68,13 @@ class BatchOrder:
     timeout_seconds: float
     now_ms: int = 0
     """The driver's wall clock as the batch was planned, for users' processors."""
+
+    def limits_of(self, slice_order: SliceOrder) -> Limits:
+        """What bounds a slice. One that makes stores anew has no record cache: that would keep back
+        deletions of keys that are made in the same slice, and in a changelog such a key may live,
+        from before or from a recovery that was cut off.
+        """
+        return replace(self.limits, cache_max_bytes=0) if slice_order.reads_again else self.limits
 
     @cached_property
     def topics(self) -> tuple[str, ...]:

@@ -185,7 +185,7 @@ class _SliceWork:
             _sub_topology(self._order.sub_topology),
             application_id=self._order.application_id,
             state=self,
-            limits=self._order.limits,
+            limits=self._order.limits_of(self._slice),
             metadata=self._slice.metadata,
             partition=TaskId.parse(self._slice.task).partition,
             now_ms=self._order.now_ms,
