@@ -62,8 +62,8 @@ class Holder:
         has_company: bool = False,
         notes: Iterable[str] = (),
     ) -> None:
-        """With `has_company`, the driver runs on this machine, and what it started. `notes` are told
-        with the first task's status.
+        """With `has_company`, the driver runs on this machine, and what it started. `notes` are
+        told with the first task's status.
         """
         self._notes = list(notes)
         self._environment = environment
