@@ -75,8 +75,8 @@ _FILES = {
         snapshots topic_admin topics truncation versioned_stores windowed_stores
     """,
     "members": """
-        assignment brokers_fail client coordination coordinator external_instances following
-        gathering holder instance_process members owners pace peers placements rebalances server
+        assignment beginnings brokers_fail client coordination coordinator external_instances
+        following gathering holder instance_process members owners pace peers placements rebalances server
         standbys states static_id static_ids tls
     """,
     "queries": """

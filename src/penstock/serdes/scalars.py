@@ -132,8 +132,7 @@ class _Whole(NumberColumns, Serde[int]):
 
     def serialize(self, value: int) -> bytes:
         try:
-            number = int(value) if isinstance(value, np.bool_) else operator.index(value)
-            return number.to_bytes(self.width, "big", signed=True)
+            return operator.index(value).to_bytes(self.width, "big", signed=True)
         except TypeError:
             raise TypeError(f"expected int, got {type(value).__name__}") from None
         except OverflowError as error:
