@@ -57,9 +57,10 @@ _FILES = {
         session spark_on_its_way task tidy transactions worker
     """,
     "dsl": """
-        async_functions cache_sizes collect conformance driver engines_agree error_handlers examples
+        async_functions cache_sizes changed_programs collect conformance driver engines_agree
+        error_handlers examples
         expressions functions global_programs global_rows global_tables keys_to_read known_tables
-        mistakes operators partitioners patterns printing processor_stores processors
+        mistakes odd_functions operators partitioners patterns printing processor_stores processors
         processors_depth_first processors_oracle punctuators record_cache refusals rejected
         rejections serdes stream_joins_agree
         serdes_kafka_bytes serdes_registry several_inputs stable_names table_options table_times
@@ -74,8 +75,8 @@ _FILES = {
         snapshots topic_admin topics truncation versioned_stores windowed_stores
     """,
     "members": """
-        assignment brokers_fail client coordination coordinator external_instances following
-        gathering holder instance_process members owners pace peers placements rebalances server
+        assignment beginnings brokers_fail client coordination coordinator external_instances
+        following gathering holder instance_process members owners pace peers placements rebalances server
         standbys states static_id static_ids tls
     """,
     "queries": """

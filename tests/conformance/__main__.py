@@ -3,7 +3,8 @@
 The last line is one JSON object; the exit status is 1 if anything differed or was not supported,
 or if the run covered too little: fewer than 90 % of the seeds with output, or a pair of stateful
 operators with fewer than 20 seeds of 5,000. Pairs that chance gave too few get some seeds more.
-For every ten seeds there is one of a processor's stores, and for every two one of processors.
+For every ten seeds there is one of a processor's stores, for every five one at the edges, and for
+every two one of processors.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ import json
 import sys
 import time
 from collections import Counter
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -21,6 +23,7 @@ from tests.conformance import programs
 from tests.conformance.cases import STATEFUL, Case, matrix, printed
 from tests.conformance.compare import difference, shrunk, side_by_side
 from tests.conformance.coverage import cases_of, shortfalls, shortfalls_of_kinds
+from tests.conformance.edge_cases import make_edge_case
 from tests.conformance.oracle import Answer, Oracle
 from tests.conformance.processor_cases import KINDS, covered, make_processor_case
 from tests.conformance.programs import UnsupportedError
@@ -28,9 +31,11 @@ from tests.conformance.store_commands import StoreCase, make_store_case, run_sto
 
 # So many seeds make one of what processors do with their stores.
 STORES_EACH = 10
+# And so many make one at the edges.
+EDGES_EACH = 5
 # And so many make one of processors in a topology.
 PROCESSORS_EACH = 2
-PARTS = ("topologies", "stores", "processors")
+PARTS = ("topologies", "edges", "stores", "processors")
 
 
 @dataclass
@@ -64,15 +69,16 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--only", choices=PARTS, help="compare these alone")
     options = parser.parse_args(arguments)
     parts = PARTS if options.only is None else (options.only,)
-    totals, processors, stores = _Totals(), _Processors(), _Totals()
+    totals, edges, processors, stores = _Totals(), _Totals(), _Processors(), _Totals()
     started = time.monotonic()
     # Few records are joined here as many are elsewhere; both ways are compared by unit tests.
     choice.FEW_RECORDS = 0
     with Oracle() as oracle:
         if "topologies" in parts:
-            for case, expected in oracle.ask_all(cases_of(options.first, options.seeds)):
-                totals.cells.update(case.pairs)
-                _compare(oracle, case, expected, totals, options)
+            _compare_all(oracle, cases_of(options.first, options.seeds), totals, options)
+        if "edges" in parts:
+            cases = map(make_edge_case, _seeds(options, EDGES_EACH))
+            _compare_all(oracle, cases, edges, options)
         if "stores" in parts:
             for seed in _seeds(options, STORES_EACH):
                 _compare_stores(oracle, make_store_case(seed), stores)
@@ -86,7 +92,7 @@ def main(arguments: list[str] | None = None) -> int:
         _print_matrix(totals.cells)
     for operator, count in (totals.unsupported + processors.unsupported).most_common():
         print(f"unsupported: {count} x {operator}")
-    summary = _summary(totals, stores, processors, time.monotonic() - started)
+    summary = _summary(totals, edges, stores, processors, time.monotonic() - started)
     lacking = []
     if totals.seeds:
         share, fewest = summary["with_output"], summary["fewest_seeds_of_a_pair"]
@@ -96,7 +102,8 @@ def main(arguments: list[str] | None = None) -> int:
     for each in lacking:
         print(f"covered too little: {each}")
     print(json.dumps(summary))
-    failed = [each for each in (totals, stores, processors) if each.failing or each.unsupported]
+    every = (totals, edges, stores, processors)
+    failed = [each for each in every if each.failing or each.unsupported]
     return 1 if failed or lacking else 0
 
 
@@ -104,6 +111,14 @@ def _seeds(options: argparse.Namespace, each: int) -> range:
     """The seeds of a part that has one for every so many, if it is not alone."""
     count = options.seeds if options.only else options.seeds // each
     return range(options.first, options.first + count)
+
+
+def _compare_all(
+    oracle: Oracle, cases: Iterable[Case], totals: _Totals, options: argparse.Namespace
+) -> None:
+    for case, expected in oracle.ask_all(cases):
+        totals.cells.update(case.pairs)
+        _compare(oracle, case, expected, totals, options)
 
 
 def _compare(
@@ -163,12 +178,15 @@ def _share(totals: _Totals) -> float:
 
 
 def _summary(
-    totals: _Totals, stores: _Totals, processors: _Processors, seconds: float
+    totals: _Totals, edges: _Totals, stores: _Totals, processors: _Processors, seconds: float
 ) -> dict[str, Any]:
     return {
         "seeds": totals.seeds,
         "failures": len(totals.failing),
         "first_failing_seed": min(totals.failing, default=None),
+        "edge_seeds": edges.seeds,
+        "edge_failures": len(edges.failing),
+        "first_failing_edge_seed": min(edges.failing, default=None),
         "store_seeds": stores.seeds,
         "store_failures": len(stores.failing),
         "processor_seeds": processors.seeds,

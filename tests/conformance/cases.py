@@ -69,6 +69,8 @@ class Case:
 
     What it `handles`, of deserialization and processing, it continues after. A record without a
     topic lets the wall clock go on by its timestamp.
+
+    If it is in `memory`, so are all stores of the DSL.
     """
 
     seed: int
@@ -78,6 +80,7 @@ class Case:
     operators: tuple[str, ...] = ()
     marked: bool = False
     handles: tuple[str, ...] = ()
+    memory: bool = False
 
     def as_json(self) -> dict[str, Any]:
         """What the oracle reads."""
@@ -89,6 +92,7 @@ class Case:
             "operators": list(self.operators),
             **({"marked": True} if self.marked else {}),
             **({"handles": list(self.handles)} if self.handles else {}),
+            **({"memory": True} if self.memory else {}),
         }
 
     @staticmethod
@@ -102,6 +106,7 @@ class Case:
             operators=tuple(data["operators"]),
             marked=data.get("marked", False),
             handles=tuple(data.get("handles", ())),
+            memory=data.get("memory", False),
         )
 
     def headers(self, number: int) -> tuple[tuple[str, bytes], ...]:

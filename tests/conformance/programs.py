@@ -104,7 +104,8 @@ def build(case: Case, app: ps.Application) -> None:
 
 def _options(case: Case) -> dict[str, Any]:
     handlers = {f"{kind}_exception_handler": "continue" for kind in case.handles}
-    return {"statestore_cache_max_bytes": case.cache, **handlers}
+    kept = {"dsl_store": "memory"} if case.memory else {}
+    return {"statestore_cache_max_bytes": case.cache, **kept, **handlers}
 
 
 def _drained(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from datetime import timedelta
+from datetime import datetime, timedelta, timezone
 from typing import Any
 
 import numpy as np
@@ -17,7 +17,7 @@ from penstock.errors import UserFunctionError
 from penstock.processors import Limits, RecordRun, SliceRun, runs_in_columns
 from penstock.processors.running import running_float_sum, running_max, sort_by_slot
 from penstock.processors.two_inputs import TableJoinRun
-from penstock.serdes import ListSerde, serde_of
+from penstock.serdes import FloatSerde, ListSerde, serde_of
 from penstock.testing.stores import DriverState
 from penstock.topology import SubTopology
 from tests.unit.slices import Row, changes, outputs, records
@@ -294,6 +294,52 @@ LISTED: dict[Any, list[Any]] = {
     str: ["", "é", "long" * 9],
     dict[str, int]: [{}, {"a": 1}],
 }
+
+
+ABROAD = timezone(timedelta(hours=5))
+
+
+def _narrow(stream: Any) -> None:
+    """What was rounded is added to: 4 bytes hold less than a float of Python's."""
+    thirds = stream.map_values(lambda text: text and ord(text) / 3, value=FloatSerde())
+    sums = thirds.group_by_key().reduce(lambda one, two: one + two, "sums").to_stream()
+    sums.map_values(repr, value=str).to("out")
+
+
+def _whole(stream: Any) -> None:
+    """An int comes back as a float."""
+    numbers = stream.group_by_key().aggregate(lambda: 0, _add_text, "numbers", value=float)
+    numbers.to_stream().map_values(repr, value=str).to("out")
+
+
+def _add_text(_key: str, value: str | None, number: float) -> float:
+    return len(f"{number}{value}")
+
+
+def _moments(stream: Any) -> None:
+    """What comes back is in UTC, and has whole milliseconds."""
+    start = datetime(2024, 1, 1, 3, 0, 0, 1900, tzinfo=ABROAD)
+    times = stream.map_values(lambda text: text and start + _ms(ord(text)), value=datetime)
+    latest = times.group_by_key().reduce(
+        lambda one, two: two + timedelta(hours=one.hour, microseconds=one.microsecond), "latest"
+    )
+    latest.to_stream().map_values(lambda time: time and time.isoformat(), value=str).to("out")
+
+
+@pytest.mark.parametrize("program", [_narrow, _whole, _moments])
+@given(rows=ROWS, size=st.integers(1, 20), cache=st.sampled_from([0, 250, 10_000]))
+@settings(max_examples=40, deadline=None)
+def test_a_fold_is_given_what_a_store_gives_back(
+    program: Any, rows: Any, size: int, cache: int
+) -> None:
+    """Else a result would depend on which records happen to be in one slice."""
+    builder = ps.StreamsBuilder()
+    program(builder.stream("in", key=str, value=str))
+    [sub] = builder.build().sub_topologies
+    assert runs_in_columns(sub)
+    slices = _Slices(rows, size)
+    columns = _answers(SliceRun, sub, slices, cache)
+    assert columns == _answers(RecordRun, sub, slices, cache)
 
 
 def test_long_and_short_runs_of_floats_are_added_in_their_order() -> None:

@@ -9,11 +9,12 @@ import sys
 from dataclasses import dataclass, field
 from datetime import UTC, date, datetime, timedelta, timezone
 from decimal import Decimal
-from enum import Enum
+from enum import Enum, IntEnum
 from typing import Annotated, Any, NewType, TypedDict
 from uuid import UUID
 
 import msgspec
+import numpy as np
 import pyarrow as pa
 import pytest
 from hypothesis import given, settings
@@ -46,6 +47,10 @@ class Reading(msgspec.Struct):
 
 class Ward(Enum):
     NORTH = "north"
+
+
+class Number(IntEnum):
+    ONE = 1
 
 
 class Bed(TypedDict, total=False):
@@ -245,10 +250,43 @@ def test_undecodable_bytes_raise_value_error(kind: Any, bad: bytes) -> None:
 def test_a_value_of_another_type_is_refused(kind: Any, value: Any) -> None:
     with pytest.raises((TypeError, ValueError)):
         serde_of(kind).serialize(value)
-    # A whole column of bytes or text takes the other one too, as Arrow does.
-    if kind not in (bytes, str):
-        with pytest.raises((TypeError, ValueError, OverflowError)):
-            serde_of(kind).serialize_column([value])
+    with pytest.raises((TypeError, ValueError, OverflowError)):
+        serde_of(kind).serialize_column([value])
+
+
+NARROW = [IntegerSerde(), ShortSerde(), FloatSerde()]
+ODD = [
+    "text", b"bytes", bytearray(b"b"), memoryview(b"m"), 1, True, 1.0, 1.5, -0.5, 2**40, 2**63, "1",
+    np.int64(3), np.uint8(3), np.float64(1.5), np.float32(1.5), np.bool_(True), np.str_("x"),
+    np.bytes_(b"x"), Decimal(2), Decimal("1.5"), Number.ONE, Ward.NORTH, math.nan, math.inf, 1e300,
+    UUID(int=1), datetime(2024, 1, 1, tzinfo=UTC), date(2024, 1, 1), "\ud800", [1], (1,), {},
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", [bytes, str, int, float, bool, UUID, datetime, *NARROW])
+@pytest.mark.parametrize("filled", [None, 100])
+def test_a_column_takes_what_is_taken_alone(kind: Any, filled: int | None) -> None:
+    """Arrow would cut 1.5 to 1 for a whole number, and take a text for bytes."""
+    made = serde_of(kind) if isinstance(kind, type) else kind
+    for value in ODD:
+        # Many values go another way than a few, and a null among them yet another.
+        for others in ([], [None] * (filled or 0), [_sample(kind)] * (filled or 0)):
+            alone = _written(lambda v=value: made.serialize(v))
+            beside = _written(lambda v=value, o=others: made.serialize_column([*o, v])[-1].as_py())
+            assert beside == alone, (value, len(others))
+
+
+def _written(write: Any) -> Any:
+    """The bytes; whoever refuses a value says so by one of these."""
+    try:
+        return write()
+    except (TypeError, ValueError, OverflowError):
+        return "refused"
+
+
+def _sample(kind: Any) -> Any:
+    samples = {bytes: b"b", str: "t", bool: True, UUID: UUID(int=2), int: 7, float: 0.5}
+    return samples.get(kind, datetime(2024, 1, 1, tzinfo=UTC) if kind is datetime else 7)
 
 
 def test_not_a_number_is_a_value_and_no_null() -> None:

@@ -2,29 +2,40 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
-from penstock.errors import UserFunctionError
+from penstock.errors import PenstockError, UserFunctionError
 from penstock.processors.batch import Batch, Column, UnreadableError
-from penstock.processors.user_faults import function_error
+from penstock.processors.user_faults import function_error, refused_error
 from penstock.serdes import Serde
 
 
 def call_each(
-    step: str, batch: Batch, function: Callable[..., Any], *arguments: Iterable[Any]
+    step: str, batch: Batch, function: Callable[..., Any], *arguments: Sequence[Any]
 ) -> list[Any]:
     """What the function returns for each row."""
     results: list[Any] = []
     try:
         # On an exception `extend` keeps what it has, so its length is the index that failed.
         results.extend(map(function, *arguments))
+        if len(results) < len(batch):
+            stop(function, *(each[len(results)] for each in arguments))
     except Exception as error:
         raise user_error(step, batch, len(results), error) from error
     return results
+
+
+def stop(function: Callable[..., Any], *arguments: Any) -> None:
+    """Raise the `StopIteration` of a function: `map` takes it for its own end, and says nothing.
+
+    (`next(...)` of what has nothing raises it, as users' functions write.)
+    """
+    function(*arguments)
+    raise StopIteration
 
 
 def user_error(step: str, batch: Batch, row: int, error: Exception) -> UserFunctionError:
@@ -68,7 +79,9 @@ def encode(step: str, batch: Batch, column: Column, serde: Serde[Any], what: str
     """The column's bytes, or an error that names the first value that the serde refuses."""
     try:
         return column.binary(serde)
-    except (TypeError, ValueError, OverflowError, AttributeError) as error:
+    except (PenstockError, OSError):
+        raise
+    except Exception as error:
         for row, value in enumerate(column.objects()):
             if value is not None:
                 _check_value(step, batch, row, value, serde, what)
@@ -87,8 +100,4 @@ def _check_value(
 def _refused(
     step: str, batch: Batch, row: int, error: Exception, serde: Serde[Any], what: str
 ) -> UserFunctionError:
-    return UserFunctionError(
-        f"Step {step} got a {what} that its serde {serde.name!r} cannot write: {error}",
-        where=coordinates(step, batch, row),
-        hint=f"Return the type that the topology names, or name another by {what}=",
-    )
+    return refused_error(step, serde, what, error, coordinates(step, batch, row))

@@ -71,7 +71,12 @@ def _wanted(step: str, predicate: Callable[[Any, Any], bool], batch: Batch) -> B
     if isinstance(predicate, ColumnFunction):
         return truths(step, batch, predicate)
     answers = _call_pairs(step, predicate, batch)
-    return np.fromiter(map(bool, answers), np.bool_, len(answers))
+    try:
+        return np.fromiter(map(bool, answers), np.bool_, len(answers))
+    except Exception:
+        # Some say neither yes nor no, as an array of numpy's does. Which one is found here.
+        call_each(step, batch, bool, answers)
+        raise
 
 
 def _drop_null_keys(batch: Batch, dropped: Counter[str]) -> Batch:

@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 from penstock.errors import PenstockError
 from penstock.processors.batch import Batch, Column
 from penstock.processors.binary_columns import big_endian, last_bytes, with_tail
-from penstock.processors.calls import coordinates, encode, user_error
+from penstock.processors.calls import coordinates, encode, stop, user_error
 from penstock.processors.folds import split_stored
 from penstock.processors.outputs import Changes
 from penstock.processors.records import Int64s, ScanReader
@@ -257,16 +257,21 @@ def _called(left: Meeting, right: Meeting, batch: Batch, order: Int64s) -> list[
     left_index = _both(left.pairs.rows, len(lefts) + left_numbers)[order].tolist()
     right_index = _both(len(rights) + right_numbers, right.pairs.rows)[order].tolist()
     keys = (batch.keys.objects(),) if left.node.with_key else ()
+    all_lefts, all_rights = [*lefts, *from_left], [*rights, *from_right]
+    joiner = left.node.joiner
     values: list[Any] = []
     try:
         values.extend(
             map(
-                left.node.joiner,
+                joiner,
                 *keys,
-                map([*lefts, *from_left].__getitem__, left_index),
-                map([*rights, *from_right].__getitem__, right_index),
+                map(all_lefts.__getitem__, left_index),
+                map(all_rights.__getitem__, right_index),
             )
         )
+        if (row := len(values)) < len(order):
+            pair = all_lefts[left_index[row]], all_rights[right_index[row]]
+            stop(joiner, *(each[row] for each in keys), *pair)
     except Exception as error:
         row = len(values)
         step = left.node if order[row] < len(left.pairs.rows) else right.node

@@ -6,7 +6,6 @@ it never let through needs no deletion.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
@@ -54,12 +53,17 @@ def _mapped(node: TableMapValuesNode, known: Batch) -> list[Any]:
 
 def _kept(node: TableFilterNode, known: Batch) -> list[Any]:
     values, predicate = known.values.objects(), node.predicate
-    wanted: Iterable[bool]
+    wanted: list[Any]
     if not isinstance(predicate, ColumnFunction):
         wanted = call_each(node.name, known, predicate, known.keys.objects(), values)
     else:
-        wanted = truths(node.name, known, predicate).tolist() if len(known) else ()
-    return [
-        value if bool(want) != node.negate else None
-        for want, value in zip(wanted, values, strict=True)
-    ]
+        wanted = truths(node.name, known, predicate).tolist() if len(known) else []
+    try:
+        return [
+            value if bool(want) != node.negate else None
+            for want, value in zip(wanted, values, strict=True)
+        ]
+    except Exception:
+        # Some say neither yes nor no: which one is found here.
+        call_each(node.name, known, bool, wanted)
+        raise

@@ -16,6 +16,8 @@ from penstock.serdes import Serde
 _OURS = Path(penstock.errors.__file__).parent
 _EXAMPLES = _OURS / "examples"
 _PACKAGES = tuple(sysconfig.get_paths()[name] for name in ("stdlib", "purelib", "platlib"))
+_USUAL = (TypeError, ValueError, OverflowError, AttributeError)
+"""What serdes raise of values that are of another type: their words say it all."""
 
 
 def function_error(step: str, error: Exception, where: Mapping[str, object]) -> UserFunctionError:
@@ -44,6 +46,18 @@ def stored_error(
         f"Step {step} cannot read what the store {store!r} has, as {serde.name}: {error}",
         where={**where, "store": store, "key": reprlib.repr(key)},
         hint="Name the serde that the store was written with, and one that reads what it writes",
+    )
+
+
+def refused_error(
+    step: str, serde: Serde[Any], what: str, error: Exception, where: Mapping[str, object]
+) -> UserFunctionError:
+    """What is raised from the error of a serde that cannot write a key or a value."""
+    words = error if isinstance(error, _USUAL) else said(error)
+    return UserFunctionError(
+        f"Step {step} got a {what} that its serde {serde.name!r} cannot write: {words}",
+        where=where,
+        hint=f"Return the type that the topology names, or name another by {what}=",
     )
 
 

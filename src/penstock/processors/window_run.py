@@ -14,7 +14,7 @@ from penstock.processors.aggregate import AggregateRun
 from penstock.processors.batch import Batch, Column
 from penstock.processors.binary_columns import big_endian, with_tail, without_tail
 from penstock.processors.calls import encode
-from penstock.processors.depth_first.windows import window_memory
+from penstock.processors.depth_first.windows import only_memory
 from penstock.processors.meter import SliceMeter
 from penstock.processors.records import Int64s
 from penstock.serdes import Serde, Windowed, WindowedSerde
@@ -68,7 +68,7 @@ class WindowRun:
         self._rank = rank
         known = (add_to_mean, collected)
         self._shows_keys = node.kind == "aggregate" and node.aggregator not in known
-        self._memory = window_memory(store.name, 0)
+        self._memory = only_memory(store.name)
         self._stream_time = int(metadata.get(f"{self._memory}:stream-time", -1))
         self._store_time = int(metadata.get(f"{store.name}:time", -1))
 

@@ -35,6 +35,9 @@ class Serde(ABC, Generic[T]):
     # Whether values can be shared between steps without a copy: a mutable value that a function
     # changes in place would otherwise change what was already written.
     immutable: ClassVar[bool] = False
+    # Whether what is read is the very value that was written, and no rounded one: only then may a
+    # step that will read a value again keep it instead.
+    exact: ClassVar[bool] = False
     # The length of every serialised value, where it is always the same.
     fixed_length: ClassVar[int | None] = None
 

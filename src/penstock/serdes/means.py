@@ -32,6 +32,7 @@ class MeanSerde(NumberColumns, Serde[Mean]):
 
     name: ClassVar[str] = "mean"
     immutable: ClassVar[bool] = True
+    exact: ClassVar[bool] = True
     fixed_length: ClassVar[int | None] = _LAYOUT.size
     width: ClassVar[int] = _LAYOUT.size
     big_endian: ClassVar[Any] = np.dtype([("total", ">f8"), ("count", ">i8")])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 import re
 import struct
 from collections.abc import Sequence
@@ -26,6 +27,7 @@ class BytesSerde(Serde[bytes]):
 
     name: ClassVar[str] = "bytes"
     immutable: ClassVar[bool] = True
+    exact: ClassVar[bool] = True
 
     def serialize(self, value: bytes) -> bytes:
         return _expect(value, bytes)
@@ -38,7 +40,10 @@ class BytesSerde(Serde[bytes]):
         return values
 
     def serialize_column(self, values: Sequence[bytes | None]) -> pa.BinaryArray:
-        return pa.array(values, type=pa.binary())
+        # Arrow would take texts, too, and what can be changed in place.
+        if set(map(type, values)) <= {bytes, type(None)}:
+            return pa.array(values, type=pa.binary())
+        return super().serialize_column(values)
 
     def check_column(self, array: pa.BinaryArray) -> None:
         del array  # any bytes are bytes
@@ -50,6 +55,7 @@ class StringSerde(Serde[str]):
 
     name: ClassVar[str] = "string"
     immutable: ClassVar[bool] = True
+    exact: ClassVar[bool] = True
 
     def serialize(self, value: str) -> bytes:
         try:
@@ -67,7 +73,8 @@ class StringSerde(Serde[str]):
         return texts
 
     def serialize_column(self, values: Sequence[str | None]) -> pa.BinaryArray:
-        return pa.array(values, type=pa.string()).cast(pa.binary())
+        column = None if len(values) <= _FEW else _texts(values)
+        return super().serialize_column(values) if column is None else column.cast(pa.binary())
 
     def check_column(self, array: pa.BinaryArray) -> list[str | None] | None:
         if len(array) <= _FEW:
@@ -116,13 +123,18 @@ class NumberColumns:
 
 
 class _Whole(NumberColumns, Serde[int]):
-    """Whole numbers, big-endian, signed."""
+    """Whole numbers, big-endian, signed: an `int`, or what says which it is, as numpy's do."""
 
     immutable: ClassVar[bool] = True
+    exact: ClassVar[bool] = True
+    letter: ClassVar[str]
+    """What `struct` calls them."""
 
     def serialize(self, value: int) -> bytes:
         try:
-            return _expect(value, int).to_bytes(self.width, "big", signed=True)
+            return operator.index(value).to_bytes(self.width, "big", signed=True)
+        except TypeError:
+            raise TypeError(f"expected int, got {type(value).__name__}") from None
         except OverflowError as error:
             raise ValueError(f"{value} does not fit into {8 * self.width} bits") from error
 
@@ -135,8 +147,22 @@ class _Whole(NumberColumns, Serde[int]):
         return _with_nulls(self.read(array).tolist(), array)
 
     def serialize_column(self, values: Sequence[int | None]) -> pa.BinaryArray:
-        column = pa.array(values, type=pa.from_numpy_dtype(self.native))
-        return self.write(*_numbers_and_validity(column))
+        if len(values) <= _FEW:
+            return super().serialize_column(values)
+        # Not by Arrow, which cuts a fraction off and says nothing.
+        try:
+            return self.write(self._packed(values))
+        except struct.error:
+            valid = np.fromiter((value is not None for value in values), np.bool_, len(values))
+        try:
+            # There are nulls among them, or what is no such number.
+            return self.write(self._packed([0 if each is None else each for each in values]), valid)
+        except struct.error:
+            return super().serialize_column(values)  # It says which one it is.
+
+    def _packed(self, values: Sequence[Any]) -> npt.NDArray[Any]:
+        data = struct.pack(f">{len(values)}{self.letter}", *values)
+        return np.frombuffer(data, dtype=self.big_endian)
 
     def check_column(self, array: pa.BinaryArray) -> None:
         self.read(array)
@@ -150,6 +176,7 @@ class LongSerde(_Whole):
     fixed_length: ClassVar[int | None] = 8
     width: ClassVar[int] = 8
     big_endian: ClassVar[str] = ">i8"
+    letter: ClassVar[str] = "q"
     native: ClassVar[Any] = np.int64
 
 
@@ -161,6 +188,7 @@ class IntegerSerde(_Whole):
     fixed_length: ClassVar[int | None] = 4
     width: ClassVar[int] = 4
     big_endian: ClassVar[str] = ">i4"
+    letter: ClassVar[str] = "i"
     native: ClassVar[Any] = np.int32
 
 
@@ -172,6 +200,7 @@ class ShortSerde(_Whole):
     fixed_length: ClassVar[int | None] = 2
     width: ClassVar[int] = 2
     big_endian: ClassVar[str] = ">i2"
+    letter: ClassVar[str] = "h"
     native: ClassVar[Any] = np.int16
 
 
@@ -198,7 +227,10 @@ class _Floating(NumberColumns, Serde[float]):
         return _with_nulls(self.read(array).tolist(), array)
 
     def serialize_column(self, values: Sequence[float | None]) -> pa.BinaryArray:
-        column = pa.array(values, type=pa.float64(), from_pandas=False)
+        try:
+            column = pa.array(values, type=pa.float64(), from_pandas=False)
+        except (pa.ArrowException, TypeError, ValueError, OverflowError):
+            return super().serialize_column(values)  # Some numbers Python alone can read.
         numbers, valid = _numbers_and_validity(column)
         return self.write(self.narrowed(numbers), valid)
 
@@ -253,6 +285,7 @@ class BoolSerde(Serde[bool]):
 
     name: ClassVar[str] = "boolean"
     immutable: ClassVar[bool] = True
+    exact: ClassVar[bool] = True
     fixed_length: ClassVar[int | None] = 1
 
     def serialize(self, value: bool) -> bytes:
@@ -277,6 +310,7 @@ class UuidSerde(Serde[UUID]):
 
     name: ClassVar[str] = "uuid"
     immutable: ClassVar[bool] = True
+    exact: ClassVar[bool] = True
     fixed_length: ClassVar[int | None] = 36
 
     def serialize(self, value: UUID) -> bytes:
@@ -287,6 +321,17 @@ class UuidSerde(Serde[UUID]):
         if _UUID_TEXT.fullmatch(data) is None:
             raise ValueError(f"a UUID is 36 characters of text, not {data[:40]!r}")
         return UUID(data.decode())
+
+
+def _texts(values: Sequence[Any]) -> pa.Array | None:
+    """The column, if all values are texts. (Arrow that is told so takes bytes for them.)"""
+    try:
+        column = pa.array(values, from_pandas=False)
+    except (pa.ArrowException, TypeError, ValueError, OverflowError):
+        return None
+    if pa.types.is_null(column.type):
+        return column.cast(pa.string())
+    return column if column.type == pa.string() else None
 
 
 def _expect(value: Any, kind: type[T]) -> T:

@@ -35,6 +35,7 @@ import org.apache.kafka.streams.TopologyTestDriver;
 import org.apache.kafka.streams.errors.LogAndContinueExceptionHandler;
 import org.apache.kafka.streams.errors.LogAndContinueProcessingExceptionHandler;
 import org.apache.kafka.streams.kstream.Windowed;
+import org.apache.kafka.streams.state.BuiltInDslStoreSuppliers.InMemoryDslStoreSuppliers;
 import org.apache.kafka.streams.state.KeyValueIterator;
 import org.apache.kafka.streams.state.ValueAndTimestamp;
 import org.apache.kafka.streams.state.VersionedKeyValueStore;
@@ -48,7 +49,7 @@ import org.apache.kafka.streams.test.TestRecord;
  * [[key, value, timestamp], ...]}, ...], one object per record, "stores": {name: [[key, value, timestamp], ...]}}; a
  * windowed key is [key, start, end], a session has no timestamp; every value is a text or null. An exception gives
  * "error" and "at", the number of the record, or -1 where the topology could not be built. "full_stores" asks for the
- * default stores instead of the quick ones. If it is "marked", records have headers, and results end with theirs. What
+ * default stores instead of the quick ones, "memory" for those in memory. If it is "marked", records have headers, and results end with theirs. What
  * it "handles" it continues after. A record without a topic lets the wall clock go on, from 0, by its timestamp. Lines
  * with "commands" are for {@link StoreCommands}.
  */
@@ -137,7 +138,8 @@ public final class Oracle {
     properties.put("application.id", "conformance");
     properties.put("statestore.cache.max.bytes", test.get("cache").asText());
     properties.put("state.dir", stateDirectory);
-    if (!test.has("full_stores")) properties.put("dsl.store.suppliers.class", QuickStores.class.getName());
+    if (test.has("memory")) properties.put("dsl.store.suppliers.class", InMemoryDslStoreSuppliers.class.getName());
+    else if (!test.has("full_stores")) properties.put("dsl.store.suppliers.class", QuickStores.class.getName());
     if (handles(test, "deserialization")) {
       properties.put("deserialization.exception.handler", LogAndContinueExceptionHandler.class);
     }

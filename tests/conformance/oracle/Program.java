@@ -375,8 +375,11 @@ final class Program {
   private Object joinStreams(
       JsonNode step, String kind, Flow left, Flow right, ValueJoinerWithKey<Object, Object, Object, Object> joiner) {
     JsonNode window = step.get("window");
-    JoinWindows windows = JoinWindows.ofTimeDifferenceAndGrace(Duration.ZERO, millis(window, "grace"))
-        .before(millis(window, "before")).after(millis(window, "after"));
+    JoinWindows windows = JoinWindows.ofTimeDifferenceAndGrace(Duration.ZERO, millis(window, "grace"));
+    // The side that may be negative comes last.
+    windows = window.get("before").asLong() < 0
+        ? windows.after(millis(window, "after")).before(millis(window, "before"))
+        : windows.before(millis(window, "before")).after(millis(window, "after"));
     String name = step.get("name").asText();
     StreamJoined<Object, Object, Object> joined =
         StreamJoined.with(left.key, left.value, right.value).withName(name).withStoreName(name);

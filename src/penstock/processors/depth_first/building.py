@@ -85,7 +85,6 @@ from penstock.processors.depth_first.windows import (
     TimeWindowAggregate,
     WindowStep,
     window_memory,
-    window_users,
 )
 from penstock.processors.records import Limits, ScanReader
 from penstock.topology import (
@@ -461,7 +460,6 @@ class Builder:
         return step
 
     def _window_aggregate(self, node: WindowAggregateNode) -> Step:
-        users = window_users(self._sub, node.store)
         kind = _WINDOW_STEPS[type(node.windows)]
         step: WindowStep[Any] = kind(
             node.name,
@@ -469,7 +467,7 @@ class Builder:
             fold_of(node, self._sub),
             node.windows,
             at_close=node.emit == "close",
-            memory=window_memory(node.store, users.index(node)),
+            memory=window_memory(self._sub, node),
         )
         step.attach(self._window_store(step, node))
         self.finishers.append(step.finish)

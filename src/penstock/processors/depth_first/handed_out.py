@@ -120,5 +120,5 @@ def _is_changed(given: _Given) -> bool:
 def _bytes(given: _Given) -> bytes | None:
     try:
         return given.serde.serialize(given.value)
-    except (TypeError, ValueError, OverflowError, AttributeError):
+    except Exception:  # noqa: BLE001 - whatever the serde says
         return None  # It was changed to something that the store could not hold.

@@ -11,7 +11,7 @@ import pyarrow as pa
 from penstock.errors import PenstockError, UserFunctionError
 from penstock.processors.meter import SliceMeter
 from penstock.processors.records import OnError
-from penstock.processors.user_faults import function_error, stored_error
+from penstock.processors.user_faults import function_error, refused_error, stored_error
 from penstock.serdes import Serde
 
 _T = TypeVar("_T")
@@ -208,7 +208,9 @@ class Shared:
             return None
         try:
             return serde.serialize(value)
-        except (TypeError, ValueError, OverflowError, AttributeError) as error:
+        except (PenstockError, OSError):
+            raise
+        except Exception as error:
             raise self.refused(step, serde, what, error) from error
 
     def decode(self, step: str, store: str, serde: Serde[Any], data: bytes, key: object) -> Any:
@@ -225,8 +227,4 @@ class Shared:
         self, step: str, serde: Serde[Any], what: str, error: Exception
     ) -> UserFunctionError:
         """The error of a key or value that its serde refuses."""
-        return UserFunctionError(
-            f"Step {step} got a {what} that its serde {serde.name!r} cannot write: {error}",
-            where=self.context.where(step),
-            hint=f"Return the type that the topology names, or name another by {what}=",
-        )
+        return refused_error(step, serde, what, error, self.context.where(step))

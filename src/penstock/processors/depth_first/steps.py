@@ -79,6 +79,11 @@ class Step:
             return self.call(function, record.key, record.value, record.timestamp)
         return self.call(function, record.key, record.value)
 
+    def wants(self, predicate: Callable[..., Any], record: Record) -> bool:
+        """Whether a predicate wants a record; one that says neither yes nor no has failed."""
+        answer = self.ask(predicate, record)
+        return answer if answer is True or answer is False else self.call(bool, answer)
+
 
 class Pass(Step):
     """Passes every record on."""
@@ -108,7 +113,7 @@ class Filter(Step):
         self._negate = negate
 
     def process(self, record: Record) -> None:
-        if bool(self.ask(self._predicate, record)) != self._negate:
+        if self.wants(self._predicate, record) != self._negate:
             self.forward(record)
 
 
@@ -215,7 +220,7 @@ class Split(Step):
 
     def process(self, record: Record) -> None:
         for predicate, child in zip(self._predicates, self.children, strict=True):
-            if predicate is None or self.ask(predicate, record):
+            if predicate is None or self.wants(predicate, record):
                 child(record)
                 return
 

@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from penstock.errors import UserFunctionError
+from penstock.errors import PenstockError, UserFunctionError
 from penstock.processors.depth_first.cache import Held, RecordCache
 from penstock.processors.depth_first.guarding import guarded
 from penstock.processors.depth_first.record import Record, Shared
 from penstock.processors.depth_first.state import KeyValueState, Stored
 from penstock.processors.depth_first.steps import NO_TIME, Step, Value, View
 from penstock.processors.depth_first.versioned import VersionedTable
+from penstock.processors.settling import settling
 from penstock.serdes import Change, Serde
 from penstock.topology import StoreSpec, TableSelectNode
 
@@ -41,6 +42,7 @@ class TableStore:
         self._key_bytes = spec.key_serde.serialize
         self._work: Serde[Any] = spec.value_serde if worked_as is None else worked_as
         self._is_shown = self._work is spec.value_serde
+        self._settle = settling(spec.value_serde)
         self.state = state
         self._sends_old = sends_old
         caches = spec.caching and cache_bytes > 0
@@ -52,7 +54,9 @@ class TableStore:
         """A key's bytes."""
         try:
             return self._key_bytes(key)
-        except (TypeError, ValueError, OverflowError, AttributeError) as error:
+        except (PenstockError, OSError):
+            raise
+        except Exception as error:
             raise self._shared.refused(self._step.name, self.key_serde, "key", error) from error
 
     def get(self, key: Any, *, sent: bool = False) -> Value | None:
@@ -84,6 +88,8 @@ class TableStore:
             if not self._is_shown:
                 new = self._shown(record.key, new)
                 old = self._shown(record.key, old) if self._sends_old else None
+            elif self._settle is not None:
+                new, old = self._settle(new), self._settle(old)
             self.state.put(key, value, timestamp)
             self.state.log(key, value, record.timestamp if value is None else timestamp)
             change = Change(new, old if self._sends_old else None)

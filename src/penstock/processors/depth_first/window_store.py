@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
+from penstock.errors import PenstockError
 from penstock.processors.depth_first.cache import Held, RecordCache
 from penstock.processors.depth_first.guarding import guarded
 from penstock.processors.depth_first.record import Record
 from penstock.processors.depth_first.state import Stored, TimedState
 from penstock.processors.depth_first.steps import Step, Value
 from penstock.processors.record_cache import SEGMENT_BYTES, TIMESTAMP_BYTES
+from penstock.processors.settling import settling
 from penstock.serdes import Change, Serde, Windowed
 from penstock.serdes.windowed import window_end
 from penstock.topology import StoreSpec
@@ -48,6 +50,7 @@ class WindowStore:
         self._value_serde: Serde[Any] = spec.value_serde
         self._work: Serde[Any] = spec.value_serde if worked_as is None else worked_as
         self._is_shown = self._work is spec.value_serde
+        self._settle = settling(spec.value_serde)
         self._session = spec.kind == "session"
         self.state = state
         state.stream_time = self._shared.recall(f"{spec.name}:time", -1)
@@ -70,7 +73,9 @@ class WindowStore:
         """A key's bytes."""
         try:
             return self._key_serde.serialize(key)
-        except (TypeError, ValueError, OverflowError, AttributeError) as error:
+        except (PenstockError, OSError):
+            raise
+        except Exception as error:
             raise self._shared.refused(self._step.name, self._key_serde, "key", error) from error
 
     def get(self, key: bytes, window: Window) -> Value | None:
@@ -141,6 +146,8 @@ class WindowStore:
             if not self._is_shown:
                 new = self._shown(key, new)
                 old = self._shown(key, old) if self._sends_old else None
+            elif self._settle is not None:
+                new, old = self._settle(new), self._settle(old)
             change = Change(new, old if self._sends_old else None)
             # As in Kafka Streams: a session comes from several records, and has no one's headers.
             headers = () if self._session else record.headers

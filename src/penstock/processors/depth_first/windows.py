@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from time import perf_counter
 from typing import Any, Generic, NamedTuple, TypeVar
 
@@ -13,12 +13,15 @@ from penstock.processors.depth_first.window_store import Window, WindowStore
 from penstock.serdes import Change, Windowed
 from penstock.serdes.windowed import window_end
 from penstock.topology import (
+    Node,
     SessionWindows,
     SlidingWindows,
+    SourceNode,
     SubTopology,
     TimeWindows,
     WindowAggregateNode,
 )
+from penstock.topology.fingerprints import parents_of
 
 W = TypeVar("W", bound=TimeWindows | SlidingWindows | SessionWindows)
 
@@ -31,9 +34,40 @@ class Fold(NamedTuple):
     merger: Callable[[Any, Any, Any], Any] | None
 
 
-def window_memory(store: str, number: int) -> str:
-    """The name under which a step leaves its times; several may share one store."""
-    return f"{store}:{number}"
+def only_memory(store: str) -> str:
+    """The name under which a step leaves its times that has its store alone."""
+    return f"{store}:0"
+
+
+def window_memory(sub_topology: SubTopology, node: WindowAggregateNode) -> str:
+    """The name under which a step leaves its times: its store's, which stays where names change.
+
+    Where streams that are grouped together share one, by the topics that each comes from: one that
+    is added, or changes places with another, must not be late by the other's time.
+    """
+    users = window_users(sub_topology, node.store)
+    if len(users) == 1:
+        return only_memory(node.store)
+    before = parents_of(sub_topology)
+    topics = [_topics_of(sub_topology, user, before) for user in users]
+    own = topics[users.index(node)]
+    alike = [user for user, each in zip(users, topics, strict=True) if each == own]
+    return f"{node.store}:{'+'.join(own)}:{alike.index(node)}"
+
+
+def _topics_of(
+    sub_topology: SubTopology, node: Node, before: Mapping[str, Sequence[str]]
+) -> tuple[str, ...]:
+    """The topics and patterns, as the program says them, whose records come to a step."""
+    found: set[str] = set()
+    waiting, known = [node.name], {node.name}
+    while waiting:
+        each = sub_topology.by_name[waiting.pop()]
+        if isinstance(each, SourceNode):
+            found.update(each.topics if each.pattern is None else [each.pattern.pattern])
+        waiting += (above := set(before[each.name]) - known)
+        known |= above
+    return tuple(sorted(found))
 
 
 def closed_keys(sub_topology: SubTopology) -> dict[str, list[str]]:
@@ -42,8 +76,8 @@ def closed_keys(sub_topology: SubTopology) -> dict[str, list[str]]:
     nodes = [node for node in sub_topology.nodes if isinstance(node, WindowAggregateNode)]
     return {
         store: [
-            _closed_key(window_memory(store, number))
-            for number, _ in enumerate(window_users(sub_topology, store))
+            _closed_key(window_memory(sub_topology, node))
+            for node in window_users(sub_topology, store)
         ]
         for store in {node.store for node in nodes if node.emit == "close"}
     }
