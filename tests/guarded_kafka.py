@@ -1,19 +1,29 @@
-"""A Kafka that lets in only whom it knows: by SCRAM over TLS, and by mutual TLS."""
+"""A Kafka that lets in only whom it knows: by SCRAM over TLS, and by mutual TLS.
+
+It is the one of docs/kafka-security.md, with an authorizer that allows what the page says.
+"""
 
 from __future__ import annotations
 
 import contextlib
 import dataclasses
-from collections.abc import Iterator
+import itertools
+import re
+import shlex
+import shutil
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from confluent_kafka.admin import (
+    AclBinding,
+    AclOperation,
+    AclPermissionType,
     AdminClient,
     NewTopic,
-    ScramCredentialInfo,
-    ScramMechanism,
-    UserScramCredentialUpsertion,
+    ResourcePatternType,
+    ResourceType,
 )
 
 from penstock.config import Config
@@ -22,7 +32,8 @@ from penstock.local.broker import EmbeddedKafka, KafkaOptions
 from penstock.local.kraft import Listener
 from tests.certificates import Authority, Identity
 
-TOPIC, USER = "charts", "nurse"
+PAGE = Path(__file__).parents[1] / "docs" / "kafka-security.md"
+TOPIC, USER, CERTIFIED = "charts", "nurse", "client"
 # With what JAAS must quote; the last word has nothing that a page would write otherwise.
 PASSWORD_WORD = "planted-kafka-password"
 PASSWORD = f'w4rd "7" \\ {PASSWORD_WORD}'
@@ -36,6 +47,8 @@ class Guarded:
     mutual: Config
     expired: Config
     """Its broker's certificate has expired."""
+    directory: Path
+    """Where the files of the page are."""
     other: Authority
     client: Identity
     old_client: Identity
@@ -93,32 +106,64 @@ def keystore(identity: Identity) -> dict[str, str]:
     return {"ssl.keystore.type": "PEM", "ssl.keystore.location": str(identity.both)}
 
 
+def block(mark: str) -> str:
+    """The block of the page that stands behind a mark which readers do not see."""
+    found = re.search(rf"<!-- {mark} -->\n```\w+\n(.*?)^```$", PAGE.read_text(), re.S | re.M)
+    assert found is not None, mark
+    return found[1]
+
+
+def allow(bootstrap_servers: str, user: str, names: Mapping[str, str]) -> None:
+    """Give a user the rights that the page lists; `names` are others for those of the page."""
+    bindings = []
+    for line in block("trial: rights").replace("\\\n", " ").splitlines():
+        words = shlex.split(line)
+        given: dict[str, list[str]] = {}
+        for name, value in itertools.pairwise(words):
+            given.setdefault(name, []).append(value)
+        [(kind, [name])] = [
+            (kind, given[option])
+            for option, kind in {
+                "--topic": ResourceType.TOPIC,
+                "--group": ResourceType.GROUP,
+                "--transactional-id": ResourceType.TRANSACTIONAL_ID,
+            }.items()
+            if option in given
+        ]
+        [pattern] = given.get("--resource-pattern-type", ["literal"])
+        plain = name.removesuffix("-")
+        bindings += [
+            AclBinding(
+                kind,
+                names[plain] + name[len(plain) :],
+                ResourcePatternType[pattern.upper()],
+                f"User:{user}",
+                "*",
+                AclOperation[_snake(operation)],
+                AclPermissionType.ALLOW,
+            )
+            for operation in given["--operation"]
+        ]
+    admin = AdminClient({"bootstrap.servers": bootstrap_servers, "log_level": 0})
+    # Where one topic is read and written, some rights come twice.
+    for done in admin.create_acls(list(dict.fromkeys(bindings))).values():
+        done.result(30)
+
+
+def _snake(word: str) -> str:
+    """`DescribeConfigs` as DESCRIBE_CONFIGS."""
+    return re.sub("(?<=[a-z])(?=[A-Z])", "_", word).upper()
+
+
 @contextlib.contextmanager
 def guarded_kafka(directory: Path) -> Iterator[Guarded]:
     """Such a broker, for as long as the block."""
     authority = Authority(directory, "hospital")
-    broker = authority.issue("broker")
-    login = "org.apache.kafka.common.security.scram.ScramLoginModule required;"
-    trust = {"ssl.truststore.type": "PEM", "ssl.truststore.location": str(authority.certificate)}
-    listeners = {
-        "SCRAM": Listener(
-            protocol="SASL_SSL",
-            settings={
-                **keystore(broker),
-                "sasl.enabled.mechanisms": "SCRAM-SHA-512",
-                "scram-sha-512.sasl.jaas.config": login,
-            },
-        ),
-        "MUTUAL": Listener(
-            protocol="SSL",
-            settings={**keystore(broker), **trust, "ssl.client.auth": "required"},
-        ),
-        "OLD": Listener(
-            protocol="SSL", settings=keystore(authority.issue("old-broker", expired=True))
-        ),
-    }
-    options = KafkaOptions(directory=directory / "kafka", listeners=listeners)
-    with EmbeddedKafka(options) as kafka:
+    program = page_program(directory, authority)
+    old = keystore(authority.issue("old-broker", expired=True))
+    with EmbeddedKafka(with_rights(program["options"], old)) as kafka:
+        program["add_user"](kafka.bootstrap_servers, USER, PASSWORD)
+        program["add_user"](kafka.bootstrap_servers, "word-count", "trial-password")
         prepare(kafka.bootstrap_servers)
         trusted = {"ssl.ca.location": str(authority.certificate)}
         scram = {
@@ -128,14 +173,17 @@ def guarded_kafka(directory: Path) -> Iterator[Guarded]:
             "sasl.password": PASSWORD,
         }
         tls = {**trusted, "security.protocol": "SSL"}
-        client = authority.issue("client")
+        client = authority.issue(CERTIFIED)
         yield Guarded(
-            scram=Config(bootstrap_servers=kafka.address_of("SCRAM"), kafka={**trusted, **scram}),
+            scram=Config(
+                bootstrap_servers=kafka.address_of("PASSWORDS"), kafka={**trusted, **scram}
+            ),
             mutual=Config(
-                bootstrap_servers=kafka.address_of("MUTUAL"),
+                bootstrap_servers=kafka.address_of("CERTIFICATES"),
                 kafka={**tls, **own_certificate(client)},
             ),
             expired=Config(bootstrap_servers=kafka.address_of("OLD"), kafka=tls),
+            directory=directory,
             other=Authority(directory, "elsewhere"),
             client=client,
             plain_servers=kafka.bootstrap_servers,
@@ -143,13 +191,44 @@ def guarded_kafka(directory: Path) -> Iterator[Guarded]:
         )
 
 
+def page_program(directory: Path, authority: Authority) -> dict[str, Any]:
+    """The names of the page's program, in a directory that has the files of its first step."""
+    shutil.copy(authority.certificate, directory / "ca.pem")
+    shutil.copy(authority.issue("broker").both, directory / "broker-both.pem")
+    client = authority.issue("word-count")
+    shutil.copy(client.certificate, directory / "word-count.pem")
+    shutil.copy(client.key, directory / "word-count.key")
+    names: dict[str, Any] = {"__name__": "secure_kafka"}
+    with contextlib.chdir(directory):
+        exec(compile(block("trial: kafka"), str(PAGE), "exec"), names)
+    return names
+
+
+def with_rights(options: KafkaOptions, old: Mapping[str, str]) -> KafkaOptions:
+    """The page's Kafka with an authorizer, and a listener whose certificate has expired."""
+    certified = options.listeners["CERTIFICATES"]
+    by_name = {"ssl.principal.mapping.rules": "RULE:^.*CN=([^,]+).*$/$1/"}
+    return dataclasses.replace(
+        options,
+        settings={
+            "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
+            "super.users": "User:ANONYMOUS",
+        },
+        listeners={
+            **options.listeners,
+            "CERTIFICATES": dataclasses.replace(
+                certified, settings={**certified.settings, **by_name}
+            ),
+            "OLD": Listener(protocol="SSL", settings=old),
+        },
+    )
+
+
 def prepare(bootstrap_servers: str) -> None:
-    """The user and the topic, through the listener that asks no questions."""
+    """The topic, and who may use it, through the listener that asks no questions."""
     admin = AdminClient({"bootstrap.servers": bootstrap_servers, "log_level": 0})
-    credential = ScramCredentialInfo(ScramMechanism.SCRAM_SHA_512, 4096)
-    user = UserScramCredentialUpsertion(USER, credential, PASSWORD.encode())
-    for done in (
-        *admin.alter_user_scram_credentials([user]).values(),
-        *admin.create_topics([NewTopic(TOPIC, 1, 1)]).values(),
-    ):
+    for done in admin.create_topics([NewTopic(TOPIC, 1, 1)]).values():
         done.result(30)
+    for user in (USER, CERTIFIED):
+        names = {"lines": TOPIC, "word-totals": TOPIC, "word-count": user}
+        allow(bootstrap_servers, user, names)

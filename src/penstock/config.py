@@ -25,7 +25,7 @@ from typing import Any, Literal
 
 from penstock.errors import ConfigError
 from penstock.hidden import shown, shown_address
-from penstock.kafka_names import check_client_properties, sort_properties, word_for
+from penstock.kafka_names import check_client_properties, sort_properties, with_files, word_for
 from penstock.option_values import (
     PARSERS,
     check_group_instance_id,
@@ -463,8 +463,8 @@ class Config:
     def client_properties(self, **more: object) -> dict[str, Any]:
         """The properties of a confluent-kafka client: the user's, and these (`_` for `.`)."""
         own = {name.replace("_", "."): value for name, value in more.items()}
-        quiet = {"log_level": 0} if "log_level" not in self.kafka else {}
-        return {**quiet, **self.kafka, "bootstrap.servers": self.bootstrap_servers, **own}
+        said = {**with_files(self.kafka), "bootstrap.servers": self.bootstrap_servers}
+        return {"log_level": 0, **said, **own}
 
 
 _FIELDS = {f.name: f for f in dataclasses.fields(Config)}

@@ -5,9 +5,11 @@ Everything here is a table and a decision over it; `penstock.config` asks.
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 
 from penstock.errors import ConfigError
 
@@ -15,6 +17,16 @@ _ASSIGNMENT = "the coordinator assigns tasks to instances, and the driver alone 
 _BYTES = "bytes and values are turned into each other by serdes"
 _POSITIONS = "positions are committed with the results that they belong to"
 _NO_LOSS = "a record that is lost without an error would be lost to the state"
+
+_FILES = (
+    "ssl.ca.location",
+    "ssl.certificate.location",
+    "ssl.key.location",
+    "ssl.keystore.location",
+    "ssl.crl.location",
+)
+_SYSTEMS_OWN = "probe"
+"""In the place of a file: the authorities that the system trusts."""
 
 _NOT_YOURS = {
     "isolation.level": ("records of aborted transactions would be counted", ""),
@@ -216,6 +228,23 @@ def check_client_properties(properties: Mapping[str, str]) -> None:
                 f"Option kafka sets {name}, which the Java client alone knows",
                 hint=f"Use {_JAVA_WORDS[name]}; Spark's Java client gets it translated",
             )
+
+
+def with_files(properties: Mapping[str, str]) -> Mapping[str, str]:
+    """The same properties, whose files are there. Raises `ConfigError` for one that is not.
+
+    Of these the clients say no more than that a library of theirs has failed.
+    """
+    for name in _FILES:
+        place = properties.get(name, "")
+        if not place or place == _SYSTEMS_OWN or os.access(place, os.R_OK):
+            continue
+        why = "this user may not read it" if Path(place).exists() else "there is no such file"
+        raise ConfigError(
+            f"Option kafka names {place!r} as {name}, and {why}",
+            hint="Name a PEM file by its whole path; every host that talks to Kafka needs it there",
+        )
+    return properties
 
 
 @dataclass(frozen=True)

@@ -137,6 +137,7 @@ def test_the_topology_has_rates_and_sizes(page: Page) -> None:
     _open(page, "Topology")
     expect(page.locator("svg.penstock-topology")).to_be_visible()
     expect(page.get_by_text("42 entries")).to_be_visible()
+    expect(page.locator("text.live", has_text="1.5 KiB")).to_be_visible()
     # Of a source and a sink the driver knows it anyway, of what is between them from workers.
     expect(page.locator("text.live", has_text="1,500/s")).to_have_count(4)
     expect(page.locator("text.live", has_text="2.5/s")).to_have_count(1)
@@ -144,6 +145,7 @@ def test_the_topology_has_rates_and_sizes(page: Page) -> None:
     expect(page.get_by_text("metrics_recording_level=DEBUG")).to_be_visible()
     page.get_by_text("numbers", exact=True).click()
     expect(page.get_by_role("cell", name="2.5")).to_be_visible()
+    expect(page.get_by_role("row", name="counts 42 1.5 KiB")).to_be_visible()
 
 
 def test_pictures_fit_where_they_are(page: Page, history: History) -> None:

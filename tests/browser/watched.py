@@ -49,7 +49,7 @@ def overview(*, state: str = "running", owner: str = "instance-0") -> dict[str, 
         "rebalances": 1,
         "dropped": {HOSTILE: 3},
         "memory_bytes": 2**28,
-        "stores": {"counts": {"entries": 42}},
+        "stores": {"counts": {"entries": 42, "bytes": 1536}},
         "instances": [
             {"name": name, "memory_bytes": 2**27, **member, **load}
             for name in ("instance-0", "instance-1")

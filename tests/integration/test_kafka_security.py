@@ -3,23 +3,26 @@
 from __future__ import annotations
 
 import json
+import subprocess
 
 import pytest
 from confluent_kafka import Producer
 
 from penstock.config import Config
 from penstock.driver.setup import check_broker
-from tests.guarded_kafka import PASSWORD, TOPIC, Guarded
+from tests.guarded_kafka import CERTIFIED, PASSWORD, TOPIC, USER, Guarded, block
+
+USERS = {"scram": USER, "mutual": CERTIFIED}
 
 
-@pytest.mark.parametrize("which", ["scram", "mutual"])
+@pytest.mark.parametrize("which", USERS)
 def test_one_config_lets_both_clients_in(guarded: Guarded, spark: None, which: str) -> None:
     config: Config = getattr(guarded, which)
     check_broker(config)
     producer = Producer(config.client_properties())
     producer.produce(TOPIC, which.encode())
     assert producer.flush(30) == 0
-    assert which in read_with_spark(config, which)
+    assert which in read_with_spark(config, f"{USERS[which]}-reads")
 
 
 @pytest.mark.parametrize(
@@ -44,6 +47,22 @@ def test_who_is_not_let_in_is_told_why_by_both_clients(
         read_with_spark(config, which)
     assert told.value.hint
     assert PASSWORD not in str(told.value)
+
+
+WHO = {"trial: password": "scram", "trial: certificate": "mutual"}
+
+
+@pytest.mark.parametrize("mark", WHO)
+def test_who_is_who_by_the_variables_of_the_page(guarded: Guarded, mark: str) -> None:
+    servers = getattr(guarded, WHO[mark]).bootstrap_servers
+    script = block(mark).replace("localhost:PORT", servers) + "\nprintenv -0"
+    done = subprocess.run(
+        ["bash", "-euc", script], cwd=guarded.directory, capture_output=True, check=True
+    )
+    told = dict(line.partition("=")[::2] for line in done.stdout.decode().split("\0") if line)
+    config = Config.build({}, told)
+    assert config.bootstrap_servers == servers
+    check_broker(config)
 
 
 def read_with_spark(config: Config, application_id: str) -> list[str]:

@@ -69,6 +69,8 @@ def test_key_value_stores_answer_by_key_in_ranges_and_in_pages(run: Run) -> None
     assert sorted(forth) == KEYS
     assert [row.key for row in counts.all(reverse=True)] == forth[::-1]
     assert counts.approximate_count() >= len(KEYS)
+    for store in ("counts", "windows", "sessions", "versions", "teams"):
+        assert run.app.queries.size(store).bytes > 0, store
     page, paged = Question(kind="all", limit=7), []
     while True:
         answer = counts.answer(page)

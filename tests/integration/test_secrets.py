@@ -16,7 +16,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from tests.guarded_kafka import PASSWORD_WORD, Guarded
+from tests.guarded_kafka import PASSWORD_WORD, USER, Guarded, allow
 from tests.harness import Scene, wait_until
 
 TOKEN = "planted-token-0123456789abcdef-0123456789abcdef"
@@ -63,6 +63,9 @@ def output(guarded: Guarded, tmp_path_factory: pytest.TempPathFactory) -> Output
     directory = tmp_path_factory.mktemp("secrets")
     scene = Scene(guarded.plain_servers, directory, partitions=2).create_topics()
     scene.produce([(f"k{i}".encode(), b"v") for i in range(50)])
+    # No more than the page says: an application needs nothing else.
+    named = {"word-count": scene.application_id, "lines": scene.source}
+    allow(guarded.plain_servers, USER, {**named, "word-totals": scene.results})
     program = directory / "program.py"
     program.write_text(
         PROGRAM.format(
@@ -86,11 +89,12 @@ def output(guarded: Guarded, tmp_path_factory: pytest.TempPathFactory) -> Output
         )
         assert run.poll() is None, log.read_text()[-4000:]
         found |= command_lines(run.pid)
+        found["penstock status"] = printed(["status"], program, environment)
         found |= spark_pages(log)
     finally:
         run.send_signal(signal.SIGTERM)
         run.wait(60)
-    commands = ("topology describe", "topics plan --json", "state ls")
+    commands = ("topology describe", "topics describe --json", "state ls", "reset")
     with ThreadPoolExecutor() as pool:
         texts = pool.map(lambda words: printed(words.split(), program, environment), commands)
         found |= {f"penstock {words}": text for words, text in zip(commands, texts, strict=True)}

@@ -25,6 +25,7 @@ from penstock.queries.contract import (
     Source,
     StoreDescription,
     StoreKind,
+    StoreSize,
 )
 from penstock.queries.gate import AsgiApp
 from penstock.queries.instances import instance_service
@@ -38,6 +39,7 @@ from penstock.topology import StoreSpec
 READ = "read-canary-5f0c1d3b7a924e68b1d2c3e4"
 ADMIN = "admin-canary-91be27d04c6f4a3586aa10bb"
 WINDOW_MS = 60_000
+ENTRY_BYTES = 64
 
 
 @dataclass(frozen=True)
@@ -179,6 +181,12 @@ class InMemoryQueries:
 
     def approximate_count(self, store: str, *, bound: Bound = Bound()) -> int:  # noqa: B008
         return len(self._shelf(store).entries)
+
+    def size(self, store: str, *, bound: Bound = Bound()) -> StoreSize:  # noqa: B008
+        if self.raises is not None:
+            raise self.raises
+        entries = self.approximate_count(store, bound=bound)
+        return StoreSize(entries=entries, bytes=entries * ENTRY_BYTES)
 
     def key_metadata(self, store: str, key: Any) -> KeyMetadata:
         self._shelf(store)

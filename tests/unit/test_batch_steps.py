@@ -7,12 +7,14 @@ import pytest
 
 from penstock.console.history import History
 from penstock.driver.batch_steps import latencies_of, steps_of
-from penstock.driver.watching import StepRates
+from penstock.driver.watching import StepRates, StoreSizes
+from penstock.errors import StoreUnavailableError
 from penstock.observability import groups
 from penstock.observability.readings import Reading
 from penstock.observability.tallies import Entry, Tally
 from penstock.pipeline.orders import Outcome
 from penstock.processors.meter import E2E_LATENCY
+from tests.unit.queries_in_memory import ENTRY_BYTES, InMemoryQueries
 
 
 def outcome(worked: tuple[float, float], **steps: float) -> Outcome:
@@ -91,3 +93,20 @@ def test_rates_are_of_sources_sinks_and_edges_since_the_last_time() -> None:
     assert rates.now(totals(999, 999)) == found
     now[0] += 2.0
     assert rates.now(totals(5, 150)) == {("source", ""): 0.0, ("source", "filter"): 0.0}
+
+
+def test_sizes_of_stores_are_asked_for_now_and_then_and_kept_meanwhile() -> None:
+    now, queries = [100.0], InMemoryQueries()
+    sizes = StoreSizes(queries, clock=lambda: now[0])
+    assert sizes.known() == {}
+    entries = len(queries.shelves["counts"].entries)
+    told = {"entries": entries, "bytes": entries * ENTRY_BYTES}
+    assert sizes.now()["counts"] == told
+    queries.shelves["counts"].entries.clear()
+    assert sizes.now()["counts"] == told
+    now[0] += 10
+    queries.raises = StoreUnavailableError("moving")
+    assert sizes.now()["counts"] == told
+    now[0] += 10
+    queries.raises = None
+    assert sizes.now()["counts"] == sizes.known()["counts"] == {"entries": 0, "bytes": 0}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from datetime import timedelta
 from pathlib import Path
 from types import SimpleNamespace
@@ -12,12 +13,13 @@ import pytest
 import penstock as ps
 from penstock.changelog.commit_record import DriverRecord
 from penstock.cli import main
-from penstock.cli.running import console
-from penstock.cli.status import shown
+from penstock.cli.running import Running, console
+from penstock.cli.status import shown, silent
 from penstock.config import Config
 from penstock.coordination.states import ApplicationState
 from penstock.driver.events import StateChanged, Waiting
-from penstock.driver.overview import starting
+from penstock.driver.overview import Overview, starting
+from penstock.errors import ApplicationUnreachableError
 
 PROGRAM = """
 from datetime import timedelta
@@ -73,9 +75,51 @@ def test_it_says_what_it_waits_for(
     assert told[1] == ('{"ok":true,"data":{"state":"rebalancing","waits_for":"starting Spark"}}')
 
 
-def test_the_status_of_one_that_starts_says_it_too(capsys: pytest.CaptureFixture[str]) -> None:
+def overview(state: str, waits_for: str = "") -> Overview:
     prepared = SimpleNamespace(application_id="pulse", config=Config())
     record = DriverRecord(generation=2, host="here", pid=7, process_start=0.0, beat=1)
-    found = starting(cast("Any", prepared), record, state="rebalancing", waits_for="starting Spark")
-    console().print(shown(found))
+    return starting(cast("Any", prepared), record, state=state, waits_for=waits_for)
+
+
+def test_the_status_of_one_that_starts_says_it_too(capsys: pytest.CaptureFixture[str]) -> None:
+    console().print(shown(overview("rebalancing", "starting Spark")))
     assert "pulse  rebalancing: starting Spark\n" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("options", [[], ["--json"]])
+def test_who_watches_sees_an_application_go_and_come_back(
+    options: list[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    gone = ApplicationUnreachableError("Its driver, process 7, has ended")
+    script: list[Overview | BaseException] = [
+        *(overview("running"), gone, gone, overview("rebalancing"), KeyboardInterrupt())
+    ]
+
+    def told(_: object) -> Overview:
+        found = script.pop(0)
+        if isinstance(found, BaseException):
+            raise found
+        return found
+
+    monkeypatch.setattr(Running, "__init__", lambda *_: None)
+    monkeypatch.setattr(Running, "overview", told)
+    with pytest.raises(SystemExit) as ended:
+        main(["status", "--application", "pulse", "--watch", "--interval", "0.1", *options])
+    text = capsys.readouterr().out
+    assert (ended.value.code or 0, script) == (0, [])
+    if options:
+        answers = [json.loads(line) for line in text.splitlines()]
+        assert [each["ok"] for each in answers] == [True, False, False, True]
+        assert answers[1]["error"]["code"] == "application_unreachable"
+    else:
+        assert "pulse  rebalancing" in text
+
+
+def test_what_is_no_longer_true_is_not_shown_as_if_it_were(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    gone = ApplicationUnreachableError("Its driver, process 7, has ended")
+    console().print(silent(overview("running"), gone, 12.0))
+    text = capsys.readouterr().out
+    assert "pulse  last seen running\n" in text
+    assert "Its driver, process 7, has ended. All above is as of 12 s ago; asking again" in text

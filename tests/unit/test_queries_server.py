@@ -290,6 +290,11 @@ def test_it_makes_what_answers_before_somebody_asks(
     assert not made.is_set()
     server.prepare()
     assert made.wait(60)
+    # With every change of state to running, for as long as the application lives.
+    again = threading.Thread(target=lambda: [server.prepare() for _ in range(5_000)], daemon=True)
+    again.start()
+    again.join(60)
+    assert not again.is_alive()
     server.stop()
     server.prepare()  # Too late, and no harm.
 

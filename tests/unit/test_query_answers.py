@@ -68,6 +68,23 @@ def test_pages_of_a_scan_leave_nothing_out(reverse: bool, limit: int) -> None:
     assert found == (expected[::-1] if reverse else expected)
 
 
+def test_the_size_of_a_store_is_told_where_rocksdb_keeps_it(tmp_path: Path) -> None:
+    question = StoreQuestion(store="counts", kind="count")
+    assert (findings(key_value(), question).count, findings(key_value(), question).size) == (20, 0)
+    with ExitStack() as stack:
+        rocksdb = RocksDBStore("counts", tmp_path / "counts")
+        stack.callback(rocksdb.close)
+        windows = SegmentedStore(
+            rocksdb, kind="window", retention_ms=1_000, segment_ms=60, indexed=False
+        )
+        before = findings(rocksdb, question).size
+        changes = [(window_key(b"%03d" % i, 5), stored_value(5, bytes(1000))) for i in range(100)]
+        windows.apply(changes, offset=1)
+        assert findings(windows, question).size - before >= 100_000
+        rocksdb.flush()
+        assert findings(rocksdb, question).size > 0
+
+
 def test_a_scan_ends_in_time_though_it_finds_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "SCAN_ENTRIES", 4)
     store = timed("window", [(b"a", i) for i in range(10)])

@@ -7,7 +7,9 @@ that their callers see is that nothing answers.
 from __future__ import annotations
 
 import re
+import socket
 import ssl
+import struct
 import time
 from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
@@ -24,6 +26,10 @@ _Code = confluent_kafka.KafkaError
 _LOGIN = (_Code._AUTHENTICATION, _Code.SASL_AUTHENTICATION_FAILED)  # noqa: SLF001
 _ACCESS_TIMEOUT = timedelta(seconds=15)
 _LOOK_SECONDS = 0.25
+_PLAIN_SECONDS = 1.0
+_WHICH_VERSIONS = struct.pack(">ihhih", 10, 18, 0, 1, -1)
+"""Kafka's first request, ApiVersions: its length, key, version, number, and no client's name."""
+_TLS_ALERT = b"\x15"
 _LOGIN_IN_JAVA = ("SaslAuthenticationException", "UnsupportedSaslMechanismException")
 _TLS_IN_JAVA = "SslAuthenticationException"
 # What Java says of a certificate that it does not take, and of one of its own that was not taken.
@@ -33,12 +39,41 @@ _UTC_TIME, _GENERALIZED_TIME, _VERSION = 0x17, 0x18, 0xA0
 _ONE_CERTIFICATE = re.compile(r"-----BEGIN CERTIFICATE-----.+?-----END CERTIFICATE-----", re.S)
 
 
-def check_access(config: Config, *, timeout: timedelta = _ACCESS_TIMEOUT) -> None:
+def check_plain(config: Config, connection: socket.socket) -> None:
+    """Make sure that a broker which is called without TLS does not want it.
+
+    It would hang up on every call, and clients would ask on until their time is over. Raises
+    `KafkaCertificateError`.
+    """
+    if "ssl" in _protocol(config):
+        return
+    connection.settimeout(_PLAIN_SECONDS)
+    try:
+        connection.sendall(_WHICH_VERSIONS)
+        answer = connection.recv(1)
+    except OSError:
+        return  # Whatever it is, clients will say so.
+    if answer == _TLS_ALERT:
+        raise KafkaCertificateError(
+            "The broker wants TLS, and option kafka does not say so",
+            where=_at(connection.getpeername()[:2]),
+            hint="Set security.protocol of option kafka (PENSTOCK_KAFKA) to SSL, or to SASL_SSL "
+            "with a user and a password; or name the broker's listener without TLS",
+        )
+
+
+def check_access(
+    config: Config,
+    *,
+    address: tuple[str, int] | None = None,
+    timeout: timedelta = _ACCESS_TIMEOUT,
+) -> None:
     """Make sure that the brokers take what option kafka says, if it says how to be safe.
 
-    Raises `KafkaAuthenticationError`, `KafkaCertificateError`, `BrokerUnreachableError`.
+    `address` is one of theirs. Raises `KafkaAuthenticationError`, `KafkaCertificateError`,
+    `BrokerUnreachableError`.
     """
-    if config.kafka.get("security.protocol", "plaintext").lower() == "plaintext":
+    if _protocol(config) == "plaintext":
         return
     heard: list[confluent_kafka.KafkaError] = []
     with refusals_named():
@@ -57,9 +92,25 @@ def check_access(config: Config, *, timeout: timedelta = _ACCESS_TIMEOUT) -> Non
             if refusal is not None:
                 raise refusal from failure
         if time.monotonic() > deadline:
+            if _protocol(config) == "ssl" and address and _end_of_brokers(address) is not None:
+                raise _hung_up(address) from failure
             raise kafka_error(
                 failure, doing="let this client in", bootstrap_servers=config.bootstrap_servers
             ) from failure
+
+
+def _protocol(config: Config) -> str:
+    return config.kafka.get("security.protocol", "plaintext").lower()
+
+
+def _hung_up(address: tuple[str, int]) -> KafkaAuthenticationError:
+    """Of a broker that speaks TLS, takes no call, and does not say why."""
+    return KafkaAuthenticationError(
+        "The broker hangs up on this client: it may want a user and a password",
+        where=_at(address),
+        hint="Set security.protocol of option kafka to SASL_SSL, with sasl.mechanism, "
+        "sasl.username and sasl.password; or name the listener that takes certificates alone",
+    )
 
 
 def refusal_of(

@@ -152,8 +152,14 @@ def position_after(message: Message) -> int:
     raise kafka_error(
         error,
         doing="let the log be read",
-        where={"topic": message.topic(), "partition": message.partition()},
+        where=_place(message),
     )
+
+
+def _place(message: Message) -> dict[str, object]:
+    """Where an error was met; one of the client as a whole has no topic."""
+    topic = message.topic()
+    return {} if topic is None else {"topic": topic, "partition": message.partition()}
 
 
 def is_out_of_range(message: Message) -> bool:

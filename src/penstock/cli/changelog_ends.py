@@ -48,8 +48,13 @@ class ChangelogEnds:
             ends.unreachable = error.message
         return ends
 
-    def of(self, changelog: Changelog | None, offset: int | None) -> dict[str, int | None]:
-        """Where a changelog ends, and how many records a store that holds `offset` lacks."""
+    def of(
+        self, changelog: Changelog | None, offset: int | None, *, application_id: str
+    ) -> dict[str, int | None]:
+        """Where a changelog ends, and how many records a store that holds `offset` lacks.
+
+        They are read as the application reads them: its user has no rights to other groups.
+        """
         end = None if changelog is None else self._ends.get(changelog)
         if changelog is None or end is None:
             return {"changelog_end": None, "lag": None}
@@ -57,7 +62,7 @@ class ChangelogEnds:
         lag = max(end - start, 0)
         if 0 < lag <= _COUNTED_MAX:
             topic, _, partition = changelog
-            clients = LogClients(self.config, self.application_id)
+            clients = LogClients(self.config, application_id)
             lag = sum(1 for _ in read_committed(clients, topic, partition, start=start))
         return {"changelog_end": end, "lag": lag}
 

@@ -15,6 +15,7 @@ from penstock.cli.answers import print_answer, print_progress
 from penstock.cli.example import pace_line
 from penstock.cli.progress import Bar
 from penstock.config import Config
+from penstock.driver.setup import check_broker
 from penstock.examples.catalogue import find_example
 from penstock.examples.sending import Sender, create_missing_topics
 
@@ -36,6 +37,7 @@ def produce_test_data(
 ) -> None:
     example = find_example(name)
     config = _config(bootstrap_servers)
+    check_broker(config)
     created = create_missing_topics(example, config)
     if created:
         print_progress(f"Created topics: {', '.join(created)}")

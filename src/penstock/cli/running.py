@@ -73,22 +73,29 @@ class Running:
     """A running application, to be asked again and again."""
 
     def __init__(self, file: str, application_id: str, state_dir: Path | None) -> None:
-        meant = Meant.of(file, application_id, state_dir)
-        self.application_id = meant.application_id
-        found = find_driver(meant.application_id, meant.state_dir)
-        self._client = Client(
+        self._meant = Meant.of(file, application_id, state_dir)
+        self.application_id = self._meant.application_id
+        self._client: Client | None = self._found()
+
+    def overview(self) -> Overview:
+        """How things stand now. Raises `ApplicationUnreachableError`."""
+        if self._client is None:
+            self._client = self._found()
+        try:
+            return self._client.call("overview", OverviewRequest(), Overview)
+        except InstanceError as error:
+            # Started anew it has another address.
+            self._client = None
+            raise _told(error, self.application_id) from error
+
+    def _found(self) -> Client:
+        found = find_driver(self.application_id, self._meant.state_dir)
+        return Client(
             found.coordinator,
             token=found.token,
             timeout_seconds=_CALL_SECONDS,
             trust=found.trust,
         )
-
-    def overview(self) -> Overview:
-        """How things stand now. Raises `ApplicationUnreachableError`."""
-        try:
-            return self._client.call("overview", OverviewRequest(), Overview)
-        except InstanceError as error:
-            raise _told(error, self.application_id) from error
 
 
 def _told(error: InstanceError, application_id: str) -> ApplicationUnreachableError:

@@ -157,7 +157,8 @@ def ls(
     facts = [_facts(subject, each) for each in stores]
     ends = ChangelogEnds.ask(subject.config, [_changelog(each) for each in facts])
     for each in facts:
-        each.update(ends.of(_changelog(each), each["offset"]))
+        lacks = ends.of(_changelog(each), each["offset"], application_id=each["application"])
+        each.update(lacks)
     columns = ("place", "size_bytes", "approximate_entries", "offset", "changelog_end", "lag")
     lines = _aligned([columns, *([each[name] for name in columns] for each in facts)])
     lines += [f"{each['place']}: {each['problem']}" for each in facts if each["problem"]]

@@ -15,10 +15,11 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from penstock.cli.answers import counted, print_answer
+from penstock.cli.answers import counted, print_answer, print_error
 from penstock.cli.running import AppFile, ApplicationId, Json, Running, StateDir, console
 from penstock.coordination.states import ApplicationState
 from penstock.driver.overview import InstanceOverview, Overview, TaskOverview
+from penstock.errors import ApplicationUnreachableError
 
 _BAR_WIDTH = 24
 _STYLES = {ApplicationState.RUNNING: "bold green", ApplicationState.REBALANCING: "bold yellow"}
@@ -51,27 +52,55 @@ def status(
 
 def _follow(ask: Callable[[], Overview], interval: float) -> None:
     """One object a line, for programs."""
+    overview = ask()
     while True:
-        print_answer("", msgspec.to_builtins(ask()), as_json=True)
+        print_answer("", msgspec.to_builtins(overview), as_json=True)
         time.sleep(interval)
+        overview = _asked_until_told(ask, interval, lambda why: print_error(why, as_json=True))
 
 
 def _watch(ask: Callable[[], Overview], interval: float) -> None:
     before, asked = ask(), time.monotonic()
     with Live(shown(before), console=console(), auto_refresh=False) as live:
+
+        def show_silence(why: ApplicationUnreachableError) -> None:
+            live.update(silent(before, why, time.monotonic() - asked), refresh=True)
+
         while True:
             time.sleep(interval)
-            now, at = ask(), time.monotonic()
-            rate = (now.records - before.records) / (at - asked)
+            now, at = _asked_until_told(ask, interval, show_silence), time.monotonic()
+            rate = max(now.records - before.records, 0) / (at - asked)
             live.update(shown(now, rate=rate), refresh=True)
             before, asked = now, at
 
 
-def shown(overview: Overview, *, rate: float | None = None) -> RenderableType:
+def _asked_until_told(
+    ask: Callable[[], Overview],
+    interval: float,
+    tell: Callable[[ApplicationUnreachableError], object],
+) -> Overview:
+    """The next answer: who watches an application wants to see it come back."""
+    while True:
+        try:
+            return ask()
+        except ApplicationUnreachableError as error:
+            tell(error)
+        time.sleep(interval)
+
+
+def silent(last: Overview, why: ApplicationUnreachableError, seconds: float) -> RenderableType:
+    """The last overview of an application that no longer answers, and since when."""
+    told = f"{why.message}. All above is as of {seconds:,.0f} s ago; asking again"
+    return Group(shown(last, is_last=True), Text(told, style="bold red"))
+
+
+def shown(
+    overview: Overview, *, rate: float | None = None, is_last: bool = False
+) -> RenderableType:
     """An overview as a terminal shows it."""
-    parts: list[RenderableType] = [_headline(overview, rate), _instances(overview)]
-    if silent := overview.kafka_silent_seconds:
-        parts.append(Text(f"Kafka has not answered for {silent:,.0f} s", style="bold red"))
+    parts: list[RenderableType] = [_headline(overview, rate, is_last), _instances(overview)]
+    if quiet := overview.kafka_silent_seconds:
+        parts.append(Text(f"Kafka has not answered for {quiet:,.0f} s", style="bold red"))
     restoring = [task for task in overview.tasks if task.restores]
     if restoring:
         parts.append(_restores(restoring))
@@ -87,9 +116,11 @@ def shown(overview: Overview, *, rate: float | None = None) -> RenderableType:
     return Group(*parts)
 
 
-def _headline(overview: Overview, rate: float | None) -> Text:
+def _headline(overview: Overview, rate: float | None, is_last: bool) -> Text:
     state = "paused" if overview.is_paused else overview.state
     style = _STYLES.get(ApplicationState(overview.state), "bold red")
+    if is_last:
+        state, style = f"last seen {state}", "bold red"
     line = Text.assemble((overview.application_id, "bold"), "  ", (state, style))
     if overview.waits_for:
         line.append(f": {overview.waits_for}")

@@ -11,7 +11,7 @@ from functools import cached_property
 
 import msgspec
 
-from penstock.changelog.access import check_access
+from penstock.changelog.access import check_access, check_plain
 from penstock.changelog.clients import LogClients
 from penstock.changelog.kafka_failures import unreachable
 from penstock.changelog.partition_counts import AskedCounts
@@ -382,13 +382,14 @@ def check_broker(config: Config) -> None:
         host, colon, port = each.strip().rpartition("://")[2].rpartition(":")
         where = (host.strip("[]"), int(port)) if colon and port.isdigit() else (port, _KAFKA_PORT)
         try:
-            with closing(socket.create_connection(where, timeout=_CONNECT_SECONDS)):
+            with closing(socket.create_connection(where, timeout=_CONNECT_SECONDS)) as connection:
+                check_plain(config, connection)
                 break
         except OSError:
             continue
     else:
         raise unreachable(servers)
-    check_access(config)
+    check_access(config, address=where)
 
 
 def _with_its_source(

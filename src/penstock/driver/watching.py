@@ -24,7 +24,7 @@ from penstock.hidden import shown, shown_address
 from penstock.observability import groups
 from penstock.observability.readings import Reading
 from penstock.observability.time_of_day import wall_clock_ms
-from penstock.queries.contract import Bound, Queries
+from penstock.queries.contract import Bound, SizedQueries
 from penstock.topology import Topology
 
 if TYPE_CHECKING:
@@ -47,7 +47,9 @@ class Watching:
     Raises `StoreUnavailableError` for what only an open driver knows.
     """
 
-    def __init__(self, config: Callable[[], Config], monitor: Monitor, queries: Queries) -> None:
+    def __init__(
+        self, config: Callable[[], Config], monitor: Monitor, queries: SizedQueries
+    ) -> None:
         self.history = History(now_ms=wall_clock_ms)
         self._config = config
         self._monitor = monitor
@@ -99,7 +101,7 @@ class Watching:
         found["memory_bytes"] = own + sum(each["memory_bytes"] for each in found["instances"])
         # Instances that are on their way out are waited for, and this is asked for every second.
         is_settled = found["state"] == ApplicationState.RUNNING
-        found["stores"] = self._sizes.entries() if is_settled else self._sizes.known()
+        found["stores"] = self._sizes.now() if is_settled else self._sizes.known()
         return found
 
     def topology_svg(self) -> str:
@@ -186,22 +188,24 @@ def _way(reading: Reading) -> _Way | None:
 
 
 class StoreSizes:
-    """About how many entries each store has, asked for now and then."""
+    """About how large each store is, asked for now and then."""
 
-    def __init__(self, queries: Queries, *, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self, queries: SizedQueries, *, clock: Callable[[], float] = time.monotonic
+    ) -> None:
         self._queries = queries
         self._clock = clock
         self._due = 0.0
         self._known: dict[str, dict[str, int]] = {}
 
-    def entries(self) -> dict[str, dict[str, int]]:
-        """By store; what cannot be known now is left as it was."""
+    def now(self) -> dict[str, dict[str, int]]:
+        """`entries` and `bytes` by store; what cannot be known now is left as it was."""
         if self._clock() >= self._due:
             self._due = self._clock() + _SIZES_SECONDS
             with contextlib.suppress(PenstockError):
                 for store in self._queries.stores():
-                    count = self._queries.approximate_count(store.name, bound=_STALE)
-                    self._known[store.name] = {"entries": count}
+                    size = self._queries.size(store.name, bound=_STALE)
+                    self._known[store.name] = dataclasses.asdict(size)
         return self.known()
 
     def known(self) -> dict[str, dict[str, int]]:

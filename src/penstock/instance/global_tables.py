@@ -146,6 +146,7 @@ class GlobalTables:
             age_ms=int((time.monotonic() - whole_at) * 1000),
             found=result.found,
             count=result.count,
+            size=result.size,
             after=result.after,
         )
 

@@ -24,6 +24,8 @@ from penstock.stores.contract import (
     pages,
     split_version_key,
 )
+from penstock.stores.layered import LayeredStore
+from penstock.stores.rocksdb import RocksDBStore
 from penstock.stores.versioned import VersionsStore
 
 _LONG_MAX = 2**63 - 1
@@ -39,6 +41,7 @@ class Findings:
     found: list[Found]
     after: Cursor | None = None
     count: int = 0
+    size: int = 0
 
 
 class _Seen(NamedTuple):
@@ -56,7 +59,7 @@ def findings(store: KeyValueStore, question: StoreQuestion) -> Findings:
     """The store's answer. Raises `QuestionRefusedError` if its kind has none."""
     match question.kind:
         case "count":
-            return Findings([], count=store.approximate_num_entries())
+            return Findings([], count=store.approximate_num_entries(), size=_size(store))
         case "get":
             return values_of(store.get_many, question)
         case "as_of":
@@ -65,6 +68,14 @@ def findings(store: KeyValueStore, question: StoreQuestion) -> Findings:
             return _gathered(_fetched(store, question), question)
         case "scan":
             return _gathered(_scanned(store, question), question)
+
+
+def _size(store: KeyValueStore) -> int:
+    """Bytes in RocksDB's files and write buffers; 0 if something else keeps the store."""
+    keeper = store.keeper if isinstance(store, LayeredStore) else store
+    if not isinstance(keeper, RocksDBStore):
+        return 0
+    return sum(keeper.properties(("live-sst-files-size", "cur-size-all-mem-tables")).values())
 
 
 def values_of(

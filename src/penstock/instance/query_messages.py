@@ -71,6 +71,8 @@ class StoreAnswer(Message, frozen=True):
     """How long ago the copy was known to hold all that was committed."""
     found: list[Found] = msgspec.field(default_factory=list)
     count: int = 0
+    size: int = 0
+    """In bytes; only of what RocksDB keeps, and with `count`."""
     after: Cursor | None = None
     """Where to go on, if there may be more."""
 

@@ -93,6 +93,7 @@ def _look(question: StoreQuestion, stores: TaskStores, store: KeyValueStore) -> 
         lag=UNKNOWN_LAG,
         found=result.found,
         count=result.count,
+        size=result.size,
         after=result.after,
     )
 

@@ -39,6 +39,7 @@ from penstock.queries.contract import (
     Row,
     Source,
     StoreDescription,
+    StoreSize,
 )
 from penstock.queries.freshness import EndsSeen, Log
 from penstock.queries.pages import Page, page_text
@@ -125,11 +126,18 @@ class StoreQueries:
 
     def approximate_count(self, store: str, *, bound: Bound = _ANYTHING) -> int:
         """About how many entries a store holds in all its partitions."""
+        return self.size(store, bound=bound).entries
+
+    def size(self, store: str, *, bound: Bound = _ANYTHING) -> StoreSize:
+        """About how large a store is in all its partitions."""
         asked, deadline = self.catalogue.find(store), _deadline(TIMEOUT)
         message = StoreQuestion(store=store, kind="count", layout=asked.spec.kind)
-        return sum(
-            self._ask_partition(asked, partition, message, bound, deadline)[0].count
+        told = [
+            self._ask_partition(asked, partition, message, bound, deadline)[0]
             for partition in range(asked.partitions)
+        ]
+        return StoreSize(
+            entries=sum(each.count for each in told), bytes=sum(each.size for each in told)
         )
 
     def key_metadata(self, store: str, key: Any) -> KeyMetadata:

@@ -159,6 +159,15 @@ class PartitionLag:
         return max(0, self.end - self.position)
 
 
+@dataclass(frozen=True, kw_only=True)
+class StoreSize:
+    """About how large a store is, of one copy of each partition."""
+
+    entries: int
+    bytes: int
+    """In RocksDB's files and write buffers; 0 where something else keeps it."""
+
+
 class Queries(Protocol):
     """An application's state, to be asked; any thread may ask.
 
@@ -191,4 +200,12 @@ class Queries(Protocol):
 
     def lags(self) -> list[PartitionLag]:
         """How far every copy of every store is behind."""
+        ...
+
+
+class SizedQueries(Queries, Protocol):
+    """Those of an application itself, which knows more of its stores than who asks over HTTP."""
+
+    def size(self, store: str, *, bound: Bound = Bound()) -> StoreSize:  # noqa: B008
+        """About how large a store is in all its partitions."""
         ...

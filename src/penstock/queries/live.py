@@ -16,9 +16,10 @@ from penstock.queries.contract import (
     Bound,
     KeyMetadata,
     PartitionLag,
-    Queries,
     Question,
+    SizedQueries,
     StoreDescription,
+    StoreSize,
 )
 from penstock.queries.stores import ReadOnlyStore
 
@@ -31,7 +32,7 @@ _EXPECTED = (ApplicationState.REBALANCING, ApplicationState.RUNNING)
 _ANYTHING = Bound()
 
 
-class OpenedQueries(Queries, Protocol):
+class OpenedQueries(SizedQueries, Protocol):
     """Those of a driver that runs, with the stores and instances it has."""
 
     @property
@@ -107,6 +108,10 @@ class LiveQueries:
     def approximate_count(self, store: str, *, bound: Bound = _ANYTHING) -> int:
         """About how many entries a store holds in all its partitions."""
         return self._wait(TIMEOUT)[0].approximate_count(store, bound=bound)
+
+    def size(self, store: str, *, bound: Bound = _ANYTHING) -> StoreSize:
+        """About how large a store is in all its partitions."""
+        return self._wait(TIMEOUT)[0].size(store, bound=bound)
 
     def key_metadata(self, store: str, key: Any) -> KeyMetadata:
         """Where a key lives."""

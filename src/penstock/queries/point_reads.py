@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import itertools
+import logging
 import time
 from collections.abc import Callable, Collection, Sequence
 from datetime import timedelta
@@ -36,6 +37,7 @@ _AT_ONCE = 2
 _PATIENCE_SECONDS = 0.01
 """How long a few keys wait beside a call that has more: it may be stuck."""
 _KEYS_MAX = 200
+_log = logging.getLogger("penstock.queries")
 _now = time.monotonic
 Told = Callable[[bytes | None], None]
 """Gets the body of an answer; None if there is none here. Called in the event loop's thread."""
@@ -219,7 +221,10 @@ class _Gathering:
             contents = await self._threads.answer(lambda: self._look_up(keys), _TIMEOUT)
         for (_, told), content in zip(taken, contents, strict=True):
             is_too_large = content is not None and len(content) > self._bytes_max
-            told(None if is_too_large else content)
+            try:
+                told(None if is_too_large else content)
+            except Exception:  # noqa: BLE001 - one connection's: all others wait for theirs
+                _log.exception("An answer could not be handed over")
 
     def _ended(self, task: asyncio.Task[None]) -> None:
         del self._calls[task]

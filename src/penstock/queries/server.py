@@ -44,6 +44,8 @@ class HttpServer:
         self._socket = listening.bind()
         self._port = self._socket.getsockname()[1]
         self._awake, self._wake = socket.socketpair()
+        # Nobody reads it any more once the service is made: who wakes it must never wait.
+        self._wake.setblocking(False)
         self._server: uvicorn.Server | None = None
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._run, name="penstock-http", daemon=True)
@@ -64,13 +66,13 @@ class HttpServer:
 
     def prepare(self) -> None:
         """Make soon what answers, whether or not somebody asks."""
-        with contextlib.suppress(OSError):  # It has stopped.
+        with contextlib.suppress(OSError):  # It has stopped, or was woken many times before.
             self._wake.send(b"x")
 
     def stop(self) -> None:
         """End, after answers that are under way have had a moment."""
         self._stopping.set()
-        self._wake.send(b"x")
+        self.prepare()
         if self._server is not None:
             self._server.should_exit = True
         if self._thread.ident is not None:

@@ -29,6 +29,11 @@ class LayeredStore:
     def name(self) -> str:
         return self._inner.name
 
+    @property
+    def keeper(self) -> ByteStore:
+        """What keeps the bytes."""
+        return self._inner
+
     def offset(self) -> int | None:
         return self._inner.offset()
 

@@ -2,10 +2,11 @@
 
 import { askText } from "./api.js";
 import { STEPS, lasted, legend, lineChart, numbers, stacks, timeline } from "./charts.js";
-import { bar, h, number, redraw, s, seconds, table, time, whole } from "./dom.js";
+import { bar, h, number, redraw, s, seconds, size, table, time, whole } from "./dom.js";
 
 const LINES = 12;
 const READABLE = 0.6;
+const LINE_HEIGHT = 13;
 const SHOWN_MS = 900000;
 
 export function overviewView() {
@@ -171,6 +172,7 @@ export function topologyView() {
     h("p", { class: "quiet" }, "drawing"));
   let picture = null;
   let rates = { steps: {}, edges: [] };
+  let stores = {};
   askText("/v1/console/topology.svg").then((text) => {
     // Its own style is for pages that have none; labels are escaped, so that this is the only one.
     const bare = text.replace(/<style>[^]*?<\/style>/, "");
@@ -180,11 +182,15 @@ export function topologyView() {
   }).catch((error) => place.replaceChildren(h("p", { class: "bad" }, error.message)));
   const rows = () => edgesOf(picture, rates).map(({ from, to, rate }) => [
     plain(from), plain(to), rate === undefined ? "not counted" : perSecond(rate)]);
+  const sizes = () => Object.entries(stores).map(([name, { entries, bytes }]) => [
+    name, number(entries), bytes ? whole(size(bytes)) : "not kept by RocksDB"]);
   return {
     element: h("div", {}, h("p", { class: "quiet" }, RATES), place,
-      numbers(() => table("Edges", ["from", "to", "records a second"], picture ? rows() : []))),
+      numbers(() => h("div", {}, table("Edges", ["from", "to", "records a second"], picture ? rows() : []),
+        table("Stores", ["store", "entries, about", "in files and write buffers"], sizes())))),
     update(known) {
       rates = known.rates;
+      stores = known.overview.stores ?? {};
       if (picture) decorate(picture, known);
     },
   };
@@ -228,10 +234,12 @@ function decorate(picture, { rates, overview }) {
     picture.append(label);
   };
   for (const shape of picture.querySelectorAll("[data-key]")) {
-    const entries = kindOf(shape.dataset.key) === "store" && overview.stores?.[plain(shape.dataset.key)]?.entries;
-    if (typeof entries !== "number") continue;
+    const known = kindOf(shape.dataset.key) === "store" && overview.stores?.[plain(shape.dataset.key)];
+    if (!known) continue;
     const box = shape.getBBox();
-    write(box.x + box.width + 6, box.y + box.height / 2 + 4, "start", `about ${number(entries)} entries`);
+    const lines = [`about ${number(known.entries)} entries`, ...(known.bytes ? [size(known.bytes)] : [])];
+    const top = box.y + box.height / 2 + 4 - (lines.length - 1) * LINE_HEIGHT / 2;
+    lines.forEach((line, i) => write(box.x + box.width + 6, top + i * LINE_HEIGHT, "start", line));
   }
   for (const { path, rate } of edgesOf(picture, rates)) {
     path.classList.toggle("flows", rate > 0);
