@@ -76,8 +76,8 @@ _FILES = {
     """,
     "members": """
         assignment beginnings brokers_fail client coordination coordinator external_instances
-        following gathering holder instance_process members owners pace peers placements rebalances server
-        standbys states static_id static_ids tls
+        following gathering holder instance_process members owners pace peers placements rebalances
+        server standbys states static_id static_ids tls
     """,
     "queries": """
         access answers batch_reads health hidden instance_http instance_metrics json_logs
