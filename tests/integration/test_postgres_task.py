@@ -340,35 +340,28 @@ def test_a_user_who_may_make_no_tables_is_told_and_goes_on_with_those_of_the_pag
     assert name == "k"
 
 
-def unindexed(database: Database) -> None:
-    """Have rows found without an index from now on: they come as they were written last."""
-    database.execute("SET enable_indexscan = off")
-    database.execute("SET enable_bitmapscan = off")
-
-
-def test_outputs_that_wait_come_in_their_order(
-    postgres: PostgresServer, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.fixture
+def database(postgres: PostgresServer, monkeypatch: pytest.MonkeyPatch) -> Iterator[Database]:
+    """Where rows are found without an index: they come as they were written last."""
     monkeypatch.setenv(VARIABLE, postgres.create_database(f"d{uuid.uuid4().hex[:8]}"))
     database = Database(VARIABLE, timeout_seconds=10)
     database.connect(first=True)
-    unindexed(database)
+    database.execute("SET enable_indexscan = off")
+    database.execute("SET enable_bitmapscan = off")
+    yield database
+    database.close()
+
+
+def test_outputs_that_wait_come_in_their_order(database: Database) -> None:
     commits = CommitTable(database, application_id="app", task="0_0")
     commits.prepare(outbox=True)
     rows = [OutboxRow("out", 0, b"k", b"%d" % n, n, None) for n in range(3)]
     commits.put(1, rows)
     database.execute("UPDATE penstock_outbox SET timestamp = timestamp WHERE index = 0")
     assert commits.waiting(1) == rows
-    database.close()
 
 
-def test_the_store_answers_as_others_do(
-    postgres: PostgresServer, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv(VARIABLE, postgres.create_database(f"d{uuid.uuid4().hex[:8]}"))
-    database = Database(VARIABLE, timeout_seconds=10)
-    database.connect(first=True)
-    unindexed(database)
+def test_the_store_answers_as_others_do(database: Database) -> None:
     store, other = (
         PostgresStore("a", database, table=["a"], partition=partition) for partition in (0, 1)
     )
@@ -400,4 +393,3 @@ def test_the_store_answers_as_others_do(
     store.apply([(key, None) for key, _ in store.all()], offset=None)
     assert list(store.all()) == []
     assert list(other.all()) == [(b"a", stored_value(1, b"other"))]
-    database.close()

@@ -22,7 +22,7 @@ from penstock.processors.running import (
     running_max,
     sort_by_slot,
 )
-from penstock.processors.settling import Settle, kept_type, settling
+from penstock.processors.settling import Settle, settling
 from penstock.serdes import LongSerde, Serde
 from penstock.topology import AggregateNode
 
@@ -243,24 +243,20 @@ class FunctionFold:
     def _run(self, slots: list[int], batch: Batch, results: list[Any], restarts: list[int]) -> None:
         node, values = self._node, batch.values.objects()
         state, serde = self._state, self._serde
-        settle, same = settling(serde), kept_type(serde)
+        settle = settling(serde)
         function: Callable[..., Any] = node.aggregator or _refuse
         if node.kind == "aggregate":
             keys, start = batch.keys.objects(), node.initializer or _refuse
             if not serde.immutable:
                 self._aggregate_bytes(slots, keys, values, start, function, results, restarts)
-            elif settle is None:
-                aggregate_values(state, slots, keys, values, start, function, results, restarts)
             else:
-                _aggregate_settled(
-                    state, slots, keys, values, start, function, settle, same, results, restarts
+                aggregate_values(
+                    state, slots, keys, values, start, function, results, restarts, settle
                 )
         elif not serde.immutable:
             self._reduce_bytes(slots, values, function, results, restarts)
-        elif settle is None:
-            reduce_values(state, slots, values, function, results, restarts)
         else:
-            _reduce_settled(state, slots, values, function, settle, same, results, restarts)
+            reduce_values(state, slots, values, function, results, restarts, settle)
 
     def _reduce_bytes(
         self,
@@ -310,8 +306,9 @@ def reduce_values(
     function: Callable[..., Any],
     results: list[Any],
     restarts: list[int],
+    settle: Settle | None,
 ) -> None:
-    """`reduce` over values that can be shared."""
+    """`reduce` over values that can be shared; each call is given what a store would give back."""
     append = results.append
     for slot, value in zip(slots, values, strict=True):
         old = state[slot]
@@ -320,7 +317,7 @@ def reduce_values(
             new = value
         else:
             new = function(old, value)
-        state[slot] = new
+        state[slot] = new if settle is None else settle(new)
         append(new)
 
 
@@ -333,61 +330,18 @@ def aggregate_values(
     function: Callable[..., Any],
     results: list[Any],
     restarts: list[int],
+    settle: Settle | None,
 ) -> None:
-    """`aggregate` over values that can be shared."""
+    """`aggregate` over values that can be shared, as `reduce_values`."""
     append = results.append
     for slot, key, value in zip(slots, keys, values, strict=True):
         old = state[slot]
         if old is None:
             restarts.append(len(results))
             old = start()
-        state[slot] = new = function(key, value, old)
-        append(new)
-
-
-def _reduce_settled(
-    state: list[Any],
-    slots: list[int],
-    values: list[Any],
-    function: Callable[..., Any],
-    settle: Settle,
-    same: type | None,
-    results: list[Any],
-    restarts: list[int],
-) -> None:
-    """`reduce` over values that a store gives back rounded: each call is given what it would."""
-    for slot, value in zip(slots, values, strict=True):
-        old = state[slot]
-        if old is None:
-            restarts.append(len(results))
-            new = value
-        else:
-            new = function(old, value)
-        state[slot] = new if type(new) is same else settle(new)
-        results.append(new)
-
-
-def _aggregate_settled(
-    state: list[Any],
-    slots: list[int],
-    keys: list[Any],
-    values: list[Any],
-    start: Callable[[], Any],
-    function: Callable[..., Any],
-    settle: Settle,
-    same: type | None,
-    results: list[Any],
-    restarts: list[int],
-) -> None:
-    """`aggregate` over values that a store gives back rounded."""
-    for slot, key, value in zip(slots, keys, values, strict=True):
-        old = state[slot]
-        if old is None:
-            restarts.append(len(results))
-            old = start()
         new = function(key, value, old)
-        state[slot] = new if type(new) is same else settle(new)
-        results.append(new)
+        state[slot] = new if settle is None else settle(new)
+        append(new)
 
 
 def _refuse(*_: Any) -> Any:

@@ -23,7 +23,9 @@ def settling(serde: Serde[Any]) -> Settle | None:
     """
     if serde.exact or not serde.immutable:
         return None
-    read, write, same = serde.deserialize, serde.serialize, kept_type(serde)
+    read, write = serde.deserialize, serde.serialize
+    # A call for each record: most need not go through bytes.
+    same = float if isinstance(serde, DoubleSerde) else None
 
     def settle(value: Any) -> Any:
         if value is None or type(value) is same:
@@ -34,8 +36,3 @@ def settling(serde: Serde[Any]) -> Settle | None:
             return value
 
     return settle
-
-
-def kept_type(serde: Serde[Any]) -> type | None:
-    """The type whose values come back as they are, of a serde that may change others."""
-    return float if isinstance(serde, DoubleSerde) else None

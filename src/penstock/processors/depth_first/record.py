@@ -203,9 +203,11 @@ class Shared:
         return function_error(step, error, self.context.where(step))
 
     def encode(self, step: str, serde: Serde[Any], value: Any, what: str) -> bytes | None:
-        """A value's bytes; `UserFunctionError` if the serde refuses it."""
-        if value is None:
-            return None
+        """A value's bytes, if there is one; raises as `written` does."""
+        return None if value is None else self.written(step, serde, value, what)
+
+    def written(self, step: str, serde: Serde[Any], value: Any, what: str) -> bytes:
+        """The bytes of a key or value; `UserFunctionError` if the serde refuses it."""
         try:
             return serde.serialize(value)
         except (PenstockError, OSError):

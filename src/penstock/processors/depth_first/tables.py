@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from penstock.errors import PenstockError, UserFunctionError
+from penstock.errors import UserFunctionError
 from penstock.processors.depth_first.cache import Held, RecordCache
 from penstock.processors.depth_first.guarding import guarded
 from penstock.processors.depth_first.record import Record, Shared
@@ -39,7 +39,6 @@ class TableStore:
         self._name = spec.name
         self.key_serde: Serde[Any] = spec.key_serde
         self.value_serde: Serde[Any] = spec.value_serde
-        self._key_bytes = spec.key_serde.serialize
         self._work: Serde[Any] = spec.value_serde if worked_as is None else worked_as
         self._is_shown = self._work is spec.value_serde
         self._settle = settling(spec.value_serde)
@@ -52,12 +51,7 @@ class TableStore:
 
     def key(self, key: Any) -> bytes:
         """A key's bytes."""
-        try:
-            return self._key_bytes(key)
-        except (PenstockError, OSError):
-            raise
-        except Exception as error:
-            raise self._shared.refused(self._step.name, self.key_serde, "key", error) from error
+        return self._shared.written(self._step.name, self.key_serde, key, "key")
 
     def get(self, key: Any, *, sent: bool = False) -> Value | None:
         """The present row of a key, or the last that was passed on."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-from penstock.errors import PenstockError
 from penstock.processors.depth_first.cache import Held, RecordCache
 from penstock.processors.depth_first.guarding import guarded
 from penstock.processors.depth_first.record import Record
@@ -71,12 +70,7 @@ class WindowStore:
 
     def key(self, key: Any) -> bytes:
         """A key's bytes."""
-        try:
-            return self._key_serde.serialize(key)
-        except (PenstockError, OSError):
-            raise
-        except Exception as error:
-            raise self._shared.refused(self._step.name, self._key_serde, "key", error) from error
+        return self._shared.written(self._step.name, self._key_serde, key, "key")
 
     def get(self, key: bytes, window: Window) -> Value | None:
         """A window's present value."""
