@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from penstock.coordination.beginnings import REPLACED_SECONDS, Beginnings
+from penstock.coordination.beginnings import AGAIN_SECONDS, REPLACED_SECONDS, Beginnings
 from penstock.coordination.ids import TaskId
 
 A, B = TaskId(0, 0), TaskId(0, 1)
@@ -35,3 +35,23 @@ def test_a_replacement_that_never_comes_is_not_waited_for() -> None:
     late = 1.0 + REPLACED_SECONDS
     assert beginnings.are_due(replacing=True, now=late)
     assert beginnings.may_follow(BOTH, replacing=True, now=late) == BOTH
+
+
+def test_one_that_dies_again_and_again_keeps_nobody_from_beginning() -> None:
+    beginnings = Beginnings()
+    beginnings.may_follow(FIRST, replacing=False, now=0.0)
+    # It is lost, and back, and lost again: those who are to follow in its place do so now.
+    assert beginnings.may_follow(BOTH, replacing=True, now=1.0) != BOTH
+    assert beginnings.may_follow(FIRST, replacing=False, now=4.0) == FIRST
+    assert beginnings.may_follow(BOTH, replacing=True, now=5.0) == BOTH
+    assert not beginnings.are_due(replacing=True, now=6.0)
+    # Much later it is another loss.
+    assert beginnings.may_follow(FIRST, replacing=False, now=7.0) == FIRST
+    assert beginnings.may_follow(BOTH, replacing=True, now=1.0 + AGAIN_SECONDS) != BOTH
+
+
+def test_where_nothing_is_to_begin_nothing_is_held_back() -> None:
+    beginnings = Beginnings()
+    beginnings.may_follow(BOTH, replacing=False, now=0.0)
+    assert beginnings.may_follow(BOTH, replacing=True, now=1.0) == BOTH
+    assert not beginnings.are_due(replacing=False, now=2.0)

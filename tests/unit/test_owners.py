@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections import Counter
 from collections.abc import Callable, Mapping
 from types import SimpleNamespace
 from typing import Any, ClassVar, cast
@@ -12,7 +13,7 @@ import pytest
 from penstock.config import Config
 from penstock.coordination.assignment import TaskFacts
 from penstock.coordination.ids import Epoch, TaskId
-from penstock.coordination.members import Change, ChangeKind
+from penstock.coordination.members import Change, ChangeKind, Member
 from penstock.coordination.rebalances import Rebalance
 from penstock.coordination.tasks import TaskBook
 from penstock.driver.copies import CopyWatch, Wanted
@@ -36,6 +37,7 @@ class Instances:
         self.told: list[str] = []
         self.silent: set[str] = set()
         self.awaited = False
+        self.capacities: dict[str, int] = {}
         self.others_take_over = False
 
     def change(self, kind: ChangeKind, name: str) -> None:
@@ -61,8 +63,16 @@ class Instances:
     def away(self) -> frozenset[str]:
         return frozenset()
 
-    def member(self, name: str) -> None:
-        return None
+    def member(self, name: str) -> Member:
+        return Member(
+            name=name,
+            host="here",
+            pid=1,
+            unix_location="",
+            tcp_location="",
+            last_beat=0.0,
+            capacity=self.capacities.get(name, 1),
+        )
 
     def peers(self, name: str) -> list[str]:
         return []
@@ -356,6 +366,27 @@ def test_eager_gives_up_all_tasks_before_any_is_taken() -> None:
     assert world.plannable() == set(TASKS)
 
 
+def test_eager_tells_of_a_move_once_however_often_it_is_decided() -> None:
+    world = World(rebalance_protocol="eager")
+    world.join("a", "b")
+    mine = sorted(world.instances.held["a"])
+    world.book.start(TaskId.parse(mine[0]))
+    world.instances.change("lost", "b")
+    world.round()
+    told = len(world.rebalances)
+    world.owners._placements.change()
+    world.round()
+    assert len(world.rebalances) == world.totals.rebalances == told
+    assert world.plannable() == set(), "all wait for the slice that is under way, as before"
+    world.finish(TaskId.parse(mine[0]))
+    world.instances.told.clear()
+    world.round()
+    assert sorted(world.instances.told[:2]) == [f"release {task} a" for task in mine]
+    world.round()
+    assert world.is_settled()
+    assert world.plannable() == set(TASKS)
+
+
 def test_an_owner_that_does_not_answer_holds_up_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
     world = World()
     waiting: list[Callable[[], None]] = []
@@ -489,16 +520,47 @@ def test_no_copy_is_begun_while_a_lost_child_is_replaced() -> None:
     world.copies.said = {
         name: {TaskId.parse(task): 3 for task in followed} for name, followed in before.items()
     }
+    lost = {TaskId.parse(task) for task in world.instances.held["a"]}
     world.instances.awaited = True
     world.instances.change("lost", "a")
     world.round()
     for name in ("b", "c"):
         assert world.copies.wanted[name].followed <= before[name]
     assert sorted(world.instances.owners()) == [str(task) for task in TASKS]
+    # The replacement is there; nothing is begun before it has said what it has.
+    world.instances.awaited = False
+    world.copies.heard = False
+    world.join("a2")
+    for name in ("b", "c"):
+        assert world.copies.wanted[name].followed <= before[name]
+    kept = {TaskId.parse(task): 20_000 for task in before["a"]} | dict.fromkeys(lost, 20_000)
+    world.copies.said["a2"] = kept
+    world.copies.heard = True
+    world.round()
+    wanted = world.copies.wanted
+    assert wanted["a2"].followed == set(map(str, kept))
+    for name in ("b", "c"):
+        assert wanted[name].followed <= before[name]
+
+
+def test_copies_are_begun_when_nobody_comes_in_place_of_the_lost() -> None:
+    world = World(num_standby_replicas=1)
+    world.join("a", "b", "c")
+    world.instances.awaited = True
+    world.instances.change("lost", "a")
+    world.round()
+    assert any(len(each.followed | each.owned) < 4 for each in world.copies.wanted.values())
     world.instances.awaited = False
     world.round()
     wanted = world.copies.wanted
     assert all(len(wanted[name].followed | wanted[name].owned) == 4 for name in ("b", "c"))
+
+
+def test_who_can_take_more_gets_more() -> None:
+    world = World()
+    world.instances.capacities["b"] = 3
+    world.join("a", "b")
+    assert Counter(world.instances.owners().values()) == {"a": 1, "b": 3}
 
 
 def test_who_takes_over_from_nobody_else_is_replaced_at_once() -> None:

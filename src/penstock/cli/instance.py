@@ -23,6 +23,9 @@ from penstock.option_values import check_group_instance_id, check_tls_files, par
 from penstock.pipeline.instances import serve_http
 from penstock.queries.listening import Listening
 
+_Capacity = Annotated[
+    int, typer.Option(min=1, help="How many tasks it gets for each of an instance with 1.")
+]
 _Certificate = Annotated[
     str, typer.Option(envvar="PENSTOCK_TLS_CERTIFICATE_FILE", help="What it shows, as PEM.")
 ]
@@ -73,6 +76,7 @@ def instance(
         list[str] | None,
         typer.Option(help="NAME=VALUE, such as zone=a; standbys go where the values differ."),
     ] = None,
+    capacity: _Capacity = 1,
     tls_certificate_file: _Certificate = "",
     tls_key_file: _Key = "",
     tls_ca_file: _Authority = "",
@@ -105,6 +109,7 @@ def instance(
             is_static=bool(group_instance_id),
             is_patient=True,
             tags={"host": socket.gethostname(), **_tags(client_tag or [])},
+            capacity=capacity,
             tls=tls,
             http=_http(
                 http,

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 from penstock.coordination.balance import even_out, interleaved, shares
-from penstock.coordination.draft import Draft, LeastLoaded, Place
+from penstock.coordination.draft import Draft, Lack, LeastLoaded, Place
 from penstock.coordination.ids import TaskId
 
 
@@ -74,19 +74,55 @@ def _keep(draft: Draft, tasks: list[TaskId]) -> None:
     for task, owner in owners.items():
         draft.places[owner].active.add(task)
     counts = {name: len(place.active) for name, place in draft.places.items()}
-    capacities = {name: place.facts.capacity for name, place in draft.places.items()}
     homeless = [task for task in tasks if task not in owners]
-    lost = frozenset(homeless)
-    followers = {name for name, place in draft.places.items() if lost & place.facts.standby}
-    share = shares(counts, capacities, more=len(homeless), first=followers)
+    share = _shares(draft, owners, counts, more=len(homeless))
     moving = _Moving(draft, owners, {name: share[name] - counts[name] for name in share})
-    moving.to_those_who_have_state(lost)
+    moving.to_those_who_have_state()
     moving.to_the_least_loaded(homeless)
     for name, room in moving.room.copy().items():
         if room < 0:
             tasks = interleaved(draft.places[name].active)
             # What anybody can serve at once goes before what has to be restored.
             moving.to_the_least_loaded(sorted(tasks, key=lambda task: not draft.lags.short(task)))
+
+
+def _shares(
+    draft: Draft, owners: dict[TaskId, str], counts: dict[str, int], *, more: int
+) -> dict[str, int]:
+    """How many tasks each is to have: where it is all the same, so that those get some who have
+    their state, from those who own them.
+    """
+    capacities = {name: place.facts.capacity for name, place in draft.places.items()}
+    share = shares(counts, capacities, more=more)
+    if share == counts:
+        return share
+
+    def may_go(task: TaskId, name: str) -> bool:
+        owner = owners.get(task)
+        if owner is None:
+            return True
+        return (counts[owner] - 1) / capacities[owner] >= (counts[name] + 1) / capacities[name]
+
+    known = _known(draft, draft.places.values(), may_go)
+    return shares(
+        counts,
+        capacities,
+        more=more,
+        taking=list(dict.fromkeys(name for _, _, name in known)),
+        giving=list(dict.fromkeys(owners[task] for _, task, _ in known if task in owners)),
+    )
+
+
+def _known(
+    draft: Draft, places: Iterable[Place], may_go: Callable[[TaskId, str], bool]
+) -> list[tuple[Lack, TaskId, str]]:
+    """What these have state of, or are to have; first what they lack least of."""
+    return sorted(
+        (draft.lack(place.name, task), task, place.name)
+        for place in places
+        for task in (place.facts.standby | place.facts.lags.keys()) & draft.tasks.keys()
+        if draft.tasks[task].stateful and may_go(task, place.name)
+    )
 
 
 class _Moving:
@@ -99,22 +135,13 @@ class _Moving:
         self.room = room
         """How many tasks each is to get; to give, if negative."""
 
-    def to_those_who_have_state(self, homeless: frozenset[TaskId]) -> None:
+    def to_those_who_have_state(self) -> None:
         """Give what somebody has state of to the one who has most of it.
 
         Those that were warmed up for a move go first, or every round would warm up others.
         """
-        lags = self._draft.lags
-        wanted = []
-        for name, place in self._draft.places.items():
-            if self.room[name] <= 0:
-                continue
-            known = (place.facts.standby | place.facts.lags.keys()) & self._draft.tasks.keys()
-            for task in known:
-                if task in homeless or self._owners.get(task, name) != name:
-                    rank = (not lags.caught_up(name, task), task not in place.facts.standby)
-                    wanted.append((*rank, lags.lag(name, task), task, name))
-        for *_, task, name in sorted(wanted):
+        takers = [place for name, place in self._draft.places.items() if self.room[name] > 0]
+        for _, task, name in _known(self._draft, takers, lambda task, _: self._may_move(task)):
             if self._may_move(task) and self.room[name] > 0:
                 self._move(task, self._draft.places[name])
 

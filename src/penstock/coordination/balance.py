@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import heapq
 from collections import defaultdict
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Literal
 
 from penstock.coordination.draft import Draft, Place
@@ -18,39 +18,49 @@ def shares(
     capacities: Mapping[str, int],
     *,
     more: int = 0,
-    first: Collection[str] = (),
+    taking: Sequence[str] = (),
+    giving: Sequence[str] = (),
 ) -> dict[str, int]:
     """How many tasks each is to have, given what they have and how many have no place.
 
     Even means that no task can go to another member without making that one the more loaded of the
-    two. As few as possible go. Where it is all the same, those in `first` get more.
+    two. As few as possible go. Where it is all the same, those in `taking` get more, and those in
+    `giving` have to give; the first in these before the others.
 
     >>> shares({"a": 4, "b": 0}, {"a": 1, "b": 1}, more=1)
     {'a': 3, 'b': 2}
+    >>> shares({"a": 2, "b": 2, "c": 0}, {"a": 1, "b": 1, "c": 1}, giving=["b"])
+    {'a': 2, 'b': 1, 'c': 1}
     >>> shares({"a": 0, "b": 0, "c": 0}, {"a": 1, "b": 2, "c": 3}, more=6)
     {'a': 1, 'b': 2, 'c': 3}
     """
     result = dict(counts)
+    turns = {name: turn for turn, name in enumerate(taking)}
     takers = [
-        ((count + 1) / capacities[name], name not in first, name) for name, count in result.items()
+        ((count + 1) / capacities[name], turns.get(name, len(turns)), name)
+        for name, count in result.items()
     ]
     heapq.heapify(takers)
 
     def take() -> None:
-        _, last, name = takers[0]
+        _, turn, name = takers[0]
         result[name] += 1
-        heapq.heapreplace(takers, ((result[name] + 1) / capacities[name], last, name))
+        heapq.heapreplace(takers, ((result[name] + 1) / capacities[name], turn, name))
 
     for _ in range(more):
         take()
     # Who gives is never who takes, so an entry of one list does not age by what the other does:
     # as soon as it would, nothing is uneven any more.
-    givers = [(-(count - 1) / capacities[name], name) for name, count in result.items()]
+    turns = {name: turn for turn, name in enumerate(giving)}
+    givers = [
+        (-(count - 1) / capacities[name], turns.get(name, len(turns)), name)
+        for name, count in result.items()
+    ]
     heapq.heapify(givers)
     while -givers[0][0] >= takers[0][0]:
-        name = givers[0][1]
+        _, turn, name = givers[0]
         result[name] -= 1
-        heapq.heapreplace(givers, (-(result[name] - 1) / capacities[name], name))
+        heapq.heapreplace(givers, (-(result[name] - 1) / capacities[name], turn, name))
         take()
     return result
 
@@ -70,7 +80,7 @@ def even_out(draft: Draft, role: Literal["active", "standby"], may_move: MayMove
             if (source.count - 1) / source.facts.capacity < lowest:
                 continue
             for target in places:
-                if _uneven(source, target) and may_move(source, target):
+                if uneven(source, target) and may_move(source, target):
                     moved |= _move_some(role, source, target)
             lowest = _lowest(places)
 
@@ -84,7 +94,7 @@ def _move_some(role: Literal["active", "standby"], source: Place, target: Place)
     having, getting = getattr(source, role), getattr(target, role)
     moved = False
     for task in sorted(having):
-        if not _uneven(source, target):
+        if not uneven(source, target):
             break
         if not target.holds(task):
             having.remove(task)
@@ -93,7 +103,8 @@ def _move_some(role: Literal["active", "standby"], source: Place, target: Place)
     return moved
 
 
-def _uneven(source: Place, target: Place) -> bool:
+def uneven(source: Place, target: Place) -> bool:
+    """Whether a task can go from one to the other without making that the more loaded."""
     after = (source.count - 1) / source.facts.capacity
     return after >= (target.count + 1) / target.facts.capacity
 

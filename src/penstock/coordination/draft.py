@@ -15,6 +15,8 @@ from penstock.coordination.assignment import (
 from penstock.coordination.ids import TaskId
 from penstock.coordination.lags import Lags
 
+Lack = tuple[int, bool, int]
+
 
 @dataclass(slots=True, eq=False)
 class Place:
@@ -72,6 +74,15 @@ class Draft:
         self.sticky = sticky
         self.lags = Lags(self.tasks.values(), in_order, acceptable=options.acceptable_recovery_lag)
         self.previous = self._previous_owners() if sticky else {}
+
+    def lack(self, name: str, task: TaskId) -> Lack:
+        """How much a member lacks of a task, to compare: who has caught up lacks nothing.
+
+        Where that is all the same, who is to follow it already comes first.
+        """
+        lag = self.lags.lag(name, task)
+        lacking = 0 if self.lags.caught_up(name, task) else lag
+        return lacking, task not in self.places[name].facts.standby, lag
 
     def _previous_owners(self) -> dict[TaskId, str]:
         """Who serves each task now; of two who say so, the one who lacks less."""

@@ -32,6 +32,8 @@ class Member:
     is_static: bool = False
     """Its name is its `group_instance_id`."""
     tags: Mapping[str, str] = field(default_factory=dict)
+    capacity: int = 1
+    """How many tasks it is to have for each of one with 1."""
     http_url: str = ""
     """Where it answers over HTTP, if it does."""
 

@@ -59,6 +59,8 @@ class Present:
 
     members: Mapping[str, Mapping[str, str]]
     """Those who can be given tasks, with their tags."""
+    capacities: Mapping[str, int] = field(default_factory=dict)
+    """Of those who can take more than one task for each of the others'."""
     owners: Mapping[TaskId, str]
     """Also owners that are away for a while, and keep their tasks."""
     lags: Lags = field(default_factory=dict)
@@ -97,6 +99,11 @@ class Placements:
     def warming(self) -> frozenset[tuple[str, TaskId]]:
         """Which of those are to take over what they follow, once they have caught up."""
         return self._warming
+
+    @property
+    def has_changed(self) -> bool:
+        """Whether members came or went since the last decision."""
+        return self._changed
 
     def change(self) -> None:
         """Members came or went."""
@@ -160,6 +167,7 @@ class Placements:
         lags = {task: lag for task, lag in present.lags.get(name, {}).items() if task not in fixed}
         return MemberFacts(
             name=name,
+            capacity=present.capacities.get(name, 1),
             tags=present.members[name],
             active=active,
             standby=self._following.get(name, frozenset()) - active - set(fixed),

@@ -57,7 +57,7 @@ def new_moves(
     """Those that were not decided before.
 
     `waiting` has the new owners of tasks that have not gone to them yet: until then they are in
-    every answer again, and so is the old owner as the one who is to follow them.
+    every answer again, and so is the old owner, if there is one, as the one who is to follow them.
 
     >>> there = Move(task=TaskId(0, 1), role="active", source="a", target="b", why="balance")
     >>> back = Move(task=TaskId(0, 1), role="standby", source="b", target="a", why="balance")
@@ -66,12 +66,14 @@ def new_moves(
     """
     moves = tuple(moves)
     same = {
-        task for task, target in moving_owners(moves, owners).items() if waiting.get(task) == target
+        move.task
+        for move in moves
+        if move.role == "active" and waiting.get(move.task) == move.target
     }
     return tuple(
         move
         for move in moves
-        if move.task not in same or (move.role != "active" and move.target != owners[move.task])
+        if move.task not in same or (move.role != "active" and move.target != owners.get(move.task))
     )
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
 
-from penstock.coordination.balance import even_out, interleaved, shares
-from penstock.coordination.draft import Draft, LeastLoaded, Place
+from penstock.coordination.balance import even_out, interleaved, shares, uneven
+from penstock.coordination.draft import Draft, Lack, LeastLoaded, Place
 from penstock.coordination.ids import TaskId
 
 Tags = tuple[tuple[str, str], ...]
@@ -63,6 +63,7 @@ class _Evening:
 
     def __init__(self, draft: Draft, places: list[Place]) -> None:
         self._draft = draft
+        self._places = places
         counts = {place.name: place.count for place in places}
         capacities = {place.name: place.facts.capacity for place in places}
         share = shares(counts, capacities)
@@ -73,29 +74,48 @@ class _Evening:
     def move(self) -> None:
         """First to who has begun to follow, or every round would begin with others."""
         places = self._draft.places
-        for *_, task, source, target in sorted(self._begun()):
+        for _, task, source, target in sorted(self._begun()):
             self._move(task, places[source], places[target])
         least = LeastLoaded(self._takers, lambda place: place.load)
         for giver in self._givers:
-            tasks = interleaved(giver.standby)
-            had = giver.facts.standby
-            for task in [*(t for t in tasks if t not in had), *(t for t in tasks if t in had)]:
+            for task in self._by_lack(giver):
                 taker = self._least_loaded(least, task)
                 if taker is not None and self._move(task, giver, taker):
                     least.changed(taker)
+        if any(room < 0 for room in self._room.values()):
+            while self._level():
+                pass
+
+    def _level(self) -> bool:
+        """Move what no taker could take, for they held it, to others; whether anything moved."""
+        for giver in sorted(self._places, key=lambda place: -place.load):
+            for taker in sorted(self._places, key=lambda place: place.load):
+                if not uneven(giver, taker):
+                    break
+                for task in self._by_lack(giver):
+                    if not taker.holds(task):
+                        giver.standby.remove(task)
+                        taker.standby.add(task)
+                        return True
+        return False
+
+    def _by_lack(self, giver: Place) -> list[TaskId]:
+        """What it would follow, first what it has least of."""
+        return sorted(
+            interleaved(giver.standby),
+            key=lambda task: self._draft.lack(giver.name, task),
+            reverse=True,
+        )
 
     def _least_loaded(self, takers: LeastLoaded, task: TaskId) -> Place | None:
         return takers.find(lambda place: not self._room[place.name] or place.holds(task))
 
-    def _begun(self) -> Iterator[tuple[bool, bool, int, TaskId, str, str]]:
-        lags = self._draft.lags
+    def _begun(self) -> Iterator[tuple[Lack, TaskId, str, str]]:
         for taker in self._takers:
             known = taker.facts.standby | taker.facts.lags.keys()
             for giver in self._givers:
                 for task in known & giver.standby:
-                    new = task not in taker.facts.standby
-                    rank = (not lags.caught_up(taker.name, task), new, lags.lag(taker.name, task))
-                    yield (*rank, task, giver.name, taker.name)
+                    yield self._draft.lack(taker.name, task), task, giver.name, taker.name
 
     def _move(self, task: TaskId, giver: Place, taker: Place) -> bool:
         fits = self._room[giver.name] < 0 < self._room[taker.name]
@@ -171,7 +191,7 @@ class _Placing:
         task = followers.task
         if not followers.missing or task not in self._had:
             return
-        ranked = sorted(self._had[task], key=lambda name: self._rank(name, task))
+        ranked = sorted(self._had[task], key=lambda name: (self._draft.lack(name, task), name))
         places = [self._draft.places[name] for name in ranked]
         while followers.missing:
             # Each that follows changes which tags count, so the first may do after the second.
@@ -185,11 +205,6 @@ class _Placing:
             if place is None:
                 return
             self._follow(followers, place)
-
-    def _rank(self, name: str, task: TaskId) -> tuple[int, bool, int, str]:
-        lag = self._draft.lags.lag(name, task)
-        lacking = 0 if self._draft.lags.caught_up(name, task) else lag
-        return lacking, task not in self._draft.places[name].facts.standby, lag, name
 
     def add(self, followers: _Followers, *, spread: bool) -> None:
         """Let the least loaded follow, as many as are missing."""

@@ -395,5 +395,6 @@ def _member(body: bytes) -> Member:
         member_id=who.member_id,
         is_static=who.is_static,
         tags=who.tags,
+        capacity=who.capacity,
         http_url=who.http_url,
     )

@@ -129,7 +129,7 @@ class TaskOwners:
             if why:
                 self._rebalances.note(why)
             self._decide(now)
-        if self._beginnings.are_due(replacing=self._parts.coordinator.awaits_children(), now=now):
+        if self._beginnings.are_due(replacing=self._is_replacing(), now=now):
             self._want()
         self._flip()
 
@@ -164,34 +164,35 @@ class TaskOwners:
             self._patience = now + _HEAR_SECONDS
         return now > self._patience
 
+    def _is_replacing(self) -> bool:
+        """Whether somebody is to come who may have copies, or has come and is not reckoned with."""
+        return self._parts.coordinator.awaits_children() or self._placements.has_changed
+
     def _members(self) -> set[str]:
         """Those who can be given tasks."""
         return set(self._parts.coordinator.names()) - self._parts.coordinator.away()
 
-    def _tags(self, name: str) -> Mapping[str, str]:
-        member = self._parts.coordinator.member(name)
-        return {} if member is None else member.tags
-
     def _decide(self, now: float) -> None:
         owners = self._book.owners
+        members = {name: self._parts.coordinator.member(name) for name in self._members()}
         present = Present(
-            members={name: self._tags(name) for name in self._members()},
+            members={name: each.tags if each else {} for name, each in members.items()},
+            capacities={name: each.capacity for name, each in members.items() if each},
             owners=owners,
             lags=self._lags_to_take,
             records=self._copies.records(),
         )
         answer = self._placements.decide(now, present)
         # What was decided before and waits for the end of a slice is no rebalance again.
-        waiting = {} if self._eager else self._pending
         rebalance = self._rebalances.move(
-            new_moves(answer.moves, waiting, owners), number=self._totals.rebalances + 1
+            new_moves(answer.moves, self._pending, owners), number=self._totals.rebalances + 1
         )
         to_move = moving_owners(answer.moves, owners)
         for task in self._pending.keys() - to_move.keys():
             if self._book.entries[task].state != "taking":
                 self._rebalances.served(task)  # It stays after all.
         self._pending = to_move
-        if self._eager and rebalance is not None and rebalance.active_moves:
+        if self._eager and any(move.role == "active" for move in answer.moves):
             self._pending = answer.owners
             self._rebalances.stop(answer.owners)
         self._book.hold(self._pending)
@@ -208,9 +209,8 @@ class TaskOwners:
             for move in rebalance.active_moves
             if move.task not in self._pending
         }
-        # Whoever followed a task has it in a moment, whoever restores it has not.
-        copied = [task for task, owner in given.items() if task in self._lags.get(owner, ())]
-        self.flips.begin(copied, now)
+        followed = self._beginnings.followed(given, self._lags, self._copies.catching_up())
+        self.flips.begin(followed, now)
         self._give(given)
 
     def _flip(self) -> None:
@@ -248,7 +248,7 @@ class TaskOwners:
             owned.setdefault(owner, set()).add(str(task))
         following = self._beginnings.may_follow(
             self._placements.following,
-            replacing=self._parts.coordinator.awaits_children(),
+            replacing=self._is_replacing(),
             now=time.monotonic(),
         )
         # A follower that is about to take a task is not to drop it in between.

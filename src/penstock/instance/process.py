@@ -125,6 +125,8 @@ class InstanceOptions:
     """Waits for a coordinator that does not answer yet."""
     tags: dict[str, str] = field(default_factory=dict)
     """What tells it from others, such as its zone, where standbys are to be spread."""
+    capacity: int = 1
+    """How many tasks it is to have for each of one with a capacity of 1."""
     tls: TlsFiles | None = None
     """What it shows to other hosts, and by what it knows them."""
     http: HttpOptions | None = None
@@ -438,6 +440,7 @@ def _registration(
         member_id=options.member_id,
         is_static=options.is_static,
         tags=options.tags,
+        capacity=options.capacity,
         unix_location=servers[0].location if servers else "",
         tcp_location=tcp,
         http_url=http_url,

@@ -319,6 +319,7 @@ class Registration(Message, frozen=True):
     is_static: bool = False
     """Its name is a `group_instance_id`."""
     tags: dict[str, str] = {}
+    capacity: int = 1
     unix_location: str = ""
     tcp_location: str = ""
     http_url: str = ""
