@@ -183,6 +183,9 @@ class SimCopies:
 
     def new_lags(self) -> None: ...
 
+    def catching_up(self) -> set[Any]:
+        return set()
+
     def records(self) -> dict[Any, int]:
         return {}
 
