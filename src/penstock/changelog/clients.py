@@ -10,13 +10,14 @@ from confluent_kafka import Consumer, KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient
 
 from penstock.changelog.groups import committed_offsets
-from penstock.changelog.kafka_failures import kafka_error, refusals_named
+from penstock.changelog.kafka_failures import is_forbidden, kafka_error, refusals_named
 from penstock.changelog.read_ahead import ReadAhead, Readers
 from penstock.config import Config
 from penstock.errors import KafkaError
 
 ASK_TIMEOUT = timedelta(seconds=10)
 """How long a broker may take to answer one question."""
+_REFUSAL_SECONDS = 2.0
 
 
 @dataclass(eq=False)
@@ -83,8 +84,19 @@ class LogClients:
 
     def _offsets_error(self, error: KafkaException) -> KafkaError:
         return kafka_error(
-            error,
+            self._refusal() or error,
             doing="tell a group's offsets",
             bootstrap_servers=self.config.bootstrap_servers,
             where={"group": self.application_id},
         )
+
+    def _refusal(self) -> KafkaException | None:
+        """That this client has no right to the group: a consumer asks on until its time is over."""
+        asked = self.admin.describe_consumer_groups(
+            [self.application_id], request_timeout=_REFUSAL_SECONDS
+        )
+        try:
+            asked[self.application_id].result()
+        except KafkaException as error:
+            return error if is_forbidden(error) else None
+        return None

@@ -50,6 +50,11 @@ def code_of(error: confluent_kafka.KafkaException | confluent_kafka.KafkaError) 
     return _inner(error).code()
 
 
+def is_forbidden(error: confluent_kafka.KafkaException | confluent_kafka.KafkaError) -> bool:
+    """Whether the client has no right to what it asked for."""
+    return code_of(error) in _FORBIDDEN
+
+
 def unreachable(bootstrap_servers: str = "") -> BrokerUnreachableError:
     """The error of a broker that does not answer."""
     return BrokerUnreachableError(
@@ -93,7 +98,7 @@ def kafka_error(
         return TopicMissingError(
             "The topic does not exist", where=where, hint="Create it, or correct its name"
         )
-    hint = "Grant this client the right to it" if code in _FORBIDDEN else ""
+    hint = "Grant this client the right to it" if is_forbidden(inner) else ""
     return KafkaError(f"Kafka refused to {doing}: {inner.str()}", where=where, hint=hint)
 
 

@@ -34,6 +34,7 @@ from confluent_kafka import KafkaError as NativeError
 from confluent_kafka.admin import OffsetSpec  # type: ignore[attr-defined]  # not re-exported
 
 from penstock.changelog.clients import LogClients
+from penstock.changelog.kafka_failures import kafka_error
 from penstock.changelog.reading import EARLIEST, LATEST, log_offsets
 from penstock.changelog.topic_admin import TopicAdmin
 from penstock.changelog.topics import commits_name
@@ -163,7 +164,9 @@ class Reset:
                     hint="Wait for the session timeout of a process that was killed, and try again",
                 ) from error
             if code != NativeError.GROUP_ID_NOT_FOUND:
-                raise KafkaError(f"The consumer group was not deleted: {error}") from error
+                raise kafka_error(
+                    error, doing="delete the group", where={"group": self._application_id}
+                ) from error
 
     def _delete_topics(self, names: Iterable[str]) -> None:
         wanted = list(names)
