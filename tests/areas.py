@@ -70,9 +70,9 @@ _FILES = {
     """,
     "stores": """
         bootstrap checkpoint_file cli_state custom_stores directory external_stores history
-        hostile_names internal_topics lru memory_stores postgres postgres_task recovery restore
-        restore_listeners restore_progress restoring rocksdb_engine rocksdb_store seen_settings
-        snapshots topic_admin topics truncation versioned_stores windowed_stores
+        hostile_names internal_topics lru memory_stores postgres postgres_task reading_again
+        recovery restore restore_listeners restore_progress restoring rocksdb_engine rocksdb_store
+        seen_settings snapshots topic_admin topics truncation versioned_stores windowed_stores
     """,
     "members": """
         assignment beginnings brokers_fail client coordination coordinator decisions

@@ -74,7 +74,9 @@ class BatchOrder:
         deletions of keys that are made in the same slice, and in a changelog such a key may live,
         from before or from a recovery that was cut off.
         """
-        return replace(self.limits, cache_max_bytes=0) if slice_order.reads_again else self.limits
+        if not slice_order.reads_again:
+            return self.limits
+        return replace(self.limits, cache_max_bytes=0, reads_again=True)
 
     @cached_property
     def topics(self) -> tuple[str, ...]:

@@ -161,6 +161,8 @@ class Limits:
     `dead_letters_of_dropped` sends also what is dropped by rule (late, without a key), and what
     cannot be decoded.
     `watches_values` looks whether processors put back what they change, for tests.
+    `reads_again` says that stores are made anew from their input: in their changelogs keys may live
+    that they no longer have, so deletions are written of what came and went within the slice, too.
     `metrics` says how much is counted.
     """
 
@@ -171,6 +173,7 @@ class Limits:
     dead_letter_topic: str | None = None
     dead_letters_of_dropped: bool = False
     watches_values: bool = False
+    reads_again: bool = False
     metrics: Level = "OFF"
     partition_counts: Mapping[str, int] = field(default_factory=dict)
 

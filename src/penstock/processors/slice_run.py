@@ -79,6 +79,7 @@ class SliceRun:
                 changes=self._changes,
                 metadata=self._metadata,
                 rank=self._rank[node.name],
+                reads_again=limits.reads_again,
             )
             for node in sub_topology.nodes
             if isinstance(node, SuppressNode)

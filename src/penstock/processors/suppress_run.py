@@ -34,8 +34,10 @@ class SuppressRun:
         changes: Changes,
         metadata: Mapping[str, str],
         rank: int,
+        reads_again: bool,
     ) -> None:
         self._node = node
+        self._reads_again = reads_again
         self._state = state
         self._changes = changes
         self._rank = rank
@@ -76,8 +78,10 @@ class SuppressRun:
 
     def finish(self) -> None:
         """Write what changed in the buffer."""
-        # What came and went within the slice was never stored.
-        keys = [k for k in self._dirty if self._entries[k] is not None or k in self._stored]
+        keys = list(self._dirty)
+        if not self._reads_again:
+            # What came and went within the slice was never stored.
+            keys = [k for k in keys if self._entries[k] is not None or k in self._stored]
         found = [self._entries[key] for key in keys]
         values = [None if each is None else each.serialize() for each in found]
         times = [0 if each is None else each.context.timestamp for each in found]

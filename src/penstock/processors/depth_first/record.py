@@ -128,7 +128,8 @@ class Shared:
 
     `metadata` is what steps left for the next slice, and what they leave now; `now_ms` is the wall
     clock, and `stream_time` the latest timestamp that the task has seen. `on_processing_error` is
-    for what fails where no record enters a step: rows that caches and buffers let go.
+    for what fails where no record enters a step: rows that caches and buffers let go. `reads_again`
+    is that of `Limits`.
     """
 
     def __init__(
@@ -138,8 +139,10 @@ class Shared:
         now_ms: int,
         meter: SliceMeter | None = None,
         on_processing_error: OnError = "fail",
+        reads_again: bool = False,
     ) -> None:
         self.context = NOWHERE
+        self.reads_again = reads_again
         self.on_processing_error = on_processing_error
         self.now_ms = now_ms
         self.stream_time = -1

@@ -214,6 +214,7 @@ class RecordRun:
             now_ms=now_ms,
             meter=self._meter,
             on_processing_error=limits.on_processing_error,
+            reads_again=limits.reads_again,
         )
         self._sinks = sinks_by_topic(sub_topology, application_id)
         self._shared.stream_time = self._shared.recall(STREAM_TIME, -1)

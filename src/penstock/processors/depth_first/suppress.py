@@ -111,8 +111,9 @@ def _read_sized(data: bytes, at: int) -> tuple[bytes | None, int]:
 class Buffer:
     """The waiting changes by time and key, read from the store when they are first asked for."""
 
-    def __init__(self, state: KeyValueState) -> None:
+    def __init__(self, state: KeyValueState, *, reads_again: bool = False) -> None:
         self._state = state
+        self._reads_again = reads_again
         self._entries: dict[bytes, Buffered | None] = {}
         self._order: list[tuple[int, bytes]] = []
         self._stored: set[bytes] = set()
@@ -162,10 +163,13 @@ class Buffer:
         self.size -= entry.size(key)
 
     def finish(self) -> None:
-        """Write what changed; what came and went within the slice was never stored."""
+        """Write what changed; what came and went within the slice was never stored.
+
+        But a changelog that is written again may have it.
+        """
         for key in self._dirty:
             entry = self._entries[key]
-            if entry is None and key not in self._stored:
+            if entry is None and key not in self._stored and not self._reads_again:
                 continue
             value = None if entry is None else entry.serialize()
             timestamp = 0 if entry is None else entry.context.timestamp
@@ -194,7 +198,7 @@ class Suppress(Step):
         super().__init__(node.name, shared)
         self._node = node
         self._parent = parent
-        self._buffer = Buffer(state)
+        self._buffer = Buffer(state, reads_again=shared.reads_again)
         self._stream_time = shared.recall(f"{node.store}:time", -1)
         self._emitted = 0
         self._pass_on = guarded(shared, self.name, self._tell, shared.on_processing_error)

@@ -74,6 +74,7 @@ class WaitingJoin(StreamTableJoin):
 class Waiting:
     """The records that wait, by time and key. What comes and goes in one slice is never stored.
 
+    A changelog that is written again may have it all the same: from there it is deleted.
     In the store's keys, which are Kafka Streams', stand a byte 0, the time, the key and a number
     that tells equal ones apart; a value is as in the buffer of `suppress`.
     """
@@ -131,9 +132,9 @@ class Waiting:
             name = heapq.heappop(self._order)
             entry = self._entries.pop(name)
             shared.within(entry.context, self._pass_on, (name, entry, join))
-            if name in self._new:
-                self._new.remove(name)
-            else:
+            was_stored = name not in self._new
+            self._new.discard(name)
+            if was_stored or shared.reads_again:
                 self._gone.append(name)
 
     def finish(self) -> None:
