@@ -198,3 +198,29 @@ def test_a_key_that_an_index_does_not_take_is_told_with_what_to_do() -> None:
     assert type(found) is ExternalStoreError
     assert f"key is too long for PostgreSQL's index: {said}" in found.message
     assert "shorter key" in found.hint
+
+
+def test_a_server_that_says_nothing_is_given_up() -> None:
+    from penstock.stores.postgres import SilentServerError, patient
+
+    def asking() -> Any:
+        heard = []
+        while len(heard) < 3:
+            if ready := (yield "read"):
+                heard.append(ready)
+        return heard
+
+    now = 0.0
+    waiting = patient(asking(), 10.0, lambda: now)
+    assert next(waiting) == "read"
+    for moment, ready in [(9.0, 0), (9.5, 1), (19.0, 0), (19.2, 2), (29.0, 0)]:
+        now = moment
+        assert waiting.send(ready) == "read"
+    with pytest.raises(StopIteration) as ended:
+        waiting.send(3)
+    assert ended.value.value == [1, 2, 3]
+    now, waiting = 0.0, patient(asking(), 10.0, lambda: now)
+    next(waiting)
+    now = 10.5
+    with pytest.raises(SilentServerError, match="nothing for 10 seconds"):
+        waiting.send(0)

@@ -12,6 +12,7 @@ from typing import cast
 import msgspec
 import pytest
 
+from penstock.changelog.reading import LogRange
 from penstock.changelog.snapshots import (
     Checksums,
     Manifest,
@@ -22,12 +23,16 @@ from penstock.changelog.snapshots import (
     copy_snapshot,
     read_files,
 )
+from penstock.config import Config
 from penstock.errors import ConfigError, SnapshotError
 from penstock.instance import snapshots
-from penstock.instance.protocol import StoreOrder
+from penstock.instance.clients import SharedClients
+from penstock.instance.protocol import StoreOrder, TakeOrder
 from penstock.instance.snapshots import Snapshotter
+from penstock.instance.state import TaskStores
 from penstock.instance.task import OpenTask
 from penstock.stores.contract import StoreIdentity
+from penstock.stores.directory import StateDirectory
 from penstock.stores.rocksdb import RocksDBStore
 from tests.harness import wait_until
 from tests.s3_server import s3_server
@@ -102,10 +107,14 @@ def test_a_copy_is_the_store(
 
 def test_a_copy_is_of_one_store_and_not_ahead_of_its_changelog() -> None:
     snapshot = Snapshot(Manifest(identity=IDENTITY, offset=9, files=[]), lambda *_: iter([]))
-    assert snapshot.fits(IDENTITY, 10)
-    assert not snapshot.fits(IDENTITY, 9)
+    assert snapshot.fits(IDENTITY, LogRange(0, 10))
+    assert not snapshot.fits(IDENTITY, LogRange(0, 9))
+    assert snapshot.fits(IDENTITY, LogRange(10, 20))
+    assert not snapshot.fits(IDENTITY, LogRange(11, 20))
+    assert snapshot.fits(IDENTITY, LogRange(11, 20), markers=1)
     for other in ("task", "store", "changelog_topic_id", "layout"):
-        assert not snapshot.fits(msgspec.structs.replace(IDENTITY, **{other: "else"}), 10)
+        another = msgspec.structs.replace(IDENTITY, **{other: "else"})
+        assert not snapshot.fits(another, LogRange(0, 10))
 
 
 def test_what_is_there_is_not_copied_again(
@@ -437,3 +446,33 @@ def test_a_damaged_manifest_costs_no_other_snapshot_and_goes_in_time(
 def test_of_a_store_without_snapshots_there_is_no_history(location: SnapshotLocation) -> None:
     assert location.history(TASK, "counts") == []
     assert location.stores() == []
+
+
+def test_a_copy_that_the_changelog_does_not_go_on_from_is_passed_over_for_a_newer_one(
+    tmp_path: Path, store: RocksDBStore
+) -> None:
+    # A peer that had the task once has it as it was then.
+    old, new = (SnapshotLocation(f"file://{tmp_path}/{name}", "clinic") for name in ("old", "new"))
+    _fill(store, 0, 10)
+    _write(old, store, tmp_path / "then")
+    _fill(store, 10, 60)
+    _write(new, store, tmp_path / "now")
+    counts = StoreOrder(name="counts", changelog="clinic-counts-changelog", changelog_id="x")
+    order = TakeOrder(
+        task="0_1",
+        name=TASK,
+        epoch=(1, 1),
+        inputs=[],
+        stores=[counts],
+        first_taking=True,
+        commits_partition=1,
+    )
+    clients = cast(SharedClients, SimpleNamespace(config=Config()))
+    with StateDirectory.open(tmp_path / "state", "clinic") as directory:
+        stores = TaskStores(order, directory, clients, snapshots=[old, new])
+        stores.open(None)
+        stores._open_store(counts)
+        [note] = stores._start_from_snapshot(counts, LogRange(40, 100), lambda: False)
+        assert "up to offset 59" in note
+        assert stores.get("counts").offset() == 59
+        stores.close()

@@ -23,6 +23,7 @@ import pyarrow as pa
 import xxhash
 from pyarrow import fs
 
+from penstock.changelog.reading import LogRange
 from penstock.errors import ConfigError, SnapshotError
 from penstock.hidden import shown_address
 from penstock.serdes.decoders import decoder
@@ -76,9 +77,11 @@ class Snapshot:
     manifest: Manifest
     pour: Callable[[SnapshotFile, Path], Iterator[None]]
 
-    def fits(self, wanted: StoreIdentity, until: int) -> bool:
-        """Whether it is of this store, and not ahead of a changelog that ends at `until`."""
-        return self.manifest.identity == wanted and self.manifest.offset < until
+    def fits(self, wanted: StoreIdentity, log: LogRange, markers: int = 0) -> bool:
+        """Whether it is of this store, and its changelog goes on from there, behind so many
+        `markers`: a copy may be ahead of it, or so old that what comes next is gone."""
+        offset = self.manifest.offset
+        return self.manifest.identity == wanted and log.start - markers <= offset + 1 <= log.end
 
 
 class SnapshotSource(Protocol):
@@ -319,7 +322,10 @@ class SnapshotLocation:
         newest = self.manifest(task, store)
         if newest is None:
             return []
-        names = sorted(filter(_EARLIER.fullmatch, self._sizes(task, store)), reverse=True)
+        try:
+            names = sorted(filter(_EARLIER.fullmatch, self._sizes(task, store)), reverse=True)
+        except OSError as error:
+            raise SnapshotError(f"The location cannot be read: {error}") from error
         # One that was removed since the list was made is gone.
         found = [self.manifest(task, store, name) for name in names]
         return [newest, *(each for each in found if each is not None and each != newest)]

@@ -354,7 +354,7 @@ class TaskStores:
             store = self._reopen_empty(order)
         empty = store.offset() is None and log.end > 0  # A copy may have what the log lost.
         if empty and order.persistent and order.name not in self._wiped:
-            notes += self._start_from_snapshot(order, log.end, stop)
+            notes += self._start_from_snapshot(order, log, stop)
             store = self._stores[order.name]
         large = log.end - log.start > FILLED_MIN
         fills = large and store.offset() is None and _can_be_filled(order)
@@ -405,16 +405,16 @@ class TaskStores:
         return store
 
     def _start_from_snapshot(
-        self, order: StoreOrder, until: int, stop: Callable[[], bool]
+        self, order: StoreOrder, log: LogRange, stop: Callable[[], bool]
     ) -> list[str]:
         """Put a copy of the store in the place of the empty one, if there is one that fits."""
-        failures: list[str] = []
+        wanted, failures = self.identity(order), list[str]()
         for source in self._snapshots:
             if stop():
                 break
             try:
-                with source.open(self._name, self.identity(order)) as snapshot:
-                    if snapshot is None or not snapshot.fits(self.identity(order), until):
+                with source.open(self._name, wanted) as snapshot:
+                    if snapshot is None or not snapshot.fits(wanted, log, self._known.markers):
                         continue
                     self._replace_by(snapshot, order, stop)
             except (SnapshotError, *_NOT_THIS_STORE) as error:

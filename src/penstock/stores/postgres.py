@@ -8,7 +8,8 @@ from __future__ import annotations
 import contextlib
 import os
 import threading
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+import time
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from typing import Any, LiteralString, TypeVar
 
 import psycopg
@@ -41,8 +42,61 @@ _NO_RIGHT = ("42501", "28")
 _LIMIT = "54000"
 """The only limit that a statement of ours can meet is that of the table's index."""
 
+_PATIENCE = 1.2
+"""How much longer a silent server is waited for than one of its statements may take."""
+
 Params = Sequence[object]
 Row = TypeVar("Row")
+Done = TypeVar("Done")
+
+
+class SilentServerError(psycopg.OperationalError):
+    """A server that says nothing."""
+
+
+def patient(
+    waiting: Generator[Any, Any, Done],
+    seconds: float,
+    clock: Callable[[], float] = time.monotonic,
+) -> Generator[Any, Any, Done]:
+    """What waits for a server, until that has said nothing for so long.
+
+    Raises `SilentServerError` then.
+    """
+    heard = clock()
+    try:
+        wanted = next(waiting)
+        while True:
+            ready = yield wanted
+            now = clock()
+            if ready:
+                heard = now
+            elif now - heard > seconds:
+                raise SilentServerError(f"it said nothing for {seconds:.0f} seconds")
+            wanted = waiting.send(ready)
+    except StopIteration as ended:
+        done: Done = ended.value
+        return done
+
+
+class _Connection(psycopg.Connection[Any]):
+    """A connection that does not wait for ever.
+
+    A server that stands still, or whose disk does, ends none of its statements by itself, and its
+    host goes on to acknowledge what it is sent.
+    """
+
+    patience = 0.0
+
+    def wait(self, gen: Any, *how: Any, **more: Any) -> Any:
+        if not self.patience:
+            return super().wait(gen, *how, **more)
+        try:
+            return super().wait(patient(gen, self.patience), *how, **more)
+        except SilentServerError:
+            # Whatever was asked may still be answered: nobody may take it for the next answer.
+            self.close()
+            raise
 
 
 class Database:
@@ -62,10 +116,11 @@ class Database:
         """
         conninfo = self._conninfo()
         try:
-            connection = psycopg.connect(conninfo, autocommit=True)
+            connection = _Connection.connect(conninfo, autocommit=True)
         except psycopg.Error as error:
             raise self._refused(error, conninfo, first=first) from None
         self._connection = connection
+        connection.patience = _PATIENCE * self._timeout
         milliseconds = int(self._timeout * 1000)
         with self._mapped():
             # A statement that hangs, and an owner that stands still inside of a transaction, must
