@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import json
+import os
 import shutil
 import subprocess
 import sys
@@ -25,7 +27,7 @@ from penstock.stores.contract import (
     version_key,
 )
 from penstock.stores.custom import open_custom
-from penstock.stores.directory import StateDirectory
+from penstock.stores.directory import FileLock, StateDirectory
 from penstock.stores.rocksdb import RocksDBStore
 from tests.snapshot_stores import write_snapshot
 
@@ -249,7 +251,7 @@ def test_diff_names_what_differs(
 HOLD = """
 import sys
 from pathlib import Path
-from penstock.stores.directory import StateDirectory
+from penstock.stores.directory import FileLock, StateDirectory
 with StateDirectory.open(Path(sys.argv[1]), "clinic"):
     print("held", flush=True)
     sys.stdin.read()
@@ -295,6 +297,71 @@ def test_looking_changes_nothing(states: Path, capsys: pytest.CaptureFixture[str
     assert before == files()
     assert before
     assert names == sorted((states / "clinic" / "0_0" / "counts").iterdir())
+
+
+def test_what_cannot_be_read_is_not_told_as_nothing(
+    states: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    real = os.scandir
+
+    def scandir(path: Any) -> Any:
+        if str(path).endswith("clinic"):
+            raise PermissionError(errno.EACCES, "Permission denied", str(path))
+        return real(path)
+
+    monkeypatch.setattr(os, "scandir", scandir)
+    for words in (("ls", "--state-dir", states), ("diff", states, states)):
+        assert run(*words) == 1
+        assert "cannot be used by this user" in capsys.readouterr().err
+
+
+def test_a_disk_that_can_only_be_read_is_looked_at(
+    states: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    where = ("--state-dir", states)
+    assert run("show", "counts", *where) == 0
+    expected = capsys.readouterr().out
+    files = sorted(path for path in states.rglob("*") if path.is_file())
+    before = [path.read_bytes() for path in files]
+    writes = os.O_RDWR | os.O_CREAT
+    real = os.open
+
+    def opened(path: Any, flags: int, *more: Any, **how: Any) -> int:
+        if flags & writes and Path(path).is_relative_to(states):
+            raise OSError(errno.EROFS, "Read-only file system", str(path))
+        return real(path, flags, *more, **how)
+
+    monkeypatch.setattr(os, "open", opened)
+    monkeypatch.setattr(os, "access", lambda _, wanted: wanted != os.W_OK)
+    assert run("show", "counts", *where) == 0
+    assert capsys.readouterr().out == expected
+    assert sorted(path for path in states.rglob("*") if path.is_file()) == files
+    assert [path.read_bytes() for path in files] == before
+    lock = FileLock.acquire_to_read(states / "clinic" / ".lock")
+    assert run("show", "counts", *where) == 1
+    assert "is held by" in capsys.readouterr().err
+    lock.release()
+
+
+def test_one_that_cannot_be_read_does_not_hold_up_the_others(
+    states: Path, program: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    where = ("--state-dir", states, "--bootstrap-servers", "localhost:1")
+    # RocksDB's own, without the file that says where it begins: not one that a program brought.
+    (states / "clinic" / "0_0" / "counts" / "CURRENT").unlink()
+    # As a crash may leave it, right after it was made; only the program tells whose it is.
+    shutil.rmtree(states / "clinic" / "1_0" / "rates")
+    (states / "clinic" / "1_0" / "rates").mkdir()
+    assert run("ls", program, *where) == 0
+    told = capsys.readouterr().out.splitlines()
+    assert [line.split(":")[0] for line in told if "cannot be read" in line] == [
+        "clinic/0_0/counts",
+        "clinic/1_0/rates",
+    ]
+    (states / "clinic" / "0_1" / ".checkpoint").write_text("rubbish")
+    with StateDirectory.open(states, "clinic"):
+        assert run("ls", *where) == 0
+    assert "held by process" in capsys.readouterr().out
 
 
 def test_sessions_have_their_own_ends() -> None:

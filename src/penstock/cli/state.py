@@ -6,7 +6,7 @@ import os
 import tempfile
 from collections import Counter
 from collections.abc import Callable, Generator, Iterable, Iterator
-from contextlib import AbstractContextManager, closing
+from contextlib import AbstractContextManager, closing, suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import islice
@@ -31,7 +31,7 @@ from penstock.errors import (
     ChangelogError,
     ConfigError,
     CustomStoreError,
-    StateLockedError,
+    StateDirectoryError,
     StoreDamagedError,
     UsageError,
 )
@@ -98,15 +98,15 @@ class _Subject:
 
     def stores(self) -> list[StoreOnDisk]:
         """The application's stores, or those of all."""
-        found = [self._known(each) for each in stores_below(self.state_dir)]
+        found = [self.known(each) for each in stores_below(self.state_dir)]
         if not self.application_id:
             return found
         return [each for each in found if each.application_id == self.application_id]
 
-    def _known(self, disk: StoreOnDisk) -> StoreOnDisk:
+    def known(self, disk: StoreOnDisk) -> StoreOnDisk:
         """Told by the program whose it is: a store that it brings may keep files like RocksDB's."""
         spec = self.specs.get(disk.name)
-        return replace(disk, custom=disk.custom or bool(spec is not None and spec.supplier))
+        return disk if spec is None else replace(disk, custom=bool(spec.supplier))
 
     def copies(self, store: str, partition: int | None) -> list[StoreOnDisk]:
         """The stores of that name; `ConfigError` names those that there are."""
@@ -329,8 +329,8 @@ def diff(
     json: Json = False,
 ) -> None:
     subject = _Subject.of(app, "", left)
-    ours = {each.place: each for each in stores_below(left)}
-    theirs = {each.place: each for each in stores_below(right)}
+    ours = {each.place: subject.known(each) for each in stores_below(left)}
+    theirs = {each.place: subject.known(each) for each in stores_below(right)}
     found: list[dict[str, Any]] = []
     places = sorted(ours.keys() | theirs.keys())
     with held([*ours.values(), *theirs.values()]), Bar("Comparing") as bar:
@@ -367,14 +367,15 @@ def _facts(subject: _Subject, disk: StoreOnDisk) -> dict[str, Any]:
     if facts["problem"]:
         # The last flush's: what came since is in the holder's memory.
         named = f"{disk.application_id}-{disk.name}-changelog"
-        for (topic, partition), offset in disk.checkpoint().items():
-            if topic == named and partition == disk.partition:
-                facts |= {"offset": offset, "changelog": topic}
+        with suppress(StateDirectoryError):
+            for (topic, partition), offset in disk.checkpoint().items():
+                if topic == named and partition == disk.partition:
+                    facts |= {"offset": offset, "changelog": topic}
         return facts
     try:
         with held([disk]), subject.opened(disk) as found:
             return facts | _inner_facts(found)
-    except (StoreDamagedError, StateLockedError, CustomStoreError) as error:
+    except (StoreDamagedError, StateDirectoryError, CustomStoreError) as error:
         return facts | {"problem": error.message}
 
 
@@ -463,7 +464,7 @@ def _judged(place: str, judge: Callable[[], dict[str, Any]]) -> dict[str, Any]:
     """What was found of a store; one that cannot be read does not hold up the others."""
     try:
         return _found(place) | judge()
-    except (StoreDamagedError, ChangelogError, CustomStoreError) as error:
+    except (StoreDamagedError, StateDirectoryError, ChangelogError, CustomStoreError) as error:
         return _found(place) | {"problem": error.summary}
 
 

@@ -13,13 +13,14 @@ from __future__ import annotations
 import contextlib
 import os
 import shutil
+import stat
 import tempfile
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 from penstock.coordination.ids import TaskId
-from penstock.errors import CustomStoreError, StateDirectoryError, StateLockedError
+from penstock.errors import CustomStoreError, StateDirectoryError
 from penstock.instance.protocol import StoreOrder
 from penstock.instance.state import shaped
 from penstock.stores.checkpoint_file import read_checkpoint
@@ -32,12 +33,14 @@ from penstock.stores.directory import (
     METADATA_FILE,
     FileLock,
 )
+from penstock.stores.failures import directory_error
 from penstock.stores.rocksdb import RocksDBStore
 from penstock.stores.segments import LAYOUTS, kept_ms
 from penstock.stores.versioned import history_ms
 from penstock.stores.whole_topic import LAYOUT, WholeTopicStore
 
 _DATABASE_FILE = "CURRENT"
+_MANIFEST = "MANIFEST-"
 _DEPTH_MAX = 4
 """From a state directory to a store: instance, application, task, store."""
 
@@ -80,7 +83,7 @@ class StoreOnDisk:
     @property
     def size_bytes(self) -> int:
         """What its files take."""
-        return sum(file.stat().st_size for file in self.path.rglob("*") if file.is_file())
+        return sum(map(_size, self.path.rglob("*")))
 
     def checkpoint(self) -> dict[tuple[str, int], int]:
         """What the task's `.checkpoint` says, which is never ahead of its stores."""
@@ -108,10 +111,10 @@ def stores_below(directory: Path) -> list[StoreOnDisk]:
             hint="--state-dir names the state directory, as the option state_dir does",
         )
     found: list[StoreOnDisk] = []
-    for path, names, files in os.walk(directory.resolve()):
+    for path, names, files in os.walk(directory.resolve(), onerror=_refuse):
         place = Path(path).relative_to(directory.resolve())
         custom = _is_custom(Path(path), files)
-        if custom or _DATABASE_FILE in files:
+        if custom or _is_ours(files):
             found.append(StoreOnDisk(path=Path(path), place=str(place), custom=custom))
             names.clear()
         if len(place.parts) >= _DEPTH_MAX:
@@ -127,7 +130,7 @@ def held(stores: Iterable[StoreOnDisk]) -> Iterator[None]:
         for path in sorted({each.application_path for each in stores}):
             # A copy of a single task lies anywhere, and nobody can hold it.
             if (path / METADATA_FILE).exists():
-                stack.callback(FileLock.acquire(path / LOCK_FILE).release)
+                stack.callback(FileLock.acquire_to_read(path / LOCK_FILE).release)
         yield
 
 
@@ -170,7 +173,10 @@ def _kept_ms(inner: ByteStore, order: StoreOrder) -> int:
 @contextlib.contextmanager
 def _inner(disk: StoreOnDisk, supplier: str) -> Iterator[ByteStore]:
     if not disk.custom:
-        with contextlib.closing(RocksDBStore(disk.name, disk.path, read_only=True)) as inner:
+        with (
+            _openable(disk.path) as path,
+            contextlib.closing(RocksDBStore(disk.name, path, read_only=True)) as inner,
+        ):
             yield inner
         return
     if not supplier:
@@ -180,9 +186,48 @@ def _inner(disk: StoreOnDisk, supplier: str) -> Iterator[ByteStore]:
             hint="Name the program, as in `penstock state show STORE app.py`",
         )
     with tempfile.TemporaryDirectory(prefix="penstock-look-") as scratch:
-        copy = shutil.copytree(disk.path, Path(scratch) / disk.name)
+        try:
+            copy = shutil.copytree(disk.path, Path(scratch) / disk.name)
+        except OSError as error:
+            raise directory_error(error, disk.path) from error
         with contextlib.closing(open_custom(supplier, disk.name, copy, task=disk.task)) as custom:
             yield custom
+
+
+@contextlib.contextmanager
+def _openable(path: Path) -> Iterator[Path]:
+    """Where RocksDB can be opened to be read: it writes small files even then.
+
+    Where it may not, all that is small is copied to where it may, with links to the data.
+    """
+    if os.access(path, os.W_OK):
+        yield path
+        return
+    with tempfile.TemporaryDirectory(prefix="penstock-look-") as scratch:
+        beside = Path(scratch) / path.name
+        try:
+            shutil.copytree(path, beside, ignore=shutil.ignore_patterns("*.sst", "LOG*", "LOCK"))
+            for data in path.glob("*.sst"):
+                (beside / data.name).symlink_to(data)
+            beside.chmod(0o700)
+        except OSError as error:
+            raise directory_error(error, path) from error
+        yield beside
+
+
+def _refuse(error: OSError) -> None:
+    """What cannot be read is not told as if nothing were there; what went meanwhile is gone."""
+    if not isinstance(error, FileNotFoundError):
+        raise directory_error(error, Path(error.filename)) from error
+
+
+def _size(file: Path) -> int:
+    """What a file takes; nothing if it went meanwhile, as those do that RocksDB compacts."""
+    try:
+        found = file.stat()
+    except FileNotFoundError:
+        return 0
+    return found.st_size if stat.S_ISREG(found.st_mode) else 0
 
 
 def holder_of(disk: StoreOnDisk) -> str:
@@ -190,14 +235,19 @@ def holder_of(disk: StoreOnDisk) -> str:
     try:
         with held([disk]):
             return ""
-    except StateLockedError as error:
+    except StateDirectoryError as error:
         return error.message
 
 
 def _is_custom(path: Path, files: list[str]) -> bool:
     """Whether a task has a store there, and one that is none of ours."""
     in_task = _is_task(path.parent.name) and path.parent.name != GLOBAL_DIRECTORY
-    return in_task and _DATABASE_FILE not in files and not _is_task(path.name)
+    return in_task and not _is_ours(files) and not _is_task(path.name)
+
+
+def _is_ours(files: list[str]) -> bool:
+    """Whether these are a RocksDB, be it one that lost the file which says where it begins."""
+    return any(name == _DATABASE_FILE or name.startswith(_MANIFEST) for name in files)
 
 
 def _is_task(name: str) -> bool:

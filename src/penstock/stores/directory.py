@@ -37,6 +37,7 @@ from penstock.errors import (
     StateDirectoryError,
     StateForeignError,
     StateLockedError,
+    StatePermissionError,
 )
 from penstock.serdes.decoders import decoder
 from penstock.stores.checkpoint_file import (
@@ -104,6 +105,25 @@ class FileLock:
                     raise _locked(path, descriptor)  # noqa: TRY301 - the descriptor is closed below
                 sleep(_LOCK_RETRY_SECONDS)
             _write_holder(descriptor, path)
+        except BaseException:
+            os.close(descriptor)
+            raise
+        return cls(path, descriptor)
+
+    @classmethod
+    def acquire_to_read(cls, path: Path) -> FileLock:
+        """As `acquire`, for one who changes nothing: the disk may be mounted to be read only, or
+        the directory be another user's, and then nobody learns from the file who holds it."""
+        try:
+            return cls.acquire(path)
+        except StatePermissionError:
+            try:
+                descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW)
+            except OSError as error:
+                raise directory_error(error, path) from error
+        try:
+            if not _try_lock(descriptor, path):
+                raise _locked(path, descriptor)  # noqa: TRY301 - the descriptor is closed below
         except BaseException:
             os.close(descriptor)
             raise
