@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from dataclasses import replace
 from datetime import timedelta
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
+import msgspec
 import pyarrow as pa
 import pytest
 
 import penstock as ps
-from penstock.changelog.commit_record import BootstrapRecord, ChangelogEnd, Mark
+from penstock.changelog.commit_record import BootstrapRecord, ChangelogEnd, CommitRecord, Mark
 from penstock.changelog.reading import LogRange
+from penstock.changelog.topics import ExistingTopic
 from penstock.config import Config
 from penstock.coordination.history import (
     Columns,
@@ -26,7 +30,8 @@ from penstock.coordination.history import (
     parse_offsets,
     refuse_half_filled,
 )
-from penstock.driver.bootstrap import filled_end, kept_end, stream_time
+from penstock.coordination.layout import TaskLayout, lay_out
+from penstock.driver.bootstrap import _Filling, filled_end, kept_end, stream_time
 from penstock.errors import BootstrapError, BootstrapUnfinishedError
 from penstock.pipeline.history import (
     ENTRIES,
@@ -147,6 +152,37 @@ def test_what_was_known_of_other_stores_changelogs_stays_known() -> None:
     known = ChangelogEnd(id="old", end=7, marks=(Mark(3, 70),), latest=80, kept_ms=-1)
     assert kept_end(known, "id", log) == known
     assert kept_end(None, "id", log) == ChangelogEnd(id="id", end=8, start=5)
+
+
+def test_who_feeds_a_store_may_go_on_to_recover_from_its_input() -> None:
+    app = ps.Application("clinic")
+    pulses = app.stream("pulses", key=str, value=int)
+    pulses.group_by_key().count("seen", logging=False, recover_from="input")
+    pulses.group_by(lambda key, value: str(value), key=str).count("values")
+    feeder, own = lay_out(app.build(), "clinic", {"pulses": 1}).tasks
+    topic = ExistingTopic(name="", id="x", partitions=1)
+    log = LogRange(0, 0)
+    last = CommitRecord(n=4, epoch=(1, 1), position={"pulses": {0: 5}}, previous={})
+
+    def record(task: TaskLayout, at: int, last: CommitRecord | None = None) -> CommitRecord:
+        filling = object.__new__(_Filling)
+        filling._own_tasks = [own]
+        filling._records = {} if last is None else {feeder.name: last}
+        filling._order = cast(Any, SimpleNamespace(application_id="clinic"))
+        filling._prepared = cast(Any, SimpleNamespace(topics=defaultdict(lambda: topic)))
+        filling._lease = cast(Any, SimpleNamespace(record=SimpleNamespace(generation=2)))
+        filling._store = own.sub_topology.stores[0]
+        filling.position = {name: {0: at} for name, _ in (*feeder.inputs, *own.inputs)}
+        return filling._commit_record(task, defaultdict(lambda: log), {})
+
+    assert record(own, 5).from_history
+    # Its store without a changelog holds commit 4, and would be lost with any other number.
+    assert record(feeder, 5, last=last) == last
+    fresh = record(feeder, 5)
+    assert (fresh.begun, fresh.from_history) == ({"pulses": {0: 5}}, False)
+    half = msgspec.structs.replace(last, begun={"pulses": {0: 1}}, until={"pulses": {0: 9}})
+    moved = record(feeder, 7, last=half)
+    assert (moved.n, moved.begun, moved.until) == (5, half.begun, {"pulses": {0: 7}})
 
 
 def test_an_unfinished_one_stops_every_start_but_its_own() -> None:

@@ -145,6 +145,30 @@ def test_a_changelog_that_was_half_written_again_is_no_store(
         stores.close()
 
 
+@pytest.mark.parametrize(
+    ("commits_id", "n", "lost"),
+    [("now", 3, False), ("", 3, False), ("now", 2, True), ("before a reset", 3, True)],
+)
+def test_a_store_without_changelog_is_of_the_last_commit_or_lost(
+    tmp_path: Path, commits_id: str, n: int, *, lost: bool
+) -> None:
+    clients = cast(SharedClients, SimpleNamespace(config=Config(), logs=None))
+    record = CommitRecord(n=3, epoch=(1, 0), position={"pulses": {0: 5}}, previous={})
+    for topic_id, committed in ((commits_id, n), ("now", None)):
+        store = StoreOrder(name="counts", changelog_id=topic_id, recovers=True)
+        with StateDirectory.open(tmp_path, "clinic") as directory:
+            stores = TaskStores(take_order(stores=[store]), directory, clients)
+            stores.open(record)
+            stores.restore(lambda: False)
+            if committed is not None:
+                stores.start_empty()
+                stores.apply("counts", [(b"k", b"12345678v")], None)
+                stores.mark("counts", committed)
+            else:
+                assert bool(stores.lost) is lost
+            stores.close()
+
+
 def test_a_repartition_topic_cannot_be_read_again() -> None:
     app = ps.Application("clinic")
     words = app.stream("lines", key=str, value=str).group_by(lambda key, value: value, key=str)

@@ -132,6 +132,8 @@ def check_identity(store: KeyValueStore, expected: StoreIdentity) -> None:
             where=where,
             hint=_WIPE,
         )
+    elif not found.changelog_topic_id and not expected.changelog_topic:
+        store.set_identity(expected)  # From when stores without a changelog did not say of whom.
     elif (found.changelog_topic, found.changelog_topic_id) != (
         expected.changelog_topic,
         expected.changelog_topic_id,

@@ -372,9 +372,13 @@ class _Filling:
         position: dict[str, dict[int, int]] = {}
         for topic, partition in task.inputs:
             position.setdefault(topic, {})[partition] = self.position[topic][partition]
+        filled = task in self._own_tasks
+        if last is not None and not filled and last.position == position:
+            # Nothing changes for who feeds the store: its own stores are of that commit.
+            return last
         topics = self._prepared.topics
         partition = task.task.partition
-        own = tallies.get(partition) if task in self._own_tasks else None
+        own = tallies.get(partition) if filled else None
         return CommitRecord(
             n=last.n + 1 if last else 1,
             epoch=(self._lease.record.generation, 0),
@@ -390,7 +394,8 @@ class _Filling:
                 if store.logging
             },
             begun=(last.begun if last else {}) or position,
-            from_history=True,
+            until=position if last and last.until else {},
+            from_history=filled or bool(last and last.from_history),
             metadata=self._metadata(last, position) or stream_time(own),
         )
 

@@ -24,7 +24,7 @@ from penstock.changelog.topic_plan import (
     remembered,
     sizes_note,
 )
-from penstock.changelog.topics import ExistingTopic, TopicSpec, policies
+from penstock.changelog.topics import ExistingTopic, TopicSpec, commits_name, policies
 from penstock.config import Config
 from penstock.coordination.assignment import TaskFacts
 from penstock.coordination.ids import Epoch, TaskId
@@ -175,10 +175,11 @@ class Prepared:
     def _store(self, spec: StoreSpec) -> StoreOrder:
         changelog = naming.changelog_topic(self.application_id, spec.name) if spec.logging else ""
         settings = self.topics[changelog].config if changelog else {}
+        counted_in = self.topics.get(changelog or commits_name(self.application_id))
         return StoreOrder(
             name=spec.name,
             changelog=changelog,
-            changelog_id=self.topics[changelog].id if changelog else "",
+            changelog_id="" if counted_in is None else counted_in.id,
             kind=spec.kind,
             persistent=spec.persistent,
             retention_ms=spec.retention_ms or 0,

@@ -90,6 +90,8 @@ class StoreOrder(Message, frozen=True):
     changelog: str = ""
     """Empty if there is none: then the store starts empty with each owner."""
     changelog_id: str = ""
+    """Of a store without one, that of the commits topic, by whose numbers it counts: what a disk
+    has from before a reset is not to be taken for this application's."""
     kind: StoreKind = "key_value"
     persistent: bool = True
     retention_ms: int = 0
