@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import socket
 import threading
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import cast
+from typing import Any, cast
 
 import msgspec
 import pytest
@@ -174,6 +175,30 @@ def test_a_key_is_good_for_one_time(copies: PeerCopies) -> None:
             connection.shutdown(socket.SHUT_WR)
             sent = sum(map(len, iter(lambda: connection.recv(1 << 20), b"")))
             assert sent == size
+
+
+def test_one_that_had_no_file_left_for_a_caller_serves_the_next(state: StateDirectory) -> None:
+    fill(state)
+    listener = listener_for("127.0.0.1", state.path)
+
+    class Flaky:
+        failures = 2
+
+        def accept(self) -> Any:
+            if self.failures:
+                self.failures -= 1
+                raise OSError(errno.EMFILE, "Too many open files")
+            return listener.accept()
+
+        def __getattr__(self, name: str) -> Any:
+            return getattr(listener, name)
+
+    copies = PeerCopies(state, None, lambda _: None, listener=cast(Any, Flaky()))
+    reply = _asked(copies)
+    with socket.create_connection(("127.0.0.1", int(reply.address))) as connection:
+        connection.sendall(reply.key.encode())
+        assert connection.recv(1)
+    copies.close()
 
 
 def test_a_store_is_copied_for_one_peer_at_a_time(

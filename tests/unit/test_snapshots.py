@@ -7,7 +7,7 @@ import shutil
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from types import SimpleNamespace
-from typing import cast
+from typing import Any, cast
 
 import msgspec
 import pytest
@@ -161,7 +161,7 @@ class OneTask:
     """A task with one store, as far as who makes snapshots looks at it."""
 
     def __init__(self, store: RocksDBStore, scratch: Path) -> None:
-        self.order = SimpleNamespace(name=TASK)
+        self.order = SimpleNamespace(name=TASK, task=IDENTITY.task)
         self.stores = SimpleNamespace(
             snapshot_stores=["counts"],
             get=lambda name: store,
@@ -176,8 +176,10 @@ class OneTask:
     @contextlib.contextmanager
     def copy(self, name: str, purpose: str) -> Iterator[Path]:
         self._store.checkpoint(self._scratch)
-        yield self._scratch
-        shutil.rmtree(self._scratch)
+        try:
+            yield self._scratch
+        finally:
+            shutil.rmtree(self._scratch)
 
 
 @pytest.mark.parametrize("damage", ["cut", "gone", "manifest"])
@@ -224,6 +226,29 @@ def test_a_store_that_does_not_change_is_copied_again_before_deletions_are_gone(
         assert manifest is not None
         assert manifest.written_ms == 10**12 + written * hour
     snapshotter.close()
+
+
+def test_whatever_keeps_a_copy_from_being_made_the_next_one_is_tried(
+    tmp_path: Path, store: RocksDBStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    location = SnapshotLocation(f"file://{tmp_path}/snapshots", "clinic")
+    _fill(store, 0, 10)
+    task = OneTask(store, tmp_path / "copy")
+    write, failures = location.write, [ValueError("no such thing"), OSError("no such disk")]
+
+    def writes(*order: Any) -> int:
+        if failures:
+            raise failures.pop(0)
+        return write(*order)
+
+    monkeypatch.setattr(location, "write", writes)
+    snapshotter = Snapshotter(location, interval_seconds=0.01, tasks=lambda: [cast(OpenTask, task)])
+    try:
+        wait_until(lambda: location.manifest(TASK, "counts") is not None, what="it was copied")
+    finally:
+        snapshotter.close()
+    for said, told in zip(("no such thing", "no such disk"), task.told, strict=True):
+        assert said in told
 
 
 @pytest.mark.parametrize("damage", ["cut", "changed", "gone", "manifest"])

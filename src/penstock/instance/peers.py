@@ -94,6 +94,7 @@ class PeerCopies:
         self._copying: set[tuple[str, str]] = set()
         self._made: dict[str, _Made] = {}
         self._lock = threading.Lock()
+        self._closing = threading.Event()
         threading.Thread(target=self._accept, name="copies", daemon=True).start()
 
     @property
@@ -103,6 +104,7 @@ class PeerCopies:
 
     def close(self) -> None:
         """Give no more copies; those under way break off."""
+        self._closing.set()
         # Only this wakes the thread that waits for callers.
         with contextlib.suppress(OSError):
             self._listener.shutdown(socket.SHUT_RDWR)
@@ -145,12 +147,14 @@ class PeerCopies:
         return name if isinstance(name, str) else str(name[1])
 
     def _accept(self) -> None:
-        while True:
+        while not self._closing.is_set():
             try:
                 connection, _ = self._listener.accept()
-            except OSError:
-                return  # Closed.
-            threading.Thread(target=self._serve, args=(connection,), daemon=True).start()
+                threading.Thread(target=self._serve, args=(connection,), daemon=True).start()
+            except (OSError, RuntimeError) as error:
+                # No file or thread is to be had now, or a caller went: the next one may be served.
+                if not self._closing.wait(_LOOK_SECONDS):
+                    _log.warning("A peer that asks for a copy is not served: %s", error)
 
     def _serve(self, connection: socket.socket) -> None:
         """Send the files of the copy whose key comes first; a stranger gets nothing."""

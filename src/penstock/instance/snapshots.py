@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
 from penstock.changelog.snapshots import Checksums, Manifest, SnapshotLocation, read_files
-from penstock.errors import PenstockError, TaskNotHereError
+from penstock.errors import TaskNotHereError
 from penstock.instance.state import TaskStores
 from penstock.instance.task import OpenTask
 from penstock.observability.time_of_day import wall_clock_ms
@@ -60,8 +60,7 @@ class Snapshotter:
                 self._last[key] = manifest
         except TaskNotHereError:
             pass  # It moved, or was closed, meanwhile.
-        except (PenstockError, OSError) as error:
-            # A disk that fails to read once is no reason never to copy again.
+        except Exception as error:  # noqa: BLE001 - whatever fails once, the next copy is tried
             task.tell([f"Store {store} of task {task.order.task} has no new snapshot: {error}"])
             _log.warning("%s", error)
 
