@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from datetime import timedelta
@@ -14,6 +15,7 @@ import pytest
 import penstock as ps
 from penstock.errors import (
     CustomStoreError,
+    StateDiskFullError,
     StoreDamagedError,
     TaskNotHereError,
     TopologyError,
@@ -121,6 +123,17 @@ def test_what_is_no_store_is_refused_by_its_name(tmp_path: Path, supplier: str, 
     assert refused.value.where["supplier"] == supplier
     assert refused.value.where["task"] == "0_3"
     assert refused.value.hint
+
+
+def test_a_full_disk_is_not_the_suppliers_fault(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def mkdir(path: Path, **_: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device", str(path))
+
+    monkeypatch.setattr(Path, "mkdir", mkdir)
+    with pytest.raises(StateDiskFullError):
+        open_custom(f"{HERE}:Failing", "counts", tmp_path / "counts", task="0_3")
 
 
 def test_a_module_that_fails_on_import_is_named(

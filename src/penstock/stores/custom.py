@@ -22,6 +22,7 @@ from penstock.stores.contract import (
     WindowStore,
     pages,
 )
+from penstock.stores.failures import directory_error
 from penstock.stores.layered import PAGE_ENTRIES
 
 T = TypeVar("T")
@@ -178,6 +179,9 @@ def open_custom(
     supplier = _supplier(path, where)
     try:
         directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+    except OSError as error:
+        raise directory_error(error, directory) from error  # A full disk is no mistake of theirs.
+    try:
         store = supplier(name, directory)
     except PenstockError:
         raise
