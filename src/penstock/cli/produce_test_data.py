@@ -12,7 +12,7 @@ from typing import Annotated
 import typer
 
 from penstock.cli.answers import print_answer, print_progress
-from penstock.cli.example import pace_line
+from penstock.cli.example import Name, pace_line
 from penstock.cli.progress import Bar
 from penstock.config import Config
 from penstock.driver.setup import check_broker
@@ -21,7 +21,7 @@ from penstock.examples.sending import Sender, create_missing_topics
 
 
 def produce_test_data(
-    name: Annotated[str, typer.Argument(help="Its name, as `penstock example list` has it.")],
+    name: Name,
     bootstrap_servers: Annotated[
         str | None,
         typer.Option(help="Where Kafka listens; else PENSTOCK_BOOTSTRAP_SERVERS says it."),

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Annotated
 
 import msgspec
@@ -61,17 +62,29 @@ def _follow(ask: Callable[[], Overview], interval: float) -> None:
 
 def _watch(ask: Callable[[], Overview], interval: float) -> None:
     before, asked = ask(), time.monotonic()
-    with Live(shown(before), console=console(), auto_refresh=False) as live:
+    with _screen() as show:
 
         def show_silence(why: ApplicationUnreachableError) -> None:
-            live.update(silent(before, why, time.monotonic() - asked), refresh=True)
+            show(silent(before, why, time.monotonic() - asked))
 
+        show(shown(before))
         while True:
             time.sleep(interval)
             now, at = _asked_until_told(ask, interval, show_silence), time.monotonic()
             rate = max(now.records - before.records, 0) / (at - asked)
-            live.update(shown(now, rate=rate), refresh=True)
+            show(shown(now, rate=rate))
             before, asked = now, at
+
+
+@contextlib.contextmanager
+def _screen() -> Iterator[Callable[[RenderableType], None]]:
+    """What shows one look in the place of the last or, where that cannot be, below it."""
+    where = console()
+    if not where.is_terminal or where.is_dumb_terminal:
+        yield lambda look: where.print(look, "")
+        return
+    with Live(console=where, auto_refresh=False) as live:
+        yield lambda look: live.update(look, refresh=True)
 
 
 def _asked_until_told(
