@@ -75,6 +75,7 @@ class Snapshot:
 
     manifest: Manifest
     pour: Callable[[SnapshotFile, Path], Iterator[None]]
+    origin: str = "a snapshot"
 
     def fits(self, wanted: StoreIdentity, until: int) -> bool:
         """Whether it is of this store, and not ahead of a changelog that ends at `until`."""

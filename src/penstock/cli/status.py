@@ -11,13 +11,13 @@ import msgspec
 import typer
 from rich.console import Group, RenderableType
 from rich.live import Live
-from rich.markup import escape
 from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
 from penstock.cli.answers import counted, print_answer, print_error
 from penstock.cli.running import AppFile, ApplicationId, Json, Running, StateDir, console
+from penstock.cli.tables import FittingTable
 from penstock.coordination.states import ApplicationState
 from penstock.driver.overview import InstanceOverview, Overview, TaskOverview
 from penstock.errors import ApplicationUnreachableError
@@ -149,19 +149,19 @@ def _headline(overview: Overview, rate: float | None, is_last: bool) -> Text:
     return line
 
 
-def _instances(overview: Overview) -> Table:
-    table = Table(box=None, pad_edge=False)
-    for name in ("instance", "host", "process", "about", "tasks"):
-        table.add_column(name)
-    for name in ("standbys", "warm-ups", "lag"):
-        table.add_column(name, justify="right")
+def _instances(overview: Overview) -> FittingTable:
+    numbers = ("standbys", "warm-ups", "lag")
+    words = ("about", "tasks")
+    table = FittingTable(
+        "instance", "host", "process", *words, *numbers, right=numbers, wraps=words
+    )
     for each in overview.instances:
         own = [task for task in overview.tasks if task.owner == each.name]
         table.add_row(
             each.name,
             each.host,
             str(each.pid),
-            escape(_standing(each)),
+            _standing(each),
             " ".join(task.task for task in own) or "-",
             str(each.standby),
             str(each.warm_up),
