@@ -11,7 +11,7 @@ from typing import Annotated, Any
 
 import typer
 
-from penstock.cli.answers import print_answer, print_progress
+from penstock.cli.answers import counted, print_answer, print_progress
 from penstock.cli.choices import completed_from
 from penstock.cli.results import result_line, shown_key
 from penstock.examples.catalogue import EXAMPLES, Example, find_example
@@ -87,7 +87,8 @@ def run_example(
         report=print_progress,
     )
     print_answer(
-        f"{chosen.name}: {summary.sent} records sent, {summary.results} results.",
+        f"{chosen.name}: {counted(summary.sent, 'record')} sent, "
+        f"{counted(summary.results, 'result')}.",
         {"example": chosen.name, **vars(summary), "latest": latest},
         as_json=json,
     )

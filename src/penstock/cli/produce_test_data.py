@@ -11,7 +11,7 @@ from typing import Annotated
 
 import typer
 
-from penstock.cli.answers import print_answer, print_progress
+from penstock.cli.answers import counted, print_answer, print_progress
 from penstock.cli.example import Name, pace_line
 from penstock.cli.progress import Bar
 from penstock.config import Config
@@ -53,7 +53,7 @@ def produce_test_data(
 
         sender.run(should_stop, rate=rate, records_max=records)
     print_answer(
-        f"{sender.sent} records sent.",
+        f"{counted(sender.sent, 'record')} sent.",
         {"example": example.name, "sent": sender.sent, "created": created},
         as_json=json,
     )

@@ -31,7 +31,8 @@ ApplicationId = Annotated[str, typer.Option("--application", help="An applicatio
 StateDir = Annotated[Path | None, typer.Option(help="Where its state is, if not where usual.")]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object.")]
 
-_CALL_SECONDS = 10.0
+# A driver that asks Kafka in vain answers after ten seconds. One that stands still is known sooner.
+_CALL_SECONDS = 20.0
 _WIDTH_WITHOUT_TERMINAL = 250
 
 
