@@ -57,7 +57,7 @@ from penstock.instance.protocol import (
     RegistrationReply,
     Settings,
 )
-from penstock.instance.server import WRONG_TOKEN, Server
+from penstock.instance.server import Server
 from penstock.instance.snapshots import Snapshotter
 from penstock.instance.static_id import StaticId
 from penstock.instance.task import OpenTask, TaskEnvironment
@@ -250,7 +250,7 @@ def _why_waiting(error: InstanceUnreachableError, coordinator: str) -> str:
     address = coordinator.partition("://")[2]
     if error.is_gone:
         return f"Nobody listens at {address}"
-    if WRONG_TOKEN in error.message:
+    if protocol.WRONG_TOKEN in error.message:
         return f"Who listens at {address} has another token: {TOKEN_VARIABLE} is to be the same"
     if _NO_SUCH_NAME in error.message:
         return f"There is no host of the name in {address}"

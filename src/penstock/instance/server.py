@@ -14,8 +14,6 @@ from penstock.instance.protocol import CommitHeader, Exchange, Message, ReadHead
 from penstock.instance.tls import TlsFiles
 
 MIDDLEWARE = "token"
-WRONG_TOKEN = "The run's token is missing or wrong"
-"""What a caller is told who is not let in."""
 
 Handler = Callable[[bytes], Message]
 
@@ -49,7 +47,7 @@ class TokenGate(flight.ServerMiddlewareFactory):  # type: ignore[misc]
         """Check the token in constant time: answers must not tell how much of it was right."""
         given = next(iter(headers.get("authorization", [])), "")
         if not hmac.compare_digest(given.encode(), self._expected.encode()):
-            raise flight.FlightUnauthenticatedError(WRONG_TOKEN)
+            raise flight.FlightUnauthenticatedError(protocol.WRONG_TOKEN)
         return _Nothing()
 
 
