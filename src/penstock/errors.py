@@ -98,7 +98,7 @@ class PenstockError(Exception):
         return f"{self.message} ({where})" if where else self.message
 
     def __str__(self) -> str:
-        return f"{self.summary}. {self.hint}" if self.hint else self.summary
+        return in_sentences(self.summary, self.hint)
 
     def __reduce__(self) -> tuple[object, ...]:
         # Spark carries exceptions between processes; keyword-only arguments would be lost.
@@ -110,6 +110,16 @@ class PenstockError(Exception):
         if details:
             self.add_note(details)
         return self
+
+
+def in_sentences(summary: str, hint: str) -> str:
+    """What happened, and what to do next.
+
+    >>> in_sentences("Which application?", "Name it"), in_sentences("It ended", "")
+    ('Which application? Name it', 'It ended')
+    """
+    stop = "" if summary.endswith("?") else "."
+    return f"{summary}{stop} {hint}" if hint else summary
 
 
 def _rebuild(

@@ -13,6 +13,7 @@ import pytest
 
 from penstock.cli import main
 from tests.harness import Scene
+from tests.unit.test_cli_help import examples
 from tests.unit.test_docs_commands import PROGRAM
 from tests.unit.test_docs_snippets import ROOT, commands, snippets
 
@@ -76,7 +77,13 @@ def test_a_store_is_filled_from_history_as_the_page_shows(scene: Scene) -> None:
     (scene.directory / "counts").mkdir()
     pq.write_table(pa.table(rows), scene.directory / "counts" / "part.parquet")
     assert typed(line.replace("/data/counts", str(scene.directory / "counts"))) == 0
-    assert scene.counts(f"{scene.application_id}-pulse-counts-changelog") == {
-        b"ann": 72,
-        b"bob": 64,
-    }
+    changelog = f"{scene.application_id}-pulse-counts-changelog"
+    assert scene.counts(changelog) == {b"ann": 72, b"bob": 64}
+    # What `--help` shows is another way to the same store.
+    [line] = [each for each in examples() if each.startswith("penstock bootstrap")]
+    (scene.directory / "app.py").write_text(of_scene(PROGRAM, scene))
+    (scene.directory / "history").mkdir()
+    rows = {"key": ["ann", "eve"], "value": [80, 70]}
+    pq.write_table(pa.table(rows), scene.directory / "history" / "part.parquet")
+    assert typed(f"{line.replace('/data', str(scene.directory))} --replace") == 0
+    assert scene.counts(changelog) == {b"ann": 80, b"bob": 64, b"eve": 70}

@@ -50,7 +50,7 @@ def test_a_store_comes_from_a_peer_and_the_tail_from_the_changelog(
         first = instances.start("first")
     _write(kafka, instances, KEYS[:10], b"new")
     notes = instances.take(second, peers=[first])
-    assert sum("comes from a snapshot" in note for note in notes) == 2, notes
+    assert sum("comes from another instance's copy" in note for note in notes) == 2, notes
     assert _restored(instances, second) == 2 * 10
     for partition in range(2):
         values = instances.get(second, partition, KEYS)
@@ -96,13 +96,13 @@ def test_a_damaged_store_is_rebuilt_though_a_peer_has_it_too(
     second = instances.start("second")
     notes = instances.take(second, peers=[first])
     assert any("0_0" in note and "cannot be read" in note for note in notes), notes
-    assert any("task 0_0 comes from a snapshot" in note for note in notes), notes
+    assert any("task 0_0 comes from another instance's copy" in note for note in notes), notes
     with pytest.raises(BenchError, match="cannot be read"):
         instances.get(second, 1, KEYS)
     instances.wait_running(second)
     notes = [note for status in instances.statuses(second) for note in status.notes]
     assert any("0_1" in note and "rebuilding it from" in note for note in notes), notes
-    assert not any("task 0_1 comes from a snapshot" in note for note in notes), notes
+    assert not any("task 0_1 comes from another instance's copy" in note for note in notes), notes
     for partition in range(2):
         values = instances.get(second, partition, KEYS)
         assert values == [b"new"] * 10 + [b"v" * 100] * (len(KEYS) - 10)

@@ -3,6 +3,8 @@
 Which terminal a block of the page is typed in stands before it, where a reader does not see it:
 
     <!-- terminal: second -->
+
+The examples that `--help` shows are about the same application: they are typed here too.
 """
 
 from __future__ import annotations
@@ -13,15 +15,20 @@ import json
 import os
 import pty
 import re
+import shlex
+import shutil
 import signal
 import socket
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Iterator
+import time
+import webbrowser
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, NoReturn
 from unittest import mock
 
 import pytest
@@ -29,6 +36,7 @@ import pytest
 from penstock.cli import main
 from penstock.local.jars import SPARK_KAFKA, ensure
 from tests.harness import wait_until
+from tests.unit.test_cli_help import examples
 
 ROOT = Path(__file__).parents[2]
 PAGE = ROOT / "docs" / "tutorial.md"
@@ -36,6 +44,18 @@ PORT_ON_THE_PAGE = "7600"
 # The repository is installed already, and the demo has a test of its own.
 INSTALLS = ("make demo", "source .venv/bin/activate", "penstock prepare")
 PATIENCE_SECONDS = 120.0
+NOT_TYPED = {
+    "bootstrap": "it starts a Spark; test_docs_on_kafka.py types it, which has one",
+    "demo": "it starts a Kafka and a Spark; `penstock prepare` runs it shortly",
+    "dev start --brokers 3": "three brokers take long to start; the page starts one",
+    "dev stop": "the page ends with it",
+    "example run": "it starts a Kafka and a Spark; test_examples.py runs them on one",
+    "instance": "its coordinator is on another machine; the page has one that is not",
+    "run": "the page types it",
+}
+"""Examples of `--help` that are only read, by tests/unit/test_cli_help.py, and why."""
+AT_REST = ("state", "reset")
+"""What is typed when the application has ended: it holds its stores while it runs."""
 
 BLOCK = re.compile(
     r"(?:<!-- terminal: (?P<terminal>\w+) -->\n)?^```(?P<language>sh|python)\n(?P<text>.*?)^```$",
@@ -97,14 +117,23 @@ class Terminal:
         os.write(self._master, b"\x03")
         return self._until_prompt(before)
 
-    def wait_for(self, text: str) -> None:
-        """Until that is on the screen."""
-        wait_until(lambda: text in self.said, what=f"{text!r} was said", seconds=PATIENCE_SECONDS)
+    def wait_for(self, text: str, *, looks: int = -1) -> None:
+        """Until that is on the screen, and the status was shown more often than that."""
+
+        def is_shown() -> bool:
+            return text in self.said and self.looks > looks
+
+        wait_until(is_shown, what=f"{text!r} was said", seconds=PATIENCE_SECONDS)
 
     @property
     def said(self) -> str:
         """All that was on the screen."""
         return CONTROL.sub("", self._said.decode(errors="replace"))
+
+    @property
+    def looks(self) -> int:
+        """How often the status was shown so far."""
+        return self.said.count("\ndriver ")
 
     def close(self) -> None:
         self._shell.send_signal(signal.SIGHUP)
@@ -174,8 +203,9 @@ class Reader:
             self.has_killed = True
         for beginning, wait in self.endless().items():
             if line.startswith(beginning):
+                looks = terminal.looks
                 terminal.type(line)
-                wait(terminal)
+                wait(terminal, looks)
                 return
         is_question = line.startswith(("penstock query", "penstock records read"))
         if is_question and "--stale" not in line:
@@ -183,11 +213,12 @@ class Reader:
             wait_until(lambda: self.lag() == 0, what="all was read", seconds=PATIENCE_SECONDS)
         self.answers[line] = terminal.run(line)
 
-    def endless(self) -> dict[str, Callable[[Terminal], None]]:
+    def endless(self) -> dict[str, Callable[[Terminal, int], None]]:
         """Commands that go on, and what a person waits for before going on."""
 
-        def watch(terminal: Terminal) -> None:
-            terminal.wait_for("second")
+        def watch(terminal: Terminal, looks: int) -> None:
+            # Who presses Ctrl-C before anything is shown may meet the shell, which drops it.
+            terminal.wait_for("second", looks=looks)
             if self.has_killed:
                 wait_until(is_missed, what="the killed one was missed", seconds=PATIENCE_SECONDS)
             terminal.interrupt()
@@ -197,8 +228,8 @@ class Reader:
             return len(left) > 0 and "second" not in left
 
         return {
-            "penstock run": lambda terminal: terminal.wait_for("\nrunning"),
-            "penstock instance": lambda terminal: self.wait_shared(),
+            "penstock run": lambda terminal, _: terminal.wait_for("\nrunning"),
+            "penstock instance": lambda terminal, _: self.wait_shared(),
             "penstock status pulse_monitor.py --watch": watch,
         }
 
@@ -230,6 +261,11 @@ class Reader:
             return [(each["active"], each["standby"]) for each in found] == [(2, 2)] * 2
 
         wait_until(is_shared, what="tasks were shared", seconds=PATIENCE_SECONDS)
+
+    def settings(self) -> dict[str, str]:
+        """What a terminal knows that has read the page's settings."""
+        told = (self.folder / "pulse" / "settings.sh").read_text()
+        return {**self.environment, **dict(re.findall(r"(PENSTOCK_\w+)=(\S+)", told))}
 
     def close(self) -> None:
         for terminal in self.terminals.values():
@@ -266,8 +302,47 @@ def counts(said: str) -> dict[str, int]:
     return {key: int(count) for key, count in found}
 
 
+def chosen(*, at_rest: bool) -> Iterable[str]:
+    """The examples of `--help` that are typed while the application runs, or after it."""
+    for line in examples():
+        words = line.removeprefix("penstock ")
+        is_typed = not words.startswith(tuple(NOT_TYPED))
+        if is_typed and (words.split()[0] in AT_REST) == at_rest:
+            yield line
+
+
+def type_examples(reader: Reader, lines: Iterable[str]) -> None:
+    """Type what `--help` shows as it stands; only /data is elsewhere. Each must end well."""
+    data = reader.folder / "examples"
+    for line in lines:
+        said, told = io.StringIO(), io.StringIO()
+        with (
+            mock.patch.dict(os.environ, reader.settings()),
+            contextlib.redirect_stdout(said),
+            contextlib.redirect_stderr(told),
+            pytest.raises(SystemExit) as ended,
+        ):
+            main([word.replace("/data", str(data)) for word in shlex.split(line)[1:]])
+        assert (ended.value.code or 0) == 0, f"{line}\n{told.getvalue()}"
+        assert said.getvalue().strip() or line.endswith("-f"), line
+
+
+def interrupted(_seconds: float) -> NoReturn:
+    raise KeyboardInterrupt
+
+
+@pytest.fixture
+def typing(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
+    """For commands in this process: what is followed is left at once, and no window opens."""
+    for followed in ("status", "dev"):
+        clock = SimpleNamespace(sleep=interrupted, monotonic=time.monotonic)
+        monkeypatch.setattr(f"penstock.cli.{followed}.time", clock)
+    monkeypatch.setattr(webbrowser, "open", lambda _address: True)
+    return monkeypatch
+
+
 @pytest.mark.timeout(600)
-def test_the_tutorial_goes_as_it_is_written(reader: Reader) -> None:
+def test_the_tutorial_goes_as_it_is_written(reader: Reader, typing: pytest.MonkeyPatch) -> None:
     told = list(blocks())
     last = next(n for n, block in enumerate(told) if "penstock reset" in block.text)
     for block in told[:last]:
@@ -279,8 +354,16 @@ def test_the_tutorial_goes_as_it_is_written(reader: Reader) -> None:
     assert counts(said[asked]) == {"ann": 4, "bob": 2, "eve": 2}
     # How old that answer is depends on how fast the machine is; that there is one does not.
     assert set(counts(said[f"{asked} --stale"])) == {"ann", "bob", "eve"}
+    typing.chdir(reader.folder / "pulse")
+    shutil.copy("pulse_monitor.py", "app.py")
+    type_examples(reader, chosen(at_rest=False))
     first = reader.terminal("first")
     assert first.interrupt().endswith("=0")
+    copies = [reader.folder / "examples" / f"instance-{number}" for number in (0, 1)]
+    for copy in copies:
+        broker = shutil.ignore_patterns("dev-kafka*")
+        shutil.copytree(reader.folder / "data" / "penstock", copy, ignore=broker)
+    type_examples(reader, chosen(at_rest=True))
     for block in told[last:]:
         reader.follow(block)
     assert "removed: " in said["penstock reset pulse_monitor.py --execute"]

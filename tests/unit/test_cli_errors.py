@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -168,20 +169,47 @@ def test_an_older_driver_leaves_the_file_of_a_newer_one(tmp_path: Path) -> None:
     newer.__exit__(None, None, None)
 
 
+@pytest.mark.parametrize("address", ["localhost:99999", "ward..example:9092", "a b:c:d", "[::1]:1"])
+def test_an_address_that_there_cannot_be_is_unreachable(
+    address: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert ran("produce-test-data", "word-count", "--bootstrap-servers", address) == 3
+    [line] = capsys.readouterr().err.splitlines()
+    assert line.startswith(f"penstock: Nothing answers at {address}. Start one with")
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
 @pytest.mark.parametrize(
     ("line", "wanted"),
-    [("penstock sta", {"state", "status"}), ("penstock dev s", {"start", "stop"})],
+    [
+        ("penstock sta", {"state", "status"}),
+        ("penstock dev s", {"start", "stop"}),
+        ("penstock topics a", {"apply"}),
+        ("penstock topology d", {"describe", "diff"}),
+        ("penstock example run wo", {"word-count"}),
+        ("penstock produce-test-data re", {"recent"}),
+        ("penstock reset --to-e", {"--to-earliest"}),
+    ],
 )
-def test_shells_complete_commands(line: str, wanted: set[str]) -> None:
-    environment = {
-        **os.environ,
-        "_PENSTOCK_COMPLETE": "complete_bash",
-        "COMP_WORDS": line,
-        "COMP_CWORD": str(len(line.split()) - 1),
-    }
-    command = [sys.executable, "-m", "penstock.cli"]
-    found = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
-    assert set(found.stdout.split()) == wanted
+def test_shells_complete_commands(
+    shell: str,
+    line: str,
+    wanted: set[str],
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setenv("_PENSTOCK_COMPLETE", f"complete_{shell}")
+    if shell == "bash":
+        monkeypatch.setenv("COMP_WORDS", line)
+        monkeypatch.setenv("COMP_CWORD", str(len(line.split()) - 1))
+    else:
+        monkeypatch.setenv("_TYPER_COMPLETE_ARGS", line)
+        monkeypatch.setenv("_TYPER_COMPLETE_FISH_ACTION", "get-args")
+    with pytest.raises(SystemExit):
+        main([])
+    told = capsys.readouterr().out
+    form = r'^(?:_arguments .*\(\()?"(\S+?)"' if shell == "zsh" else r"^(\S+)"
+    assert set(re.findall(form, told, re.MULTILINE)) == wanted
 
 
 def test_the_state_of_an_application_goes_without_its_program(

@@ -1,4 +1,7 @@
-"""Every `--help` shows an example, and every example is a command that there is."""
+"""Every `--help` shows an example, and every example is a command that there is.
+
+They are run by tests/integration/test_tutorial.py, beside the page's application.
+"""
 
 from __future__ import annotations
 
@@ -23,6 +26,13 @@ def command_of(*words: str) -> Any:
 
 def inner_names(*words: str) -> list[str]:
     return list(getattr(command_of(*words), "commands", {}))
+
+
+def examples() -> list[str]:
+    """The line of every command that has one."""
+    paths = [(name, *inner) for name in COMMANDS for inner in [(), *zip(inner_names(name))]]
+    found = [str(command_of(*path).epilog).removeprefix("Example: ") for path in paths]
+    return list(dict.fromkeys(found))
 
 
 def shown(words: tuple[str, ...], capsys: pytest.CaptureFixture[str]) -> str:

@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import io
+import json
+import subprocess
+import sys
 import time
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import msgspec
 import pytest
@@ -54,6 +59,9 @@ MISTAKES = {
     "query counts k --application a --url http://h:1": "said twice where to ask",
     "query counts k --url http://h:1": "--url takes --token-file",
     "query counts k --url http://h:1 --token-file missing": "cannot be read",
+    "query counts k --url nonsense --token-file two.py": "'nonsense' is no address",
+    "query counts k --url http://localhost:99999 --token-file two.py": "is no address",
+    "query counts k --url http://localhost:1 --token-file two.py": "the token is none. It is one",
     "records send two.py:app t": "There is nothing to send",
     "records send two.py:app t k=v --file f": "here and in a file",
     "records read": "Missing argument",
@@ -62,6 +70,8 @@ MISTAKES = {
     "reset two.py:app --input-topics t": "says itself",
     "reset two.py:app --to-latest --shift-by 3": "several places",
     "reset two.py:app --by-duration soon": "no duration",
+    "reset two.py:app --by-duration 99999999999d": "no duration",
+    "reset two.py:app --state-only --to-latest": "leaves positions where they are",
     "reset two.py:app --to-datetime soon": "no time",
     "run": "Missing argument",
     "run missing.py": "There is no file missing.py",
@@ -70,7 +80,8 @@ MISTAKES = {
     "state ls two.py:app --application other": "is the application 'ward'",
     "state snapshots": "not said whose snapshots",
     "state show": "Missing argument",
-    "status": "Which application?",
+    "status": "Which application? Give app.py",
+    "status --application ../x": "'../x' cannot be used",
     "status --interval 0": "Invalid value for '--interval'",
     "tasks": "Which application?",
     "topics sort two.py:app": "'sort' is not one of",
@@ -165,6 +176,26 @@ def test_whatever_an_error_says_is_one_line(capsys: pytest.CaptureFixture[str]) 
     assert capsys.readouterr().err == "penstock: two lines\\x1b[2J. look\n"
 
 
+@pytest.mark.parametrize(("text", "encoding"), [("\udcff.py", "utf-8"), ("Größe", "ascii")])
+def test_an_object_is_json_whatever_is_in_it(
+    text: str, encoding: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    printed = io.BytesIO()
+    monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(printed, encoding=encoding))
+    print_error(PenstockError("It is no text", where={"file": text}), as_json=True)
+    assert json.loads(printed.getvalue())["error"]["where"] == {"file": text}
+
+
+def test_an_answer_that_a_terminal_cannot_show_is_no_error(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    printed = io.BytesIO()
+    monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(printed, encoding="ascii"))
+    monkeypatch.setattr("penstock.cli.answers._json", lambda _answer: "1 → 2")
+    assert ran("example", "list", "--json") == 0
+    assert printed.getvalue() == b"1 \\u2192 2\n"
+
+
 def test_why_an_instance_ended_is_told_by_a_status_of_the_design(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
@@ -197,6 +228,23 @@ def test_logs_are_followed_as_objects_too(
     told = [msgspec.json.decode(line) for line in capsys.readouterr().out.splitlines()]
     lines: list[Any] = [each["data"]["lines"] for each in told]
     assert lines == [["first"], ["second"], ["third"], ["fourth"]]
+
+
+def test_who_has_no_logs_is_told_where_they_would_be(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert ran("dev", "logs", "--directory", str(tmp_path)) == 0
+    assert capsys.readouterr().err == f"Nothing is logged in {tmp_path}\n"
+
+
+def test_a_kafka_of_whose_start_nobody_waits_the_end_is_stopped(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    process = mock.Mock()
+    process.stdout.readline.side_effect = KeyboardInterrupt
+    monkeypatch.setattr(subprocess, "Popen", lambda *_words, **_options: process)
+    assert ran("dev", "start", "--directory", str(tmp_path)) == 130
+    process.terminate.assert_called_once()
 
 
 def test_a_program_says_which_application_is_meant(tmp_path: Path) -> None:

@@ -1,9 +1,17 @@
-"""What an instance's process loads."""
+"""What an instance's process loads, and what it says while it waits for its application."""
 
 from __future__ import annotations
 
 import subprocess
 import sys
+
+import pytest
+
+from penstock.errors import InstanceUnreachableError
+from penstock.instance.client import Client
+from penstock.instance.process import _why_waiting
+from penstock.instance.protocol import Hello, Settings
+from penstock.instance.server import Server
 
 _PROGRAM = """
 import sys
@@ -20,3 +28,28 @@ assert pa.table({"a": [1]}).to_pandas().shape == (1, 1)
 
 def test_arrow_does_not_load_pandas_in_the_first_commit() -> None:
     subprocess.run([sys.executable, "-c", _PROGRAM], check=True)
+
+
+def refused(location: str) -> str:
+    """Why an instance waits that comes with the token `mine`."""
+    client = Client(location, token="mine", timeout_seconds=60)
+    with pytest.raises(InstanceUnreachableError) as refusal:
+        client.call("hello", Hello(instance="ward"), Settings)
+    client.close()
+    return _why_waiting(refusal.value, location)
+
+
+def test_whoever_waits_says_what_for_in_words_of_the_command_line() -> None:
+    server = Server("grpc+tcp://127.0.0.1:0", token="another", actions={})
+    try:
+        address = f"127.0.0.1:{server.port}"
+        assert refused(f"grpc+tcp://{address}") == (
+            f"Who listens at {address} has another token: PENSTOCK_TOKEN is to be the same"
+        )
+    finally:
+        server.shutdown()
+    assert refused(f"grpc+tcp://{address}") == f"Nobody listens at {address}"
+    unknown = InstanceUnreachableError("No answer: address lookup failed for ward-7:7600")
+    assert _why_waiting(unknown, "grpc+tcp://ward-7:7600") == (
+        "There is no host of the name in ward-7:7600"
+    )

@@ -58,6 +58,17 @@ def test_on_a_terminal_there_is_a_bar_while_it_lasts() -> None:
 
 
 @pytest.mark.parametrize("terminal", [True, False])
+def test_a_restore_of_nothing_but_the_end_of_a_commit_is_no_news(terminal: bool) -> None:
+    where = console(terminal=terminal)
+    shown = RestoreProgress(where)
+    shown.start(FIRST, "counts", 4, 5)
+    shown.end(FIRST, "counts", 0)
+    assert bars(shown) == []
+    assert ("restored, 0 records" in printed(where)) == (not terminal)
+    assert ("restoring, 1 offset\n" in printed(where)) == (not terminal)
+
+
+@pytest.mark.parametrize("terminal", [True, False])
 @pytest.mark.parametrize("idle_first", [True, False])
 def test_instances_that_restore_one_global_table_share_a_bar(
     terminal: bool, idle_first: bool

@@ -76,6 +76,7 @@ class Snapshot:
 
     manifest: Manifest
     pour: Callable[[SnapshotFile, Path], Iterator[None]]
+    origin: str = "a snapshot"
 
     def fits(self, wanted: StoreIdentity, log: LogRange, markers: int = 0) -> bool:
         """Whether it is of this store, and its changelog goes on from there, behind so many

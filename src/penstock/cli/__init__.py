@@ -8,6 +8,7 @@ loads Spark nor waits.
 from __future__ import annotations
 
 import importlib
+import io
 import os
 import sys
 import traceback
@@ -44,17 +45,17 @@ COMMANDS = {
 }
 
 _EXAMPLES = {
-    "bootstrap": "penstock bootstrap app.py --store counts --from parquet:/history --value n",
+    "bootstrap": "penstock bootstrap app.py --store pulse-counts --from parquet:/data/history",
     "console": "penstock console app.py --open",
     "demo": "penstock demo --seconds 20",
     "dev": "penstock dev start --brokers 1",
     "example": "penstock example run word-count --seconds 10",
     "instance": "penstock instance --coordinator driver-host:7077 --name rack-1",
     "prepare": "penstock prepare",
-    "produce-test-data": "penstock produce-test-data word-count --rate 100 --records 1000",
+    "produce-test-data": "penstock produce-test-data word-count --rate 1000 --records 1000",
     "query": "penstock query app.py pulse-counts ann",
     "records": "penstock records read app.py pulse-totals",
-    "reset": "penstock reset app.py --by-duration 2h --execute",
+    "reset": "penstock reset app.py --by-duration 2h",
     "run": "penstock run app.py --dev",
     "state": "penstock state ls app.py",
     "status": "penstock status app.py --watch",
@@ -69,6 +70,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     given = list(sys.argv[1:] if arguments is None else arguments)
     # Anywhere: whoever sees an error presses arrow-up and adds it to the end.
     words = [word for word in given if word != "--debug"]
+    _let_all_be_printed()
     try:
         program = _program(words[:1] or completed_command(os.environ))
         # What it returns is the status that a command left with, if it said one.
@@ -82,6 +84,12 @@ def main(arguments: Sequence[str] | None = None) -> None:
         known = error if isinstance(error, PenstockError) else None
         told = wrong_words or known or _unexpected(error)
         sys.exit(print_error(told, as_json="--json" in words))
+
+
+def _let_all_be_printed() -> None:
+    """Let no letter that the terminal lacks, or name of a file that is no text, be an error."""
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="backslashreplace")
 
 
 def completed_command(environment: Mapping[str, str]) -> list[str]:

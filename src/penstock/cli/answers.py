@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import sys
 from collections.abc import Mapping
 
@@ -17,6 +18,7 @@ from penstock.errors import (
     StoreUnavailableError,
     UsageError,
     UserFunctionError,
+    in_sentences,
 )
 
 EXIT_REFUSED = 1
@@ -48,8 +50,7 @@ def print_error(error: PenstockError, *, as_json: bool) -> int:
         }
         print(_json({"ok": False, "error": fields}), flush=True)
     else:
-        hint = _hint(error)
-        text = f"{error.summary}. {hint}" if hint else error.summary
+        text = in_sentences(error.summary, _hint(error))
         print(f"penstock: {one_line(text)}", file=sys.stderr)
     return exit_status(error)
 
@@ -76,7 +77,13 @@ def print_progress(text: str) -> None:
 
 
 def _json(answer: Mapping[str, object]) -> str:
-    return msgspec.json.encode(answer).decode()
+    try:
+        text = msgspec.json.encode(answer).decode()
+        text.encode(sys.stdout.encoding or "utf-8")
+    except UnicodeEncodeError:
+        # A file's name may be no text, and a terminal may not have all letters: JSON can say both.
+        return json.dumps(msgspec.to_builtins(answer), separators=(",", ":"))
+    return text
 
 
 def printable(text: str) -> str:

@@ -3,13 +3,23 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from enum import StrEnum
 from typing import TypeVar
 
 import typer
 
 E = TypeVar("E", bound=StrEnum)
+
+
+def completed_from(words: Iterable[str]) -> Callable[[str], list[str]]:
+    """What a shell asks for the words that go on as one was begun."""
+    known = [str(each) for each in words]
+
+    def complete(incomplete: str) -> list[str]:
+        return [each for each in known if each.startswith(incomplete)]
+
+    return complete
 
 
 def one_of(choices: type[E]) -> Callable[[str], E]:

@@ -11,6 +11,7 @@ import typer
 from penstock.cli.answers import print_answer, print_progress
 from penstock.cli.liveness import check_driver
 from penstock.cli.running import AppFile, ApplicationId, Json, Meant, StateDir
+from penstock.errors import ServiceUnreachableError
 from penstock.queries.driver_file import DriverFile, read_driver_file
 
 
@@ -22,7 +23,12 @@ def console(
     json: Json = False,
 ) -> None:
     meant = Meant.of(app, application, state_dir)
-    driver = read_driver_file(meant.state_dir, meant.application_id)
+    try:
+        driver = read_driver_file(meant.state_dir, meant.application_id)
+    except ServiceUnreachableError as error:
+        # Its hint is for those who can name an address instead.
+        hint = "Start it with `penstock run`, or give its state directory with --state-dir"
+        raise ServiceUnreachableError(error.message, where=error.where, hint=hint) from error
     check_driver(meant.application_id, meant.state_dir)
     address = console_address(driver)
     # The address has the run's token: it is as secret as `driver.json`, which it comes from.

@@ -65,7 +65,10 @@ class DemoQueries:
             timeout=_SECONDS,
             check=False,
         )
-        self.report(f"Asked by command: penstock {' '.join(words)}\n{_indented(done.stdout)}")
+        # How to go on is of no use to who only looks.
+        said = [line for line in done.stdout.splitlines() if "--page" not in line]
+        told = _indented("\n".join(said))
+        self.report(f"Asked by command: penstock {' '.join(words)}\n{told}")
 
     def _by_http(self, driver: DriverFile, key: str) -> None:
         path = f"/v1/stores/{_STORE}/windows/{key}?limit=1"

@@ -134,6 +134,8 @@ def logs(
     place = _place(directory, brokers)
     files = [place / _LOG_FILE, *sorted(place.glob("*/kafka.log"))]
     found = [line for file in files for line in _lines(file)][-_LINES:]
+    if not found:
+        print_progress(f"Nothing is logged in {place}")
     _print_lines(found, as_json=json)
     if follow:
         with contextlib.suppress(KeyboardInterrupt):
@@ -170,7 +172,12 @@ def _start(place: Path, brokers: int) -> _Background:
             start_new_session=True,
         )
     assert process.stdout is not None
-    line = process.stdout.readline()
+    try:
+        line = process.stdout.readline()
+    except BaseException:
+        # Ctrl-C: it has a session of its own, does not hear of it, and nobody would know of it.
+        process.terminate()
+        raise
     answer = decoder(dict).decode(line) if line else {}
     if not answer.get("ok"):
         told = answer.get("error", {}).get("message") or "it ended without a word"

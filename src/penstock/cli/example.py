@@ -11,7 +11,8 @@ from typing import Annotated, Any
 
 import typer
 
-from penstock.cli.answers import print_answer, print_progress
+from penstock.cli.answers import counted, print_answer, print_progress
+from penstock.cli.choices import completed_from
 from penstock.cli.results import result_line, shown_key
 from penstock.examples.catalogue import EXAMPLES, Example, find_example
 from penstock.examples.running import ExampleRun, Listeners, Summary
@@ -19,6 +20,13 @@ from penstock.examples.watching import Result
 from penstock.local.broker import EmbeddedKafka, KafkaOptions
 
 SECONDS_WITHOUT_TERMINAL = 30.0
+
+Name = Annotated[
+    str,
+    typer.Argument(
+        autocompletion=completed_from(EXAMPLES), help="Its name, as `penstock example list` has it."
+    ),
+]
 
 example = typer.Typer(no_args_is_help=True)
 
@@ -52,7 +60,7 @@ def list_examples(
     epilog="Example: penstock example run word-count --seconds 10",
 )
 def run_example(
-    name: Annotated[str, typer.Argument(help="Its name, as `penstock example list` has it.")],
+    name: Name,
     seconds: Annotated[
         float | None, typer.Option(min=0, help="End by itself so long after the first result.")
     ] = None,
@@ -79,7 +87,8 @@ def run_example(
         report=print_progress,
     )
     print_answer(
-        f"{chosen.name}: {summary.sent} records sent, {summary.results} results.",
+        f"{chosen.name}: {counted(summary.sent, 'record')} sent, "
+        f"{counted(summary.results, 'result')}.",
         {"example": chosen.name, **vars(summary), "latest": latest},
         as_json=json,
     )

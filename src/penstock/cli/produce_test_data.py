@@ -11,8 +11,8 @@ from typing import Annotated
 
 import typer
 
-from penstock.cli.answers import print_answer, print_progress
-from penstock.cli.example import pace_line
+from penstock.cli.answers import counted, print_answer, print_progress
+from penstock.cli.example import Name, pace_line
 from penstock.cli.progress import Bar
 from penstock.config import Config
 from penstock.driver.setup import check_broker
@@ -21,7 +21,7 @@ from penstock.examples.sending import Sender, create_missing_topics
 
 
 def produce_test_data(
-    name: Annotated[str, typer.Argument(help="Its name, as `penstock example list` has it.")],
+    name: Name,
     bootstrap_servers: Annotated[
         str | None,
         typer.Option(help="Where Kafka listens; else PENSTOCK_BOOTSTRAP_SERVERS says it."),
@@ -53,7 +53,7 @@ def produce_test_data(
 
         sender.run(should_stop, rate=rate, records_max=records)
     print_answer(
-        f"{sender.sent} records sent.",
+        f"{counted(sender.sent, 'record')} sent.",
         {"example": example.name, "sent": sender.sent, "created": created},
         as_json=json,
     )

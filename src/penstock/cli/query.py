@@ -17,6 +17,7 @@ from penstock.cli.entries import shown, shown_time
 from penstock.cli.liveness import check_driver
 from penstock.cli.running import ApplicationId, Meant, StateDir, is_app_file
 from penstock.cli.times import FORM, time_or_milliseconds
+from penstock.cli.usage import as_usage
 from penstock.errors import (
     ClientCertificateError,
     ServiceUnreachableError,
@@ -186,7 +187,8 @@ def _client(
         token = token_file.read_text(encoding="utf-8").strip()
     except (OSError, UnicodeDecodeError):
         raise UsageError(f"The file {token_file} cannot be read") from None
-    return Client(url, token=token, ca_file=ca_file, **options)
+    with as_usage():
+        return Client(url, token=token, ca_file=ca_file, **options)
 
 
 def _kind(client: Client, store: str) -> str:

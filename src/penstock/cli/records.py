@@ -12,7 +12,7 @@ from confluent_kafka import Producer
 
 from penstock.changelog.kafka_failures import kafka_error, refusals_named, unreachable
 from penstock.changelog.topic_admin import TopicAdmin
-from penstock.cli.answers import print_answer, print_progress
+from penstock.cli.answers import counted, print_answer, print_progress
 from penstock.cli.loading import load_application
 from penstock.cli.progress import Bar
 from penstock.cli.record_lines import Encoded, encode_lines, encode_text, record_line, written
@@ -66,7 +66,8 @@ def send(
     else:
         encoded = [encode_pair(found, pair) for pair in pairs or ()]
     _send(config, topic, encoded)
-    print_answer(f"{len(encoded)} records sent to {topic}.", {"sent": len(encoded)}, as_json=json)
+    told = f"{counted(len(encoded), 'record')} sent to {topic}."
+    print_answer(told, {"sent": len(encoded)}, as_json=json)
 
 
 @records.command(

@@ -69,22 +69,19 @@ def reset(
         back=None if by_duration is None else _back(by_duration, time.time()),
         shift=shift_by,
     )
+    if state_only and target is not None:
+        raise UsageError(
+            "--state-only leaves positions where they are", hint="Leave it out, or the position"
+        )
     what = _Wanted(file, application, _listed(input_topics), _listed(internal_topics))
     config = what.config(bootstrap_servers, state_dir)
     if state_only:
-        found = tuple(state_directories(config.state_dir, what.application_id))
-        plan = ResetPlan(
-            application_id=what.application_id,
-            positions={},
-            standing={},
-            topics=(),
-            directories=found,
-        )
+        plan = _plan_of_state(config.state_dir, what.application_id)
         if execute:
-            remove_state(found)
+            remove_state(plan.directories)
     else:
         tool = what.reset(config)
-        plan = tool.plan(target)
+        plan = tool.plan(target or Target())
         if execute:
             print_progress(f"Resetting {what.application_id}")
             with Bar("Resetting") as bar:
@@ -136,6 +133,14 @@ class _Wanted:
         )
 
 
+def _plan_of_state(state_dir: Path, application_id: str) -> ResetPlan:
+    """What there is to remove on this machine, and nothing else."""
+    found = tuple(state_directories(state_dir, application_id))
+    return ResetPlan(
+        application_id=application_id, positions={}, standing={}, topics=(), directories=found
+    )
+
+
 def _listed(text: str) -> list[str]:
     """Names with commas between them.
 
@@ -145,8 +150,8 @@ def _listed(text: str) -> list[str]:
     return [name for each in text.split(",") if (name := each.strip())]
 
 
-def _target(**given: int | None) -> Target:
-    """The one that was asked for.
+def _target(**given: int | None) -> Target | None:
+    """The one that was asked for, if one was.
 
     >>> _target(earliest=None, shift=-5)
     Target(kind='shift', number=-5)
@@ -156,7 +161,7 @@ def _target(**given: int | None) -> Target:
         options = ", ".join(sorted(chosen))
         raise UsageError(f"Positions cannot go to several places: {options}", hint="Choose one")
     if not chosen:
-        return Target()
+        return None
     [(name, value)] = chosen.items()
     kinds: dict[str, Kind] = {
         "earliest": "earliest",
@@ -172,11 +177,13 @@ def _target(**given: int | None) -> Target:
 def _milliseconds(text: str) -> int:
     """A time as people write it, in milliseconds; without a zone it is UTC.
 
+    None is before 1970: to Kafka, negative times are words for something else.
+
     >>> _milliseconds("1970-01-01T00:00:01Z")
     1000
     """
     try:
-        return milliseconds(text)
+        return max(milliseconds(text), 0)
     except (ValueError, OverflowError) as error:
         raise UsageError(f"{text!r} is no time", hint=f"Use {FORM}") from error
 
@@ -184,7 +191,7 @@ def _milliseconds(text: str) -> int:
 def _back(text: str, now: float) -> int:
     with as_usage():
         back = parse_duration(text).total_seconds()
-    return int((now - back) * 1000)
+    return max(int((now - back) * 1000), 0)
 
 
 def _text(plan: ResetPlan, again: str, *, executed: bool) -> str:

@@ -8,6 +8,7 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
 
 from penstock.application import Application
+from penstock.cli.answers import counted
 from penstock.driver.events import TopicPartition
 
 
@@ -56,7 +57,7 @@ class RestoreProgress:
         known.start = min(known.start, start) if known.working else start
         known.working += 1
         if self._progress is None:
-            self._say(store, where, f"restoring, {end - start} offsets")
+            self._say(store, where, f"restoring, {counted(end - start, 'offset')}")
         elif known.bar is None:
             known.bar = self._progress.add_task(_name(store, where), total=end - known.start)
             self._progress.start()
@@ -72,11 +73,11 @@ class RestoreProgress:
 
     def end(self, where: TopicPartition, store: str, total: int) -> None:
         """A restore is complete."""
-        self._close(where, store, total, f"restored, {total} records")
+        self._close(where, store, total, f"restored, {counted(total, 'record')}")
 
     def suspend(self, where: TopicPartition, store: str, total: int) -> None:
         """A restore stopped on its way."""
-        self._close(where, store, total, f"suspended after {total} records")
+        self._close(where, store, total, f"suspended after {counted(total, 'record')}")
 
     def _close(self, where: TopicPartition, store: str, total: int, what: str) -> None:
         known = self._restores.get((store, where))
@@ -90,7 +91,8 @@ class RestoreProgress:
             known.bar = None
             if all(each.bar is None for each in self._restores.values()):
                 self._progress.stop()
-        if told:
+        # Where its start was not told, one that found nothing but the end of a commit is no news.
+        if told and (total or self._progress is None):
             self._say(store, where, what)
 
     def _say(self, store: str, where: TopicPartition, what: str) -> None:

@@ -20,16 +20,19 @@ from penstock.errors import (
     ApplicationUnreachableError,
     InstanceError,
     InstanceUnreachableError,
+    TopologyError,
     UsageError,
 )
 from penstock.instance.client import Client
+from penstock.topology.naming import check_name
 
 AppFile = Annotated[str, typer.Argument(help="A Python file, and a name: app.py[:app]")]
 ApplicationId = Annotated[str, typer.Option("--application", help="An application by its id.")]
 StateDir = Annotated[Path | None, typer.Option(help="Where its state is, if not where usual.")]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object.")]
 
-_CALL_SECONDS = 10.0
+# A driver that asks Kafka in vain answers after ten seconds. One that stands still is known sooner.
+_CALL_SECONDS = 20.0
 _WIDTH_WITHOUT_TERMINAL = 250
 
 
@@ -57,7 +60,12 @@ class Meant:
         else:
             usual = usual_state_dir()
         directory = state_dir or usual
-        return cls(application_id or _only_one(directory), directory)
+        application_id = application_id or _only_one(directory)
+        try:
+            check_name(application_id, "application")
+        except TopologyError as error:
+            raise UsageError(error.message, hint=error.hint) from error
+        return cls(application_id, directory)
 
 
 def is_app_file(word: str) -> bool:

@@ -200,7 +200,7 @@ def show(
 @state.command(
     "snapshots",
     help="List the snapshots of stores in a snapshot location.",
-    epilog="Example: penstock state snapshots app.py",
+    epilog="Example: penstock state snapshots app.py --location file:///data/snapshots",
 )
 def snapshots(
     app: AppFile = "",

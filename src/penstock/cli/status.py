@@ -2,21 +2,22 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Annotated
 
 import msgspec
 import typer
 from rich.console import Group, RenderableType
 from rich.live import Live
-from rich.markup import escape
 from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
 from penstock.cli.answers import counted, print_answer, print_error
 from penstock.cli.running import AppFile, ApplicationId, Json, Running, StateDir, console
+from penstock.cli.tables import FittingTable
 from penstock.coordination.states import ApplicationState
 from penstock.driver.overview import InstanceOverview, Overview, TaskOverview
 from penstock.errors import ApplicationUnreachableError
@@ -61,17 +62,29 @@ def _follow(ask: Callable[[], Overview], interval: float) -> None:
 
 def _watch(ask: Callable[[], Overview], interval: float) -> None:
     before, asked = ask(), time.monotonic()
-    with Live(shown(before), console=console(), auto_refresh=False) as live:
+    with _screen() as show:
 
         def show_silence(why: ApplicationUnreachableError) -> None:
-            live.update(silent(before, why, time.monotonic() - asked), refresh=True)
+            show(silent(before, why, time.monotonic() - asked))
 
+        show(shown(before))
         while True:
             time.sleep(interval)
             now, at = _asked_until_told(ask, interval, show_silence), time.monotonic()
             rate = max(now.records - before.records, 0) / (at - asked)
-            live.update(shown(now, rate=rate), refresh=True)
+            show(shown(now, rate=rate))
             before, asked = now, at
+
+
+@contextlib.contextmanager
+def _screen() -> Iterator[Callable[[RenderableType], None]]:
+    """What shows one look in the place of the last or, where that cannot be, below it."""
+    where = console()
+    if not where.is_terminal or where.is_dumb_terminal:
+        yield lambda look: where.print(look, "")
+        return
+    with Live(console=where, auto_refresh=False) as live:
+        yield lambda look: live.update(look, refresh=True)
 
 
 def _asked_until_told(
@@ -136,19 +149,19 @@ def _headline(overview: Overview, rate: float | None, is_last: bool) -> Text:
     return line
 
 
-def _instances(overview: Overview) -> Table:
-    table = Table(box=None, pad_edge=False)
-    for name in ("instance", "host", "process", "about", "tasks"):
-        table.add_column(name)
-    for name in ("standbys", "warm-ups", "lag"):
-        table.add_column(name, justify="right")
+def _instances(overview: Overview) -> FittingTable:
+    numbers = ("standbys", "warm-ups", "lag")
+    words = ("about", "tasks")
+    table = FittingTable(
+        "instance", "host", "process", *words, *numbers, right=numbers, wraps=words
+    )
     for each in overview.instances:
         own = [task for task in overview.tasks if task.owner == each.name]
         table.add_row(
             each.name,
             each.host,
             str(each.pid),
-            escape(_standing(each)),
+            _standing(each),
             " ".join(task.task for task in own) or "-",
             str(each.standby),
             str(each.warm_up),

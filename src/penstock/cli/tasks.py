@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import msgspec
-from rich.table import Table
 
 from penstock.cli.answers import print_answer
 from penstock.cli.running import AppFile, ApplicationId, Json, Running, StateDir, console
 from penstock.cli.status import lag_text
+from penstock.cli.tables import FittingTable
 from penstock.driver.overview import CopyOverview, TaskOverview
 
 
@@ -24,14 +24,11 @@ def tasks(
     console().print(_table(found))
 
 
-def _table(found: list[TaskOverview]) -> Table:
-    table = Table(box=None, pad_edge=False)
-    for name in ("task", "sub-topology", "state", "owner", "epoch"):
-        table.add_column(name)
-    for name in ("commits", "lag"):
-        table.add_column(name, justify="right")
-    table.add_column("position", overflow="fold")
-    table.add_column("copies (lag)")
+def _table(found: list[TaskOverview]) -> FittingTable:
+    numbers = ("commits", "lag")
+    words = ("position", "copies (lag)")
+    names = ("task", "sub-topology", "state", "owner", "epoch")
+    table = FittingTable(*names, *numbers, *words, right=numbers, wraps=words)
     for task in found:
         table.add_row(
             task.task,

@@ -19,7 +19,7 @@ from penstock.changelog.topic_plan import (
 )
 from penstock.changelog.topics import ExistingTopic, TopicSpec
 from penstock.cli.answers import EXIT_REFUSED, counted, print_answer
-from penstock.cli.choices import one_of
+from penstock.cli.choices import completed_from, one_of
 from penstock.cli.loading import load_application
 from penstock.driver.setup import Outlook, check_broker, look, plan_internal
 from penstock.examples.catalogue import inputs_of, outputs_of
@@ -47,6 +47,7 @@ def topics(
         Action,
         typer.Argument(
             parser=one_of(Action),
+            autocompletion=completed_from(Action),
             help="describe shows settings; plan what differs; apply makes it as the program says; "
             "create makes the topics that the program reads and writes, where they are missing.",
         ),

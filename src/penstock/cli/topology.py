@@ -14,7 +14,7 @@ from penstock.application import Application
 from penstock.changelog.clients import LogClients
 from penstock.changelog.topic_admin import TopicAdmin
 from penstock.cli.answers import EXIT_REFUSED, print_answer
-from penstock.cli.choices import one_of
+from penstock.cli.choices import completed_from, one_of
 from penstock.cli.loading import load_application
 from penstock.coordination.layout import lay_out
 from penstock.driver.last_run import read_last_run
@@ -43,7 +43,12 @@ class Action(StrEnum):
 
 def topology(
     action: Annotated[
-        Action, typer.Argument(parser=one_of(Action), help="describe, mermaid, svg or diff.")
+        Action,
+        typer.Argument(
+            parser=one_of(Action),
+            autocompletion=completed_from(Action),
+            help="describe, mermaid, svg or diff.",
+        ),
     ],
     application: Annotated[str, typer.Argument(help="A Python file, and a name: app.py[:app]")],
     against: Annotated[

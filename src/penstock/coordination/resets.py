@@ -39,14 +39,16 @@ def parse_duration(text: str) -> timedelta:
     >>> parse_duration("P1DT2H"), parse_duration("90m")
     (datetime.timedelta(days=1, seconds=7200), datetime.timedelta(seconds=5400))
     """
-    short = _SHORT.fullmatch(text)
-    if short:
-        return timedelta(**{_UNITS[short[2]]: int(short[1])})
-    found = _ISO.fullmatch(text)
-    if not found or not any(found.groups()):
-        raise ConfigError(f"{text!r} is no duration", hint="Use 90s, 15m, 2h, 1d, or P1DT2H30M")
-    days, hours, minutes, seconds = (int(each or 0) for each in found.groups())
-    return timedelta(days=days, hours=hours, minutes=minutes, seconds=seconds)
+    short, found = _SHORT.fullmatch(text), _ISO.fullmatch(text)
+    try:
+        if short:
+            return timedelta(**{_UNITS[short[2]]: int(short[1])})
+        if found and any(found.groups()):
+            days, hours, minutes, seconds = (int(each or 0) for each in found.groups())
+            return timedelta(days=days, hours=hours, minutes=minutes, seconds=seconds)
+    except (OverflowError, ValueError):
+        pass  # Longer than there can be.
+    raise ConfigError(f"{text!r} is no duration", hint="Use 90s, 15m, 2h, 1d, or P1DT2H30M")
 
 
 def new_positions(

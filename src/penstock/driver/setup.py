@@ -386,7 +386,8 @@ def check_broker(config: Config) -> None:
             with closing(socket.create_connection(where, timeout=_CONNECT_SECONDS)) as connection:
                 check_plain(config, connection)
                 break
-        except OSError:
+        except (OSError, OverflowError, UnicodeError):
+            # The last two are of a port, and of a name, that there cannot be.
             continue
     else:
         raise unreachable(servers)

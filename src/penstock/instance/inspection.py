@@ -108,7 +108,7 @@ def stores_below(directory: Path) -> list[StoreOnDisk]:
         raise StateDirectoryError(
             "There is no such directory",
             where={"path": directory},
-            hint="--state-dir names the state directory, as the option state_dir does",
+            hint="Name a state directory that is on this machine, as the option state_dir does",
         )
     found: list[StoreOnDisk] = []
     for path, names, files in os.walk(directory.resolve(), onerror=_refuse):

@@ -295,7 +295,8 @@ class PeerSource:
         with self._connected(reply.address, wanted.store) as connection:
             with self._told(wanted.store):
                 connection.sendall(reply.key.encode())
-            yield Snapshot(reply.manifest, functools.partial(self._pour, connection))
+            pour = functools.partial(self._pour, connection)
+            yield Snapshot(reply.manifest, pour, origin="another instance's copy")
 
     def _ask(self, action: str, request: CopyRequest, timeout_seconds: float) -> CopyReply:
         client = Client(

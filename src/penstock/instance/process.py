@@ -71,6 +71,8 @@ from penstock.stores.rocksdb_engine import RocksDBEngine
 from penstock.topology.naming import check_name
 
 TOKEN_VARIABLE = "PENSTOCK_TOKEN"
+_NO_SUCH_NAME = "address lookup failed"
+"""What gRPC says of a host that nobody knows."""
 _LOCK_WAIT = timedelta(seconds=5)
 _log = logging.getLogger("penstock.instance")
 
@@ -245,9 +247,14 @@ def _settings(
 
 def _why_waiting(error: InstanceUnreachableError, coordinator: str) -> str:
     """Why the application is not to be had yet, in a line."""
+    address = coordinator.partition("://")[2]
     if error.is_gone:
-        return f"Nobody listens at {coordinator.partition('://')[2]}"
-    return f"{error.summary}. {error.hint}" if error.hint else error.summary
+        return f"Nobody listens at {address}"
+    if protocol.WRONG_TOKEN in error.message:
+        return f"Who listens at {address} has another token: {TOKEN_VARIABLE} is to be the same"
+    if _NO_SUCH_NAME in error.message:
+        return f"There is no host of the name in {address}"
+    return str(error)
 
 
 def _serve(

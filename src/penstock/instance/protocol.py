@@ -57,6 +57,8 @@ TaskState = Literal["taking", "restoring", "running", "failed", "closed"]
 RestoreState = Literal["restoring", "ended", "suspended"]
 CopyState = Literal["at_rest", "catching_up", "following", "failed"]
 """`at_rest` lies on the disk and nobody keeps it up to date; `failed` is tried again."""
+WRONG_TOKEN = "The run's token is missing or wrong"
+"""What a caller is told who is not let in."""
 UNKNOWN_LAG = -1
 Positions = dict[str, dict[int, int]]
 

@@ -47,7 +47,7 @@ class TokenGate(flight.ServerMiddlewareFactory):  # type: ignore[misc]
         """Check the token in constant time: answers must not tell how much of it was right."""
         given = next(iter(headers.get("authorization", [])), "")
         if not hmac.compare_digest(given.encode(), self._expected.encode()):
-            raise flight.FlightUnauthenticatedError("The run's token is missing or wrong")
+            raise flight.FlightUnauthenticatedError(protocol.WRONG_TOKEN)
         return _Nothing()
 
 

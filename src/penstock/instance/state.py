@@ -422,7 +422,7 @@ class TaskStores:
                 failures.append(str(error))
                 continue
             found = snapshot.manifest
-            origin = f"a snapshot of {found.size:,} bytes, up to offset {found.offset:,}"
+            origin = f"{snapshot.origin} of {found.size:,} bytes, up to offset {found.offset:,}"
             return [*failures, f"Store {order.name} of task {self._task} comes from {origin}"]
         return [f"{each}. Store {order.name} is rebuilt from its changelog" for each in failures]
 

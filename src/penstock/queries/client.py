@@ -98,7 +98,8 @@ class Client:
     ) -> None:
         self._url = _checked(url)
         self._timeout = timeout
-        self._headers = {"authorization": f"Bearer {token}", "content-type": "application/json"}
+        bearer = f"Bearer {_checked_token(token)}"
+        self._headers = {"authorization": bearer, "content-type": "application/json"}
         self._tls: ssl.SSLContext | None = None
         if self._url.startswith("https:"):
             self._tls = _tls(ca_file, certificate_file, key_file, any_name=any_name)
@@ -488,6 +489,7 @@ def _checked(url: str) -> str:
     try:
         parts = urlsplit(url)
         host = parts.hostname or ""
+        _ = parts.port  # What is none raises too.
     except ValueError:
         parts, host = urlsplit(""), ""
     if parts.scheme not in ("http", "https") or not host:
@@ -497,6 +499,16 @@ def _checked(url: str) -> str:
             f"To {url!r} the token would go in the clear", hint="Use https beyond this machine"
         )
     return f"{parts.scheme}://{parts.netloc}"
+
+
+def _checked_token(token: str) -> str:
+    """The token, if it can be one; else an error that does not tell it."""
+    if not token.isascii() or not token.isprintable() or not token or " " in token:
+        raise ConfigError(
+            "What was given as the token is none",
+            hint="It is one word: what the service has in http_token_file, or driver.json has",
+        )
+    return token
 
 
 def _address_of(found: DriverFile) -> dict[str, Any]:
