@@ -51,9 +51,10 @@ import org.apache.kafka.streams.test.TestRecord;
  * [[key, value, timestamp], ...]}, ...], one object per record, "stores": {name: [[key, value, timestamp], ...]}}; a
  * windowed key is [key, start, end], a session has no timestamp; every value is a text or null. An exception gives
  * "error" and "at", the number of the record, or -1 where the topology could not be built. "full_stores" asks for the
- * default stores instead of the quick ones, "memory" for those in memory. If it is "marked", records have headers, and results end with theirs. What
- * it "handles" it continues after. A record without a topic lets the wall clock go on, from 0, by its timestamp. Lines
- * with "commands" are for {@link StoreCommands}.
+ * default stores instead of the quick ones, "memory" for those in memory, "changelogs" for what was written to them. If
+ * it is "marked", records have headers, and results end with theirs. What it "handles" it continues after. A record
+ * without a topic lets the wall clock go on, from 0, by its timestamp. Lines with "commands" are for
+ * {@link StoreCommands}.
  */
 public final class Oracle {
   private static final ObjectMapper JSON = new ObjectMapper();
