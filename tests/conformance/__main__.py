@@ -3,8 +3,8 @@
 The last line is one JSON object; the exit status is 1 if anything differed or was not supported,
 or if the run covered too little: fewer than 90 % of the seeds with output, or a pair of stateful
 operators with fewer than 20 seeds of 5,000. Pairs that chance gave too few get some seeds more.
-For every ten seeds there is one of a processor's stores, for every five one at the edges, and for
-every two one of processors.
+For every ten seeds there is one of a processor's stores and one of changelogs, for every five one
+at the edges, and for every two one of processors.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from typing import Any
 from penstock.processors import choice
 from tests.conformance import programs
 from tests.conformance.cases import STATEFUL, Case, matrix, printed
+from tests.conformance.changelogs import changelogs_difference, make_logged_case
 from tests.conformance.compare import difference, shrunk, side_by_side
 from tests.conformance.coverage import cases_of, shortfalls, shortfalls_of_kinds
 from tests.conformance.edge_cases import make_edge_case
@@ -31,11 +32,13 @@ from tests.conformance.store_commands import StoreCase, make_store_case, run_sto
 
 # So many seeds make one of what processors do with their stores.
 STORES_EACH = 10
+# And so many make one of what is in changelogs.
+CHANGELOGS_EACH = 10
 # And so many make one at the edges.
 EDGES_EACH = 5
 # And so many make one of processors in a topology.
 PROCESSORS_EACH = 2
-PARTS = ("topologies", "edges", "stores", "processors")
+PARTS = ("topologies", "edges", "stores", "changelogs", "processors")
 
 
 @dataclass
@@ -58,6 +61,17 @@ class _Processors(_Totals):
     beside: set[tuple[str, str, bool]] = field(default_factory=set)
 
 
+@dataclass
+class _Seen:
+    """The same of all parts."""
+
+    totals: _Totals = field(default_factory=_Totals)
+    edges: _Totals = field(default_factory=_Totals)
+    stores: _Totals = field(default_factory=_Totals)
+    changelogs: _Totals = field(default_factory=_Totals)
+    processors: _Processors = field(default_factory=_Processors)
+
+
 def main(arguments: list[str] | None = None) -> int:
     """Run the seeds; 0 if Penstock gave Kafka Streams' answers to all of them."""
     parser = argparse.ArgumentParser(prog="python -m tests.conformance", description=__doc__)
@@ -69,30 +83,18 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--only", choices=PARTS, help="compare these alone")
     options = parser.parse_args(arguments)
     parts = PARTS if options.only is None else (options.only,)
-    totals, edges, processors, stores = _Totals(), _Totals(), _Processors(), _Totals()
+    seen = _Seen()
     started = time.monotonic()
     # Few records are joined here as many are elsewhere; both ways are compared by unit tests.
     choice.FEW_RECORDS = 0
     with Oracle() as oracle:
-        if "topologies" in parts:
-            _compare_all(oracle, cases_of(options.first, options.seeds), totals, options)
-        if "edges" in parts:
-            cases = map(make_edge_case, _seeds(options, EDGES_EACH))
-            _compare_all(oracle, cases, edges, options)
-        if "stores" in parts:
-            for seed in _seeds(options, STORES_EACH):
-                _compare_stores(oracle, make_store_case(seed), stores)
-        if "processors" in parts:
-            cases = map(make_processor_case, _seeds(options, PROCESSORS_EACH))
-            for case, expected in oracle.ask_all(cases):
-                processors.kinds.update(set(case.operators) & KINDS.keys())
-                processors.beside.update(covered(case))
-                _compare(oracle, case, expected, processors, options)
+        _compare_parts(oracle, parts, seen, options)
+    totals, processors = seen.totals, seen.processors
     if options.matrix:
         _print_matrix(totals.cells)
     for operator, count in (totals.unsupported + processors.unsupported).most_common():
         print(f"unsupported: {count} x {operator}")
-    summary = _summary(totals, edges, stores, processors, time.monotonic() - started)
+    summary = _summary(seen, time.monotonic() - started)
     lacking = []
     if totals.seeds:
         share, fewest = summary["with_output"], summary["fewest_seeds_of_a_pair"]
@@ -102,9 +104,32 @@ def main(arguments: list[str] | None = None) -> int:
     for each in lacking:
         print(f"covered too little: {each}")
     print(json.dumps(summary))
-    every = (totals, edges, stores, processors)
+    every = (totals, seen.edges, seen.stores, seen.changelogs, processors)
     failed = [each for each in every if each.failing or each.unsupported]
     return 1 if failed or lacking else 0
+
+
+def _compare_parts(
+    oracle: Oracle, parts: tuple[str, ...], seen: _Seen, options: argparse.Namespace
+) -> None:
+    if "topologies" in parts:
+        _compare_all(oracle, cases_of(options.first, options.seeds), seen.totals, options)
+    if "edges" in parts:
+        cases = map(make_edge_case, _seeds(options, EDGES_EACH))
+        _compare_all(oracle, cases, seen.edges, options)
+    if "stores" in parts:
+        for seed in _seeds(options, STORES_EACH):
+            _compare_stores(oracle, make_store_case(seed), seen.stores)
+    if "changelogs" in parts:
+        cases = map(make_logged_case, _seeds(options, CHANGELOGS_EACH))
+        for case, expected in oracle.ask_all(cases, changelogs=True):
+            _compare_changelogs(case, expected, seen.changelogs)
+    if "processors" in parts:
+        cases = map(make_processor_case, _seeds(options, PROCESSORS_EACH))
+        for case, expected in oracle.ask_all(cases):
+            seen.processors.kinds.update(set(case.operators) & KINDS.keys())
+            seen.processors.beside.update(covered(case))
+            _compare(oracle, case, expected, seen.processors, options)
 
 
 def _seeds(options: argparse.Namespace, each: int) -> range:
@@ -152,6 +177,16 @@ def _compare_stores(oracle: Oracle, case: StoreCase, totals: _Totals) -> None:
         print(f"\nstores of seed {case.seed}: {case.store}\n  {expected}\n  {actual}", flush=True)
 
 
+def _compare_changelogs(case: Case, expected: Answer, totals: _Totals) -> None:
+    """What a store would be that is restored from what was written."""
+    totals.seeds += 1
+    reason = changelogs_difference(case, expected)
+    if reason is not None:
+        totals.failing.append(case.seed)
+        operators = ", ".join(case.operators)
+        print(f"\nchangelogs of seed {case.seed} ({operators}): {reason}", flush=True)
+
+
 def _show(oracle: Oracle, case: Case, *, stores: bool) -> None:
     def answers(candidate: Case) -> tuple[Answer, Answer]:
         return oracle.ask(candidate), programs.run(candidate)
@@ -177,9 +212,8 @@ def _share(totals: _Totals) -> float:
     return round(totals.with_output / max(1, totals.seeds), 4)
 
 
-def _summary(
-    totals: _Totals, edges: _Totals, stores: _Totals, processors: _Processors, seconds: float
-) -> dict[str, Any]:
+def _summary(seen: _Seen, seconds: float) -> dict[str, Any]:
+    totals, edges, processors = seen.totals, seen.edges, seen.processors
     return {
         "seeds": totals.seeds,
         "failures": len(totals.failing),
@@ -187,8 +221,10 @@ def _summary(
         "edge_seeds": edges.seeds,
         "edge_failures": len(edges.failing),
         "first_failing_edge_seed": min(edges.failing, default=None),
-        "store_seeds": stores.seeds,
-        "store_failures": len(stores.failing),
+        "store_seeds": seen.stores.seeds,
+        "store_failures": len(seen.stores.failing),
+        "changelog_seeds": seen.changelogs.seeds,
+        "changelog_failures": len(seen.changelogs.failing),
         "processor_seeds": processors.seeds,
         "processor_failures": len(processors.failing),
         "first_failing_processor_seed": min(processors.failing, default=None),

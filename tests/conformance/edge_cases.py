@@ -1,7 +1,8 @@
 """Cases at the edges, from seeds: those of cases.py with windows, times and values that are rare.
 
-Windows of a millisecond and joins of none or of negative spans, records of one time or of ever
-earlier ones, many without a key or a value, and stores that are kept in memory.
+Windows of a millisecond and joins of none or of negative spans, records of one time, of ever
+earlier ones or years apart, many without a key or a value, keys that begin as others end, and
+stores that are kept in memory.
 """
 
 from __future__ import annotations
@@ -15,6 +16,18 @@ from tests.conformance.cases import Case, Record, Step, make_case
 # Before and after, in milliseconds times the case's scale: none, one side alone, and negative ones.
 _SPANS = [(0, 0), (0, 9), (9, 0), (6, -6), (-6, 6), (9, -4), (-4, 9), (2, -1), (-1, 2)]
 _FAR = 2**53
+_YEARS = 10**11
+# What stands between a key and its window in a store, or after it, is in these keys itself.
+_LIKE_WINDOWS = {
+    "b": "a\0",
+    "c": "a\0\0\0\0\0\0\0\x14",
+    "d": "a\0\0\0\0\0\0\0\x14\0\0\0\0",
+    "e": "\0",
+    "é": "\0\0",
+    "日本": "a\x7f",
+    "𝄞": "\0\0\0\1a",
+    "": "\uffff",
+}
 
 
 def make_edge_case(seed: int) -> Case:
@@ -26,14 +39,19 @@ def make_edge_case(seed: int) -> Case:
     if memory:
         steps = tuple(each for step in steps for each in _with_values(step))
     times = chance.choice(_TIMES)
+    # What came later leaves all else as it was.
+    later = random.Random(f"later edges {seed}")
+    times = _years_apart if later.random() < 0.2 else times
     records = tuple(
         _emptied(chance, times(chance, number, record))
         for number, record in enumerate(case.records)
     )
+    if later.random() < 0.25:
+        records = tuple(_keyed_like_windows(record) for record in records)
     return replace(
         case,
         # With a cache Kafka Streams walks through all segments since 1970.
-        cache=0 if times is _far else case.cache,
+        cache=0 if times in (_far, _years_apart) else case.cache,
         steps=steps,
         records=records,
         memory=memory,
@@ -116,6 +134,12 @@ def _far(_chance: random.Random, _number: int, record: Record) -> Record:
     return _at(record, record[3] + _FAR)
 
 
+def _years_apart(chance: random.Random, number: int, record: Record) -> Record:
+    """Leaps over all that is kept, and some records of long ago."""
+    leaps = number // 20 if chance.random() < 0.85 else 0
+    return _at(record, record[3] + leaps * _YEARS)
+
+
 _Times = Callable[[random.Random, int, Record], Record]
 _TIMES: list[_Times] = [_as_they_are, _as_they_are, _together, _backwards, _far]
 
@@ -123,6 +147,11 @@ _TIMES: list[_Times] = [_as_they_are, _as_they_are, _together, _backwards, _far]
 def _at(record: Record, time: int) -> Record:
     topic, key, value, _ = record
     return topic, key, value, time
+
+
+def _keyed_like_windows(record: Record) -> Record:
+    topic, key, value, time = record
+    return topic, None if key is None else _LIKE_WINDOWS.get(key, key), value, time
 
 
 def _emptied(chance: random.Random, record: Record) -> Record:

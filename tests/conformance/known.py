@@ -669,6 +669,54 @@ def _windows_that_meet() -> Iterator[Known]:
         )
 
 
-KNOWN = tuple(
-    each for part in (windows, suppression, tables, joins, transformed, knots) for each in part()
-)
+def turns() -> Iterator[Known]:
+    """Topics that a topology writes and reads: it is a record's turn by the time of its source."""
+    for times, results in (
+        ((None, None), "k=<a>@10 k=ab@10 k=<b>@10 k=ab'@10"),
+        (("by_length", None), "k=ab@10 k=ab'@10 k=<a>@11 k=<b>@11"),
+        (("by_length", "half"), "k=ab@5 k=ab'@5 k=<a>@11 k=<b>@11"),
+        ((None, "half"), "k=ab@5 k=ab'@5 k=<a>@10 k=<b>@10"),
+    ):
+        first, second = ({} if word is None else {"time": word} for word in times)
+        yield _known(
+            f"turns by the times of sources, {times}",
+            [
+                {"op": "stream", "topics": ["in"]},
+                {"op": "flat_map_values", "from": "s0", "f": "letters"},
+                {"op": "to", "from": "s1", "topic": "mid1"},
+                {"op": "flat_map_values", "from": "s0", "f": "twice"},
+                {"op": "to", "from": "s3", "topic": "mid2"},
+                {"op": "stream", "topics": ["mid1"], **first},
+                {"op": "map_values", "from": "s5", "f": "bracket"},
+                {"op": "stream", "topics": ["mid2"], **second},
+                {"op": "merge", "from": "s6", "with": "s7"},
+                {"op": "to", "from": "s8", "topic": "out"},
+            ],
+            "k:ab@10",
+            results,
+        )
+    yield _known(
+        "a global table, which waits for no turn",
+        [
+            {"op": "stream", "topics": ["in"]},
+            {"op": "repartition", "from": "s0", "name": "again"},
+            {"op": "to", "from": "s0", "topic": "rows"},
+            {"op": "global_table", "topic": "rows", "store": "held"},
+            {
+                "op": "join",
+                "from": "s1",
+                "with": "s3",
+                "kind": "left",
+                "f": "pair",
+                "select": "same",
+                "name": "j",
+            },
+            {"op": "to", "from": "s4", "topic": "out"},
+        ],
+        "k:a@10 k:b@12 k:c@5",
+        "k=(a,a)@10 | k=(b,b)@12 | k=(c,c)@5",
+    )
+
+
+_PARTS = (windows, suppression, tables, joins, transformed, knots, turns)
+KNOWN = tuple(each for part in _PARTS for each in part())

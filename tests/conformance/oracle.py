@@ -71,11 +71,11 @@ class Oracle:
         # Through the reader, behind the answers that are still to come.
         return self._reader.submit(self._receive).result()
 
-    def ask_all(self, cases: Iterable[Case]) -> Iterator[tuple[Case, Answer]]:
+    def ask_all(self, cases: Iterable[Case], **options: Any) -> Iterator[tuple[Case, Answer]]:
         """The cases with their answers, in order; the next ones run while one is looked at."""
         waiting = []
         for case in cases:
-            self._send(case)
+            self._send(case, **options)
             waiting.append((case, self._reader.submit(self._receive)))
             if len(waiting) > _AHEAD:
                 first, answer = waiting.pop(0)

@@ -92,7 +92,7 @@ def run(case: Case) -> Answer:
 
 def application(case: Case, application_id: str = "conformance") -> ps.Application:
     """The case's topology as an application. Raises `UnsupportedError`."""
-    app = ps.Application(application_id, **_options(case))
+    app = ps.Application(application_id, **options_of(case))
     build(case, app)
     return app
 
@@ -102,7 +102,7 @@ def build(case: Case, app: ps.Application) -> None:
     _Program(case, app)
 
 
-def _options(case: Case) -> dict[str, Any]:
+def options_of(case: Case) -> dict[str, Any]:
     handlers = {f"{kind}_exception_handler": "continue" for kind in case.handles}
     kept = {"dsl_store": "memory"} if case.memory else {}
     return {"statestore_cache_max_bytes": case.cache, **kept, **handlers}
@@ -181,7 +181,7 @@ class _Program:
     """Builds the steps one after the other."""
 
     def __init__(self, case: Case, app: ps.Application | None = None) -> None:
-        self.app = ps.Application("conformance", **_options(case)) if app is None else app
+        self.app = ps.Application("conformance", **options_of(case)) if app is None else app
         self._input: Any = PICKY if "deserialization" in case.handles else str
         self.sinks: dict[str, _Flow] = {}
         # key_value, window, session, versioned; of processors also plain, plain_window, unlogged

@@ -54,6 +54,64 @@ def test_a_topic_that_is_written_and_read_again_goes_round() -> None:
     assert driver.output_topic("three", key=str, value=int).read_pairs() == [("k", 50)]
 
 
+def test_records_that_go_round_take_turns_by_the_times_that_their_sources_take() -> None:
+    app = ps.Application("test")
+    source = app.stream("in", key=str, value=str)
+    source.to("late")
+    source.to("early")
+
+    def later(_: str, value: str, time: int) -> int:
+        return -1 if value == "none" else time + 100
+
+    late = app.stream("late", key=str, value=str, timestamp=later)
+    late.merge(app.stream("early", key=str, value=str)).map_values(str.upper, value=str).to("out")
+    driver = TopologyTestDriver(app)
+    for value in ("a", "none"):
+        driver.input_topic("in", key=str, value=str).pipe("k", value, timestamp=5)
+    rows = driver.output_topic("out", key=str, value=str).read_all()
+    assert [(row.value, row.timestamp) for row in rows] == [("A", 5), ("A", 105), ("NONE", 5)]
+    assert driver.dropped == {"negative_timestamp": 1}
+
+
+def test_a_global_table_has_a_row_before_what_is_written_with_it_goes_on() -> None:
+    app = ps.Application("test")
+    source = app.stream("in", key=str, value=str)
+    source.to("rows")
+    rows = app.global_table("rows", "held", key=str, value=str)
+    again = source.repartition(name="again")
+    again.join(rows, lambda value, row: value + row, value=str, key_selector=lambda key, _: key).to(
+        "out"
+    )
+    driver = TopologyTestDriver(app)
+    driver.input_topic("in", key=str, value=str).pipe_all([("k", "a"), ("k", "b")])
+    assert driver.output_topic("out", key=str, value=str).read_pairs() == [("k", "aa"), ("k", "bb")]
+
+
+class Teller(ps.Processor[str, str, str, str]):
+    """Tells what it has seen whenever a second has passed."""
+
+    def init(self, context: ps.ProcessorContext[str, str]) -> None:
+        self._context = context
+        context.schedule(timedelta(seconds=1), "wall_clock_time", self.tell)
+
+    def tell(self, now: int) -> None:
+        self._context.forward(ps.Record("told", str(now), 0))
+
+    def process(self, record: ps.Record[str, str]) -> None:
+        self._context.forward(record.with_value(record.value + "+"))
+
+
+def test_all_timers_that_are_due_are_called_before_what_they_wrote_goes_on() -> None:
+    app = ps.Application("test")
+    first = app.stream("in", key=str, value=str).process(Teller, key=str, value=str)
+    second = first.repartition(name="again").process(Teller, key=str, value=str)
+    second.to("out")
+    driver = TopologyTestDriver(app)
+    driver.advance_wall_clock_time(timedelta(seconds=1))
+    pairs = driver.output_topic("out", key=str, value=str).read_pairs()
+    assert pairs == [("told", "1000"), ("told", "1000+")]
+
+
 def test_an_aggregator_that_returns_none_deletes() -> None:
     app = ps.Application("stays")
 

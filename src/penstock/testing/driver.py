@@ -20,11 +20,13 @@ from penstock.observability.readings import MetricName, by_name
 from penstock.observability.recorder import Recorder
 from penstock.processors import HEADERS_TYPE, Limits, Records, Run, start_slice
 from penstock.processors.meter import SliceMeter
+from penstock.processors.source import read_source
 from penstock.serdes import BytesSerde, Serde, serde_of
 from penstock.testing.queues import Queues
 from penstock.testing.stores import DriverState, StoreView, rows_of
 from penstock.testing.topics import InputTopic, OutputTopic, RawRecord
-from penstock.topology import StoreSpec, SubTopology, Topology
+from penstock.topology import SourceNode, StoreSpec, SubTopology, Topology
+from penstock.topology.graph import full_topic
 from penstock.topology.patterns import matching, patterns_of, with_topics
 from penstock.topology.spans import check_span
 
@@ -162,20 +164,27 @@ class TopologyTestDriver:
         self._tick()
 
     def _tick(self) -> None:
-        for sub_topology in self._ticking:
-            self._take_in(self._commit(sub_topology, self._start(sub_topology)))
+        # All that is due is called before any of what it wrote goes on.
+        called = [self._commit(each, self._start(each)) for each in self._ticking]
+        self._take_in([record for written in called for record in written])
 
     def _pipe(self, record: RawRecord) -> None:
         """Run a record, and what it caused in topics that are read again, to the end."""
         self._take_in(self._run(record))
 
     def _take_in(self, written: list[RawRecord]) -> None:
-        waiting = Queues()
+        waiting = Queues(self._time_of)
         while True:
             for record in written:
                 self._written[record.topic].append(record)
                 self._find_readers([record.topic])
-                if record.topic in self._readers:
+                reader = self._readers.get(record.topic)
+                if reader is None:
+                    continue
+                if reader.is_global:
+                    # A global table has no turn to wait for: it is nobody's task.
+                    self._run(record)
+                else:
                     waiting.add(record)
             following = waiting.take()
             if following is None:
@@ -190,6 +199,24 @@ class TopologyTestDriver:
         written = self._commit(sub_topology, run)
         self._offsets[record.topic] += 1
         return written
+
+    def _time_of(self, record: RawRecord) -> int:
+        """When it is a record's turn: its time as its source takes it, not the one in the topic.
+
+        What goes no further, as it cannot be decoded or has no valid time, is in nobody's way.
+        """
+        source = _source_of(self._readers[record.topic], record.topic, self._id)
+        if source.repartition:
+            return record.timestamp
+        read = read_source(
+            source,
+            _records(record, self._offsets[record.topic]),
+            first=0,
+            on_bad_record="continue",
+            dropped=Counter(),
+            now_ms=self._now_ms,
+        )
+        return int(read.timestamps[0]) if len(read) else -1
 
     def _find_readers(self, topics: Iterable[str]) -> None:
         """Know who reads topics; one that matches a pattern is there as soon as it is named."""
@@ -235,6 +262,15 @@ class _OnePartition(dict[str, int]):
 def _readers(topology: Topology, application_id: str) -> dict[str, SubTopology]:
     subs = topology.sub_topologies + tuple(map(_as_on_instances, topology.global_tables))
     return {topic: sub for sub in subs for topic in sub.input_topics(application_id)}
+
+
+def _source_of(sub_topology: SubTopology, topic: str, application_id: str) -> SourceNode:
+    """The source that reads a topic."""
+    return next(
+        source
+        for source in sub_topology.sources
+        if topic in (full_topic(source, each, application_id) for each in source.topics)
+    )
 
 
 def _as_on_instances(table: SubTopology) -> SubTopology:

@@ -14,6 +14,7 @@ import java.time.Instant;
 import java.util.ArrayList;
 import java.util.Comparator;
 import java.util.HashMap;
+import java.util.HexFormat;
 import java.util.LinkedHashMap;
 import java.util.LinkedHashSet;
 import java.util.List;
@@ -26,6 +27,7 @@ import org.apache.kafka.common.Metric;
 import org.apache.kafka.common.header.Header;
 import org.apache.kafka.common.header.Headers;
 import org.apache.kafka.common.header.internals.RecordHeaders;
+import org.apache.kafka.common.serialization.ByteArrayDeserializer;
 import org.apache.kafka.common.serialization.StringDeserializer;
 import org.apache.kafka.common.serialization.StringSerializer;
 import org.apache.kafka.streams.KeyValue;
@@ -49,9 +51,10 @@ import org.apache.kafka.streams.test.TestRecord;
  * [[key, value, timestamp], ...]}, ...], one object per record, "stores": {name: [[key, value, timestamp], ...]}}; a
  * windowed key is [key, start, end], a session has no timestamp; every value is a text or null. An exception gives
  * "error" and "at", the number of the record, or -1 where the topology could not be built. "full_stores" asks for the
- * default stores instead of the quick ones, "memory" for those in memory. If it is "marked", records have headers, and results end with theirs. What
- * it "handles" it continues after. A record without a topic lets the wall clock go on, from 0, by its timestamp. Lines
- * with "commands" are for {@link StoreCommands}.
+ * default stores instead of the quick ones, "memory" for those in memory, "changelogs" for what was written to them. If
+ * it is "marked", records have headers, and results end with theirs. What it "handles" it continues after. A record
+ * without a topic lets the wall clock go on, from 0, by its timestamp. Lines with "commands" are for
+ * {@link StoreCommands}.
  */
 public final class Oracle {
   private static final ObjectMapper JSON = new ObjectMapper();
@@ -109,6 +112,7 @@ public final class Oracle {
       for (Map.Entry<String, Program.Held> store : program.stores.entrySet()) {
         stores.set(store.getKey(), contents(driver, store.getKey(), store.getValue().kind(), test.get("records")));
       }
+      if (test.has("changelogs")) changelogs(driver, answer.putObject("changelogs"));
     } catch (RuntimeException problem) {
       Throwable cause = problem;
       while (cause.getCause() != null) cause = cause.getCause();
@@ -186,6 +190,20 @@ public final class Oracle {
     }
     return caused;
   }
+
+  // What was written to the changelogs, in bytes: key, value, timestamp.
+  private static void changelogs(TopologyTestDriver driver, ObjectNode changelogs) {
+    for (String topic : new TreeSet<>(driver.producedTopicNames())) {
+      if (!topic.endsWith("-changelog")) continue;
+      ArrayNode rows = changelogs.putArray(topic);
+      ByteArrayDeserializer bytes = new ByteArrayDeserializer();
+      for (TestRecord<byte[], byte[]> record : driver.createOutputTopic(topic, bytes, bytes).readRecordsToList()) {
+        rows.addArray().add(hex(record.key())).add(hex(record.value())).add(record.timestamp());
+      }
+    }
+  }
+
+  private static String hex(byte[] data) { return data == null ? null : HexFormat.of().formatHex(data); }
 
   // How many records went no further, by Kafka Streams' own count.
   private static long dropped(TopologyTestDriver driver) {
