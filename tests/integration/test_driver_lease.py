@@ -1,8 +1,12 @@
-"""Who is the driver, when Kafka refuses the producer by which it says so."""
+"""Who is the driver, when Kafka refuses the producer by which it says so, or it stood still."""
 
 from __future__ import annotations
 
+import contextlib
+import signal
+import socket
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from datetime import timedelta
 from pathlib import Path
@@ -15,7 +19,13 @@ from penstock.changelog.topic_admin import TopicAdmin
 from penstock.changelog.topics import TopicSpec, commits_name
 from penstock.config import Config
 from penstock.driver.lease import DriverLease
-from tests.harness import Scene
+from penstock.errors import QueryError, StateLockedError
+from penstock.queries import Client
+from penstock.queries.contract import Question
+from penstock.queries.driver_file import read_driver_file
+from penstock.stores.directory import StateDirectory
+from tests.harness import AppProcess, Scene, Stream, wait_until
+from tests.in_process import Run
 
 
 @pytest.fixture
@@ -67,3 +77,77 @@ def test_a_driver_that_was_replaced_stops_and_leaves_the_other_alone(scene: Scen
         assert first.lost is not None
         second.beat()
         assert second.lost is None
+
+
+KEYS = [b"k%d" % number for number in range(40)]
+SESSION_SECONDS = 6
+
+
+@pytest.mark.usefixtures("spark")
+def test_a_driver_that_stood_still_commits_nothing_answers_nothing_and_ends(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A process stopped as by the kernel; its Java, its workers and its instance go on."""
+    scene.create_topics()
+    first = AppProcess(
+        scene,
+        state_dir=str(scene.directory / "first"),
+        session_timeout=SESSION_SECONDS * 1000,
+        heartbeat_interval=500,
+        num_instances=1,
+        statestore_cache_max_bytes=0,
+    )
+    try:
+        with Stream(scene, KEYS) as stream:
+            first.wait_running().wait_committed(100)
+            first.process.send_signal(signal.SIGSTOP)
+            take_over(scene, first, stream, monkeypatch)
+    finally:
+        first.kill()
+    assert scene.sequences() == scene.expected_sequences()
+
+
+def take_over(
+    scene: Scene, first: AppProcess, stream: Stream, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Have another driver take over from the one that stands still, which goes on after that."""
+    found = read_driver_file(scene.directory / "first", scene.application_id)
+    # Of one on the same machine it could see that it lives.
+    monkeypatch.setattr(socket, "gethostname", lambda: "elsewhere")
+    timeout = timedelta(seconds=SESSION_SECONDS)
+    with (
+        Run(scene, session_timeout=timeout) as second,
+        ThreadPoolExecutor(4) as pool,
+        Client(found.url, token=found.token, timeout=timedelta(seconds=60)) as client,
+    ):
+        second.wait_committed(stream.sent)
+        second.wait_for(lambda: is_free(scene.directory / "first", scene), what="its lock was free")
+        # They are heard when it goes on, before it can know what became of it.
+        asked = [pool.submit(told_roles, client) for _ in range(4)]
+        wait_until(lambda: all(each.running() for each in asked), what="it was asked")
+        first.process.send_signal(signal.SIGCONT)
+        assert first.process.wait(60) == 1
+        assert [each.result() for each in asked] == [set()] * 4
+        assert f"error fenced: Another driver of '{scene.application_id}' took over" in first.text()
+        assert "Traceback" not in first.text()
+        stream.stop()
+        second.wait_committed(stream.sent)
+        # The other one never noticed.
+        assert not [note for note in second.notices if "taken again" in note]
+
+
+def is_free(state_dir: Path, scene: Scene) -> bool:
+    """Whether no instance holds the application's state there."""
+    with contextlib.suppress(StateLockedError):
+        StateDirectory.open(state_dir, scene.application_id).close()
+        return True
+    return False
+
+
+def told_roles(client: Client) -> set[str]:
+    """As what those spoke that answered."""
+    try:
+        answer = client.ask("counts", Question(kind="get", keys=tuple(KEYS)))
+    except QueryError:
+        return set()
+    return {source.role for source in answer.sources}
