@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import signal
 import socket
+import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -12,9 +13,10 @@ from datetime import timedelta
 from pathlib import Path
 
 import pytest
-from confluent_kafka import Producer
+from confluent_kafka import Consumer, KafkaError, Producer
 
 from penstock.changelog.clients import LogClients
+from penstock.changelog.groups import live_members
 from penstock.changelog.topic_admin import TopicAdmin
 from penstock.changelog.topics import TopicSpec, commits_name
 from penstock.config import Config
@@ -27,6 +29,8 @@ from penstock.stores.directory import StateDirectory
 from tests.harness import AppProcess, Scene, Stream, wait_until
 from tests.in_process import Run
 
+SELDOM = timedelta(seconds=100)
+
 
 @pytest.fixture
 def scene(kafka: str, tmp_path: Path) -> Scene:
@@ -34,11 +38,11 @@ def scene(kafka: str, tmp_path: Path) -> Scene:
 
 
 @contextmanager
-def driver(scene: Scene) -> Iterator[DriverLease]:
+def driver(scene: Scene, *, beat: timedelta = SELDOM) -> Iterator[DriverLease]:
     """The lease of a driver that says only when told to that it is at work."""
     config = Config(
         bootstrap_servers=scene.bootstrap,
-        heartbeat_interval=timedelta(seconds=100),
+        heartbeat_interval=beat,
         session_timeout=timedelta(seconds=300),
     )
     TopicAdmin(config).create([TopicSpec(commits_name(scene.application_id), 2, {}, 1)])
@@ -77,6 +81,35 @@ def test_a_driver_that_was_replaced_stops_and_leaves_the_other_alone(scene: Scen
         assert first.lost is not None
         second.beat()
         assert second.lost is None
+
+
+def test_a_driver_takes_its_place_in_the_group_back_from_one_that_is_none(scene: Scene) -> None:
+    """As from one that was paused: its client joins again before it can know of the next one."""
+    with driver(scene, beat=timedelta(milliseconds=300)) as lease:
+        wait_until(
+            lambda: bool(live_members(scene.admin, scene.application_id, timeout_seconds=30)),
+            what="it had joined",
+        )
+        other = Consumer(
+            {
+                "bootstrap.servers": scene.bootstrap,
+                "group.id": scene.application_id,
+                "group.instance.id": f"{scene.application_id}-driver",
+                "heartbeat.interval.ms": 300,
+            }
+        )
+        joined = threading.Event()
+        other.subscribe([commits_name(scene.application_id)], on_assign=lambda *_: joined.set())
+
+        def is_driven_out() -> bool:
+            message = other.poll(0.05)
+            error = None if message is None else message.error()
+            return error is not None and error.code() == KafkaError._FATAL
+
+        wait_until(is_driven_out, what="the place was taken back")
+        other.close()
+        assert joined.is_set()
+        assert lease.lost is None
 
 
 KEYS = [b"k%d" % number for number in range(40)]

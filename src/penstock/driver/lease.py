@@ -65,7 +65,7 @@ class DriverLease:
             self._producer = self._new_producer()
             self._writer = DriverWriter(self._producer, self._topic)
             self._member = GroupMember(
-                application_id, self._topic, config, on_replaced=self._lose_membership
+                application_id, self._topic, config, is_driver=self._is_driver
             )
         # One transaction at a time: beats come from a thread of their own.
         self._lock = threading.Lock()
@@ -302,8 +302,11 @@ class DriverLease:
             self._writer.write(records, timeout_seconds or self._timeout)
             self.renewed = began
 
-    def _lose_membership(self, reason: str) -> None:
-        self._lose(f"the group's member was replaced: {reason}")
+    def _is_driver(self) -> bool:
+        """Whether Kafka says that this is still the driver."""
+        asked = time.monotonic()
+        self.beat()
+        return self.lost is None and self.renewed >= asked
 
     def _lose(self, reason: str) -> None:
         self.lost = FencedError(
