@@ -75,7 +75,7 @@ _FILES = {
         seen_settings snapshots topic_admin topics truncation versioned_stores windowed_stores
     """,
     "members": """
-        assignment beginnings brokers_fail client coordination coordinator decisions
+        assignment beginnings brokers_fail client coming_to_rest coordination coordinator decisions
         external_instances following gathering holder instance_process members owners pace peers
         placements rebalances server standbys states static_id static_ids tls
     """,

@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import json
 import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 import uuid
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import (
@@ -192,6 +194,11 @@ class Scene:
         """How often each key is in the source."""
         return Counter(row.key for row in self.read(self.source) if row.key is not None)
 
+    def expected_sequences(self) -> dict[bytes, list[int]]:
+        """What `sequences` must be of counts: each key's go up by one from 1, as often as it is in
+        the source."""
+        return {key: list(range(1, count + 1)) for key, count in self.expected().items()}
+
     def sequences(self, topic: str = "") -> dict[bytes, list[int]]:
         """Every count of each key, in order."""
         result: dict[bytes, list[int]] = defaultdict(list)
@@ -330,6 +337,33 @@ def running(scene: Scene, *, topology: str = "count", **options: Any) -> Iterato
             except subprocess.TimeoutExpired:
                 app.kill()
                 raise
+
+
+class Stream:
+    """Sends records all the while, of one key after the other."""
+
+    def __init__(self, scene: Scene, keys: Sequence[bytes]) -> None:
+        self.sent = 0
+        self._scene = scene
+        self._keys = itertools.cycle(keys)
+        self._stopping = threading.Event()
+        self._thread = threading.Thread(target=self._run)
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
+
+    def stop(self) -> None:
+        """Send nothing more: what was sent is known from now on."""
+        self._stopping.set()
+        self._thread.join()
+
+    def _run(self) -> None:
+        while not self._stopping.wait(0.2):
+            self.sent += self._scene.produce((next(self._keys), b"v") for _ in range(21))
 
 
 def wait_until(condition: Callable[[], bool], *, what: str, seconds: float = 60) -> None:

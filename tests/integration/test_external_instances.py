@@ -9,6 +9,7 @@ import signal
 import socket
 import subprocess
 import sys
+from collections import Counter
 from collections.abc import Iterator
 from datetime import timedelta
 from pathlib import Path
@@ -20,10 +21,12 @@ from penstock.driver.events import Event, Rebalanced
 from penstock.errors import ConfigError
 from penstock.instance.process import TOKEN_VARIABLE
 from tests.certificates import Authority
-from tests.harness import Scene, wait_until
+from tests.harness import Scene, Stream, wait_until
 from tests.in_process import Run, start_fails
 
 pytestmark = pytest.mark.usefixtures("spark")
+
+KEYS = [b"k%d" % i for i in range(40)]
 
 
 @pytest.fixture
@@ -76,7 +79,7 @@ def operator(address: str, token: str) -> Iterator[Operator]:
 
 
 def records(count: int) -> list[tuple[bytes, bytes]]:
-    return [(b"k%d" % (i % 40), b"v") for i in range(count)]
+    return [(KEYS[i % 40], b"v") for i in range(count)]
 
 
 def wait_until_ended(process: subprocess.Popen[bytes]) -> int:
@@ -84,7 +87,7 @@ def wait_until_ended(process: subprocess.Popen[bytes]) -> int:
     return process.returncode
 
 
-def test_static_instances_restarted_one_by_one_cause_no_rebalance(
+def test_static_instances_restarted_one_by_one_under_load_cause_no_rebalance(
     scene: Scene, address: str, operator: Operator
 ) -> None:
     def start(name: str) -> subprocess.Popen[bytes]:
@@ -106,20 +109,31 @@ def test_static_instances_restarted_one_by_one_cause_no_rebalance(
         run.wait_committed(total)
         run.wait_for(lambda: run.app.totals.rebalances > 0 and settled(run), what="both have tasks")
         rebalances = run.app.totals.rebalances
-        for name in list(running):
-            running[name].send_signal(signal.SIGTERM)
-            assert wait_until_ended(running[name]) == 0
-            total += scene.produce(records(100))
-            running[name] = start(name)
-            run.wait_committed(total)
+        with Stream(scene, KEYS) as stream:
+            for name in list(running):
+                running[name].send_signal(signal.SIGTERM)
+                assert wait_until_ended(running[name]) == 0
+                running[name] = start(name)
+                run.wait_for(
+                    lambda name=name: any(f"{name} is back in time" in n for n in run.notices),
+                    what=f"{name} was back",
+                )
+                run.wait_committed(total + stream.sent)
+        run.wait_committed(total + stream.sent)
         assert run.app.totals.rebalances == rebalances
-    assert scene.counts() == scene.expected()
+    assert scene.sequences() == scene.expected_sequences()
     # They were told that it ends.
     assert [wait_until_ended(each) for each in running.values()] == [0, 0]
 
 
 def settled(run: Run) -> bool:
     return str(run.app.state) == "running"
+
+
+def loads(run: Run) -> list[int]:
+    """How many tasks each instance serves."""
+    lags = run.app.all_local_store_partition_lags()
+    return sorted(Counter(each.instance for each in lags if each.role == "active").values())
 
 
 def test_an_instance_that_was_paused_for_too_long_commits_nothing_and_ends(
@@ -132,7 +146,7 @@ def test_an_instance_that_was_paused_for_too_long_commits_nothing_and_ends(
         if isinstance(event, Rebalanced):
             moved.extend(event.rebalance.why)
 
-    instances = [operator.start(name) for name in ("one", "two")]
+    instances = [operator.start("one", "--capacity", "3"), operator.start("two")]
     run = Run(
         scene,
         coordinator_listen=address,
@@ -142,6 +156,7 @@ def test_an_instance_that_was_paused_for_too_long_commits_nothing_and_ends(
     run.app.on_event(hear)
     with run:
         run.wait_committed(total)
+        run.wait_for(lambda: loads(run) == [1, 3], what="each had tasks by its capacity")
         run.wait_for(lambda: settled(run), what="all tasks are served")
         paused = instances[0]
         paused.send_signal(signal.SIGSTOP)
@@ -155,10 +170,7 @@ def test_an_instance_that_was_paused_for_too_long_commits_nothing_and_ends(
         assert wait_until_ended(paused) == 1
         total += scene.produce(records(100))
         run.wait_committed(total)
-    assert scene.counts() == scene.expected()
-    assert scene.sequences() == {
-        key: list(range(1, count + 1)) for key, count in scene.expected().items()
-    }
+    assert scene.sequences() == scene.expected_sequences()
 
 
 def test_whoever_listens_needs_a_token(

@@ -18,7 +18,7 @@ from pathlib import Path
 import pytest
 
 from penstock.queries.contract import Question
-from tests.harness import Scene
+from tests.harness import Scene, Stream
 from tests.integration.test_standbys import Watched
 
 pytestmark = pytest.mark.usefixtures("spark")
@@ -74,24 +74,6 @@ class Asker:
         self.seconds.append(time.monotonic() - started)
 
 
-class Stream:
-    """Sends records all the while, so that what is asked for changes."""
-
-    def __init__(self, scene: Scene) -> None:
-        self.sent = 0
-        self._scene = scene
-        self._stopping = threading.Event()
-
-    def run(self) -> None:
-        for i in itertools.count():
-            self.sent += self._scene.produce((KEYS[(i + n) % 40], b"v") for n in range(20))
-            if self._stopping.wait(0.2):
-                return
-
-    def stop(self) -> None:
-        self._stopping.set()
-
-
 def test_stale_reads_are_answered_and_true_through_kills_and_a_rolling_restart(
     kafka: str, tmp_path: Path
 ) -> None:
@@ -113,23 +95,21 @@ def test_stale_reads_are_answered_and_true_through_kills_and_a_rolling_restart(
             [source], [row] = answer.sources, answer.rows
             return Told(key, row.value, source.partition, source.position, source.role, source.age)
 
-        asker, stream = Asker(ask), Stream(scene)
-        threads = [threading.Thread(target=each.run) for each in (asker, stream)]
-        for thread in threads:
-            thread.start()
+        asker = Asker(ask)
+        thread = threading.Thread(target=asker.run)
+        thread.start()
         try:
-            for number in range(KILLS):
-                disturb(run, owner_of(run, number % PARTITIONS), signal.SIGKILL)
-            for name in sorted({owner_of(run, each) for each in range(PARTITIONS)}):
-                disturb(run, name, signal.SIGTERM)
+            with Stream(scene, KEYS) as stream:
+                for number in range(KILLS):
+                    disturb(run, owner_of(run, number % PARTITIONS), signal.SIGKILL)
+                for name in sorted({owner_of(run, each) for each in range(PARTITIONS)}):
+                    disturb(run, name, signal.SIGTERM)
         finally:
-            for each in (stream, asker):
-                each.stop()
-            for thread in threads:
-                thread.join()
+            asker.stop()
+            thread.join()
         run.wait_committed(first + stream.sent)
     check_against_changelog(scene, asker.told)
-    assert scene.counts() == scene.expected()
+    assert scene.sequences() == scene.expected_sequences()
     slowest = ", ".join(f"{each:.3f}" for each in sorted(asker.seconds)[-20:])
     assert not asker.failures, f"{len(asker.told)} were answered; the slowest took {slowest} s"
     assert {"active", "standby"} == {each.role for each in asker.told}

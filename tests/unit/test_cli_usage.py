@@ -49,6 +49,7 @@ MISTAKES = {
     "instance --coordinator nowhere": "'nowhere' is no address",
     "instance --coordinator h:1 --name a --group-instance-id b": "Leave --name",
     "instance --coordinator h:1 --client-tag zone": "--client-tag is 'zone'",
+    "instance --coordinator h:1 --capacity 0": "Invalid value for '--capacity'",
     "instance --coordinator h:1 --tls-key-file k": "Some of the options for TLS",
     "prepare all": "unexpected extra argument",
     "produce-test-data nothing": "There is no example 'nothing'",

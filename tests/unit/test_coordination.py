@@ -132,6 +132,8 @@ class TestTaskBook:
         book.start(task)
         assert not book.has_moved(task)
         book.lose_owner("i1")
+        # Nobody serves it: what was committed is known to the next owner.
+        assert book.has_moved(task)
         book.own(task, "i2")
         assert book.has_moved(task)
 

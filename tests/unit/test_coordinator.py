@@ -12,19 +12,22 @@ import pytest
 from penstock.cli import main
 from penstock.config import Config
 from penstock.driver.coordinator import Coordinator
-from penstock.errors import InstanceUnreachableError, MemberRefusedError
+from penstock.errors import InstanceUnreachableError, MemberRefusedError, StateLockedError
 from penstock.instance import process
 from penstock.instance.client import Client
 from penstock.instance.process import TOKEN_VARIABLE, InstanceOptions, run_instance
 from penstock.instance.protocol import (
     Beat,
     BeatReply,
+    Failure,
     Registration,
     RegistrationReply,
     Settings,
     StatusReply,
     error_of,
+    fault_of,
 )
+from penstock.stores.directory import StateDirectory
 
 TOKEN = "t"
 
@@ -173,9 +176,7 @@ def test_a_process_that_is_refused_ends_before_it_touches_the_directory(
             return False
 
     monkeypatch.setattr(process, "threading", SimpleNamespace(Event=BeatsMeanwhile))
-    monkeypatch.setattr(process.signal, "signal", lambda *_: None)
-    monkeypatch.setattr(process.gc, "freeze", lambda: None)
-    monkeypatch.setattr(process.gc, "set_threshold", lambda *_: None)
+    leave_this_process_alone(monkeypatch)
     options = InstanceOptions(
         name="s", coordinator=coordinator.location, token=TOKEN, is_static=True
     )
@@ -184,6 +185,45 @@ def test_a_process_that_is_refused_ends_before_it_touches_the_directory(
     assert list(tmp_path.iterdir()) == []
     assert changes(coordinator) == [("joined", "s")]
     say(client, "leave", "s", 1)
+
+
+def leave_this_process_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(process.signal, "signal", lambda *_: None)
+    monkeypatch.setattr(process.gc, "freeze", lambda: None)
+    monkeypatch.setattr(process.gc, "set_threshold", lambda *_: None)
+
+
+@pytest.mark.parametrize("by_operator", [True, False])
+def test_an_operators_instance_that_cannot_start_is_its_own_affair(
+    coordinator: Coordinator, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, by_operator: bool
+) -> None:
+    leave_this_process_alone(monkeypatch)
+    monkeypatch.setattr(process, "_LOCK_WAIT", timedelta())
+    options = InstanceOptions(
+        name="second", coordinator=coordinator.location, token=TOKEN, is_patient=by_operator
+    )
+    # Another one on the same host, without a slot of its own.
+    with StateDirectory.open(tmp_path, "app"), pytest.raises(StateLockedError, match="is held by"):
+        run_instance(options)
+    if by_operator:
+        assert changes(coordinator) == []
+    else:
+        with pytest.raises(StateLockedError):
+            coordinator.changes()
+
+
+def test_an_operators_instance_that_cannot_go_on_has_left(
+    coordinator: Coordinator, client: Client
+) -> None:
+    register(client, "a", 1, is_static=False)
+    failure = Failure(
+        instance="a",
+        fault=fault_of(StateLockedError("what happened")),
+        member_id="id-1",
+        ends_application=False,
+    )
+    client.call("failed", failure, BeatReply)
+    assert changes(coordinator) == [("joined", "a"), ("left", "a")]
 
 
 @pytest.mark.parametrize(

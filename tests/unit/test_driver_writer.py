@@ -1,13 +1,18 @@
-"""The driver's transactions, when brokers do not answer."""
+"""The driver's transactions and its lease, when brokers do not answer."""
 
 from __future__ import annotations
 
+from datetime import timedelta
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from confluent_kafka import KafkaError as NativeError
 from confluent_kafka import KafkaException
 
+from penstock.config import Config
+from penstock.driver import lease as lease_module
+from penstock.driver.lease import DriverLease
 from penstock.driver.writer import DriverWriter
 from penstock.errors import FencedError, KafkaError
 
@@ -84,3 +89,80 @@ def test_a_fenced_driver_is_told_so(call: str) -> None:
     writer, _ = written(**failures)
     with pytest.raises(FencedError, match="fenced"):
         write(writer)
+
+
+class Clock:
+    """A time of day that passes when a test says so."""
+
+    now = 100.0
+
+    def monotonic(self) -> float:
+        return self.now
+
+
+class World:
+    """A lease with a beat a second, over a Kafka that answers or does not."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.clock = Clock()
+        self.producer = FakeProducer()
+        self.is_replaced = False
+        monkeypatch.setattr(lease_module, "time", self.clock)
+        monkeypatch.setattr(lease_module, "Producer", lambda config: self.producer)
+        monkeypatch.setattr(lease_module, "GroupMember", lambda *_, **__: SimpleNamespace())
+        monkeypatch.setattr(DriverLease, "_is_replaced", lambda *_: self.is_replaced)
+        config = Config(heartbeat_interval=timedelta(seconds=1))
+        logs: Any = None
+        self.lease = DriverLease("app", config, logs)
+        self.lease.beat()
+
+    def fail(self, how: KafkaException) -> None:
+        self.producer._failures["commit_transaction"] = [how]
+
+    def pass_seconds(self, seconds: float) -> None:
+        self.clock.now += seconds
+
+
+def test_a_driver_knows_for_three_beats_that_nobody_took_over(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    world = World(monkeypatch)
+    world.pass_seconds(2.9)
+    assert world.lease.holds()
+    world.fail(timeout())
+    world.lease.beat()
+    world.pass_seconds(0.2)
+    # It beat, and Kafka did not take it.
+    assert not world.lease.holds()
+    assert world.lease.renewed == 100.0
+    world.lease.beat()
+    assert world.lease.holds()
+
+
+@pytest.mark.parametrize(("seconds", "asks"), [(2.9, False), (3.1, True)])
+def test_one_that_stood_still_asks_before_it_goes_on(
+    monkeypatch: pytest.MonkeyPatch, seconds: float, asks: bool
+) -> None:
+    world = World(monkeypatch)
+    world.lease.check()
+    world.pass_seconds(seconds)
+    world.is_replaced = True
+    world.fail(fenced())
+    if asks:
+        with pytest.raises(FencedError, match="Another driver of 'app' took over"):
+            world.lease.check()
+        assert not world.lease.holds()
+    else:
+        world.lease.check()
+
+
+def test_one_that_stood_still_and_was_not_replaced_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    world = World(monkeypatch)
+    world.pass_seconds(60)
+    world.lease.check()
+    assert world.lease.holds()
+    # Nor does it end because Kafka does not answer.
+    world.pass_seconds(60)
+    world.fail(timeout())
+    world.lease.check()
+    assert not world.lease.holds()

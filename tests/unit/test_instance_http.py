@@ -79,6 +79,7 @@ class Driver:
         self.urls_known: dict[str, str] = {}
         self.asked = 0
         self.is_open = True
+        self.is_driver = True
         self._table: tuple[Any, Mapping[TaskId, Holders]] = ({}, {})
         telling = PlacesTelling(self)
         widths = {sub.name: PARTITIONS for sub in topology().sub_topologies}
@@ -108,6 +109,9 @@ class Driver:
     @property
     def ends_seen(self) -> EndsSeen:
         return self.world.ends_seen
+
+    def may_tell(self) -> bool:
+        return self.is_driver
 
     def all_holders(self) -> Mapping[TaskId, Holders]:
         # It is another one when something changed, and else the same.
@@ -239,15 +243,16 @@ def ps_active(question: StoreQuestion, *, epoch: tuple[int, int]) -> StoreAnswer
     return msgspec.structs.replace(active(question), epoch=epoch)
 
 
+@pytest.mark.parametrize("what", ["is_open", "is_driver"])
 def test_without_a_driver_stale_answers_say_how_old_they_may_be(
-    world: World, driver: Driver, served: Client
+    world: World, driver: Driver, served: Client, what: str
 ) -> None:
     world.add("a", active)
     world.add("b", standby)
     world.own("a", "b")
     asked_at = time.monotonic()
     assert served.ask("counts", get("x"), timeout=PATIENT).sources[0].role == "active"
-    driver.is_open = False
+    setattr(driver, what, False)
     [source] = served.ask("counts", get("x"), bound=STALE, timeout=PATIENT).sources
     # Still the owner, for all that is known; but that was known a moment ago.
     assert (source.instance, source.role) == ("a", "standby")
@@ -255,7 +260,7 @@ def test_without_a_driver_stale_answers_say_how_old_they_may_be(
     with pytest.raises(StoreUnavailableError, match="the driver does not answer"):
         served.ask("counts", get("x"), timeout=timedelta(seconds=1))
     # And when it is there again, all is as before.
-    driver.is_open = True
+    setattr(driver, what, True)
     world.add("c", active)
     world.own("c")
     [source] = served.ask("counts", get("x"), timeout=PATIENT).sources

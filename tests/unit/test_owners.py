@@ -17,7 +17,7 @@ from penstock.coordination.members import Change, ChangeKind, Member
 from penstock.coordination.rebalances import Rebalance
 from penstock.coordination.tasks import TaskBook
 from penstock.driver.copies import CopyWatch, Wanted
-from penstock.driver.events import Event, Rebalanced, Totals
+from penstock.driver.events import Event, Notice, Rebalanced, Totals
 from penstock.driver.monitor import Monitor
 from penstock.driver.owners import TaskOwners
 from penstock.driver.parts import DriverParts
@@ -36,6 +36,7 @@ class Instances:
         self.news: list[Change] = []
         self.told: list[str] = []
         self.silent: set[str] = set()
+        self.gone: set[str] = set()
         self.awaited = False
         self.capacities: dict[str, int] = {}
         self.others_take_over = False
@@ -61,7 +62,13 @@ class Instances:
         return sorted(self.held)
 
     def away(self) -> frozenset[str]:
-        return frozenset()
+        return frozenset(self.gone)
+
+    def come_back(self, name: str) -> None:
+        """A static one that was away has another process, which holds nothing."""
+        self.gone.discard(name)
+        self.held[name] = {}
+        self.news.append(Change(kind="returned", name=name))
 
     def member(self, name: str) -> Member:
         return Member(
@@ -170,6 +177,7 @@ class World:
         self.instances, self.copies = Instances(), Copies()
         self.book = TaskBook([(task, f"counts-{task.partition}") for task in TASKS], generation=1)
         self.rebalances: list[Rebalance] = []
+        self.notices: list[str] = []
         self.totals = Totals()
         prepared = SimpleNamespace(
             config=Config(**options),
@@ -199,6 +207,8 @@ class World:
     def _hear(self, event: Event) -> None:
         if isinstance(event, Rebalanced):
             self.rebalances.append(event.rebalance)
+        elif isinstance(event, Notice):
+            self.notices.append(event.text)
 
     def join(self, *names: str) -> None:
         for name in names:
@@ -385,6 +395,65 @@ def test_eager_tells_of_a_move_once_however_often_it_is_decided() -> None:
     world.round()
     assert world.is_settled()
     assert world.plannable() == set(TASKS)
+
+
+def test_eager_has_copies_built_that_stop_nobody() -> None:
+    world = World(rebalance_protocol="eager", num_standby_replicas=1)
+    world.join("a")
+    world.join("b")
+    assert world.copies.wanted["b"].followed == {str(task) for task in TASKS}
+    assert world.plannable() == set(TASKS)
+
+
+def test_a_static_member_that_is_back_keeps_its_tasks_and_nobody_decides_anew() -> None:
+    world = World()
+    world.join("a", "b")
+    mine = set(world.instances.held["a"])
+    world.instances.gone.add("a")
+    world.round()
+    world.instances.come_back("a")
+    world.round()
+    assert set(world.instances.held["a"]) == mine
+    assert world.is_settled()
+    assert world.totals.rebalances == 1
+
+
+def test_who_joined_while_a_static_member_was_away_gets_its_share_of_its_tasks() -> None:
+    world = World()
+    world.join("a")
+    world.instances.gone.add("a")
+    world.join("b")
+    assert world.instances.held["b"] == {}
+    world.instances.come_back("a")
+    world.round()
+    assert set(world.instances.held["a"]) == {str(task) for task in TASKS}
+    # As one that had joined now: it follows two of them, and gets them when it has caught up.
+    warming = {TaskId.parse(task) for task in world.copies.wanted["b"].followed}
+    assert len(warming) == 2
+    assert world.rebalances[-1].why == ("instance a is back",)
+    world.copies.said = {"b": dict.fromkeys(warming, 10)}
+    world.round()
+    assert {TaskId.parse(task) for task in world.instances.held["b"]} == warming
+
+
+def test_who_comes_and_goes_is_told_of_with_what_it_had() -> None:
+    world = World()
+    world.join("a")
+    for kind, name in (("joined", "b"), ("lost", "b"), ("joined", "b"), ("left", "b")):
+        world.instances.change(cast("ChangeKind", kind), name)
+    world.round()
+    assert world.notices == [
+        "Instance b is lost; it had no tasks",
+        "Instance b has left; it had no tasks",
+    ]
+    assert world.totals.rebalances == 1, "nothing moved"
+    world.instances.change("lost", "a")
+    world.join("c")
+    [_, second] = world.rebalances
+    assert second.why == ("instance a was lost", "instance c joined")
+    assert world.notices[2:] == [
+        f"Instance a is lost, and with it {', '.join(map(str, TASKS))}; others take over"
+    ]
 
 
 def test_an_owner_that_does_not_answer_holds_up_nobody(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -15,6 +16,7 @@ from msgspec import structs
 
 import penstock as ps
 from penstock.coordination.ids import TaskId
+from penstock.driver.whereabouts import Whereabouts
 from penstock.errors import PageRefusedError, QuestionRefusedError, StoreUnavailableError
 from penstock.instance import protocol
 from penstock.instance.query_answers import findings
@@ -96,6 +98,8 @@ class World:
         self.token = TOKEN
         self.trust = None
         self.log_ends: dict[Log, int] = {}
+        self.seen_at: float | None = None
+        self.doubt = Whereabouts.doubt
 
     def add(self, name: str, script: Callable[[StoreQuestion], StoreAnswer]) -> Instance:
         self.instances[name] = Instance(script, self.directory, name)
@@ -109,7 +113,7 @@ class World:
         return self.held.get(task, Holders())
 
     def holders_since(self, task: TaskId, moment: float) -> Holders:
-        return self.holders(task)
+        return replace(self.holders(task), seen_at=self.seen_at)
 
     def present(self) -> list[str]:
         return sorted(self.instances)
@@ -229,6 +233,31 @@ def test_one_that_lost_its_task_is_not_taken_for_the_active_one(world: World) ->
     [source] = get(queries, "x", STALE).sources
     assert source.role == "standby"
     assert source.age > timedelta(seconds=59)
+
+
+def test_a_driver_that_kafka_does_not_answer_says_of_nobody_that_it_is_active(world: World) -> None:
+    world.add("a", active)
+    world.own("a")
+    queries = world.queries()
+    world.seen_at = time.monotonic() - 9
+    assert "another driver may have taken over" in fails(queries, "x")
+    [source] = get(queries, "x", STALE).sources
+    assert source.role == "standby"
+    assert source.age > timedelta(seconds=8)
+
+
+def test_a_driver_knows_who_is_active_for_as_long_as_nobody_can_have_taken_over() -> None:
+    task, now = TaskId(0, 0), time.monotonic()
+    lease = SimpleNamespace(holds=lambda: True, renewed=now - 9)
+    parts: Any = SimpleNamespace(lease=lease, coordinator=None)
+    owners: Any = SimpleNamespace(holders={task: Holders(owner="a", epoch=EPOCH)})
+    places = Whereabouts(parts, owners, EndsSeen())
+    assert places.holders_since(task, now).are_of(now)
+    assert places.may_tell()
+    lease.holds = lambda: False
+    assert not places.holders_since(task, now).are_of(now)
+    assert places.holders_since(task, now).are_of(now - 9)
+    assert not places.may_tell()
 
 
 def test_a_task_that_moves_is_asked_where_it_went(world: World) -> None:

@@ -55,7 +55,7 @@ class World:
             prepared=SimpleNamespace(
                 config=config, layout=SimpleNamespace(tasks=[]), task_facts=list
             ),
-            lease=SimpleNamespace(lost=None, record=SimpleNamespace(generation=1)),
+            lease=SimpleNamespace(check=lambda: None, record=SimpleNamespace(generation=1)),
             coordinator=SimpleNamespace(status=None, names=tuple),
             inputs=SimpleNamespace(ends=dict),
             monitor=Monitor("app", config),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Collection, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -290,3 +291,15 @@ def test_an_instance_that_did_not_answer_is_not_asked_again_at_once(
     # It may well be back: the next task tries.
     assert not worker.is_silent("grpc://there", 12.1)
     assert not worker.is_silent("grpc://there", 11.9)
+
+
+def test_a_task_whose_owner_said_goodbye_is_skipped_and_others_are_not(
+    location: str, instance: Instance
+) -> None:
+    ordered = order(location, {"a": 3})
+    nowhere = Address(host="", unix_location="", tcp_location="")
+    slices = {**ordered.slices, 1: replace(ordered.slices[1], address=nowhere)}
+    rows = [("a", 0, 0), ("a", 1, 0)]
+    found = outcomes(replace(ordered, slices=slices), batch(rows, with_topic=False))
+    assert (found["0_0"].status, found["0_1"].status) == ("committed", "skipped")
+    assert "goodbye" in found["0_1"].reason

@@ -85,6 +85,7 @@ class Placements:
         self._probing_seconds = probing_seconds
         self._probe_at: float | None = None
         self._changed = True
+        self._decided_for: frozenset[str] = frozenset()
         self._following: dict[str, frozenset[TaskId]] = {}
         self._warming: frozenset[tuple[str, TaskId]] = frozenset()
         self._behind: set[tuple[str, TaskId]] = set()
@@ -108,6 +109,15 @@ class Placements:
     def change(self) -> None:
         """Members came or went."""
         self._changed = True
+
+    def come_back(self, name: str) -> bool:
+        """A member that was away is back; whether it was decided without it meanwhile.
+
+        Then its tasks did not count, and others may have joined that are to have some.
+        """
+        if name not in self._decided_for:
+            self._changed = True
+        return self._changed
 
     def why_due(self, now: float, lags: Lags) -> str | None:
         """Why it is to be decided now, in words; None if it is not.
@@ -135,6 +145,7 @@ class Placements:
         members = [self._member(name, present, fixed) for name in sorted(present.members)]
         answer = decide(self._assignor, tasks, members, self._options)
         self._changed = False
+        self._decided_for = frozenset(present.members)
         self._probe_at = now + self._probing_seconds if answer.probing else None
         self._following = self._next_following(answer, present.members, fixed)
         self._warming = frozenset(

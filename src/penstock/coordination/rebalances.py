@@ -106,8 +106,11 @@ class Rebalances:
         return frozenset(self._unowned)
 
     def note(self, why: str) -> None:
-        """Something happened that may be why the next rebalance does; not if it is the first."""
-        if self._begun:
+        """Something happened that may be why the next rebalance does; not if it is the first.
+
+        Once is enough, however often it happens until then.
+        """
+        if self._begun and why not in self._why:
             self._why.append(why)
 
     def lose(self, owner: str, tasks: Iterable[TaskId]) -> None:

@@ -122,12 +122,12 @@ class TaskBook:
         return entry
 
     def has_moved(self, task: TaskId) -> bool:
-        """Whether the task was given away since its job began.
+        """Whether the task was given away since its job began, or has lost its owner.
 
         What its old owner committed says nothing of the new one, which may have had to go back.
         """
         entry = self.entries[task]
-        return entry.epoch != entry.planned
+        return entry.epoch != entry.planned or not entry.owner
 
     def finish(
         self,

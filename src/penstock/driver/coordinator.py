@@ -363,7 +363,13 @@ class Coordinator:
 
     def _on_failed(self, body: bytes) -> Message:
         failure = protocol.decode(body, Failure)
-        self._failure = protocol.error_of(failure.fault)
+        error = protocol.error_of(failure.fault)
+        if failure.ends_application:
+            self._failure = error
+        else:
+            _log.warning("Instance %s has failed: %s", failure.instance, error)
+            with self._lock:
+                self._members.leave(failure.instance, failure.member_id)
         return BeatReply(known=False)
 
     def _on_http(self, body: bytes) -> Message:

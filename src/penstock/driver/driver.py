@@ -139,8 +139,7 @@ class Driver:
     def step(self, hear_settled: Callable[[bool], None]) -> None:
         """One round without its wait for a job to end."""
         self._parts.monitor.pulse.turn()
-        if self._parts.lease.lost is not None:
-            raise self._parts.lease.lost
+        self._parts.lease.check()
         self._owners.hear_members()
         self._owners.assign_tasks()
         # Before owners are asked: a rebalance that is over at once is told too.

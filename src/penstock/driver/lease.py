@@ -58,18 +58,23 @@ class DriverLease:
         self._topic = commits_name(application_id)
         self._id = f"{application_id}-driver"
         self._beat_seconds = config.heartbeat_interval.total_seconds()
+        self._silence_seconds = _BEATS_WITHOUT_SIGN * self._beat_seconds
         self._timeout = config.session_timeout.total_seconds() / 2
         # What the tasks' producers would refuse is refused here, before anything was begun.
         with refusals_named():
             self._producer = self._new_producer()
             self._writer = DriverWriter(self._producer, self._topic)
             self._member = GroupMember(
-                application_id, self._topic, config, on_replaced=self._lose_membership
+                application_id, self._topic, config, is_driver=self._is_driver
             )
         # One transaction at a time: beats come from a thread of their own.
         self._lock = threading.Lock()
+        self._beating = threading.Lock()
         self._stop = threading.Event()
         self._threads: list[threading.Thread] = []
+        self._checked = time.monotonic()
+        self.renewed = 0.0
+        """When the last beat began that Kafka took: until then nobody had taken over."""
         self.record = DriverRecord(generation=0, host="", pid=0, process_start=0.0, beat=0)
         self.topology: bytes | None = None
         """The topology that the driver before this one ran, once the lease is had."""
@@ -77,6 +82,25 @@ class DriverLease:
         """The store that was last filled from history, once the lease is had."""
         self.lost: KafkaError | None = None
         """Why this driver must stop, once it must."""
+
+    def check(self) -> None:
+        """Raise `FencedError` if another driver took over; to be called again and again.
+
+        If that was long ago, this one stood still: Kafka is asked first, for its orders would
+        disturb the other one's instances.
+        """
+        if time.monotonic() - self._checked > self._silence_seconds:
+            self.beat()
+        self._checked = time.monotonic()
+        if self.lost is not None:
+            raise self.lost
+
+    def holds(self) -> bool:
+        """Whether nobody can have taken over of whom this driver has not heard.
+
+        One that stood still, or that is cut off from Kafka, knows only of its own silence.
+        """
+        return self.lost is None and time.monotonic() - self.renewed < self._silence_seconds
 
     def check_free(self) -> None:
         """Make sure that nobody else works under this application id.
@@ -203,7 +227,7 @@ class DriverLease:
             # The group has given it up, so it has been silent for a session timeout.
             return
         before = self._driver_end()
-        deadline = time.monotonic() + _BEATS_WITHOUT_SIGN * self._beat_seconds
+        deadline = time.monotonic() + self._silence_seconds
         _log.info("A driver on %s was seen last; waiting for a sign of life", record.host)
         while time.monotonic() < deadline:
             if self._driver_end() > before:
@@ -220,6 +244,13 @@ class DriverLease:
 
     def beat(self) -> None:
         """Say that this driver is at work; `lost` tells if it is the driver no more."""
+        asked = time.monotonic()
+        with self._beating:
+            # Another thread's beat, that was waited for, says the same.
+            if self.lost is None and self.renewed < asked:
+                self._beat()
+
+    def _beat(self) -> None:
         self.record = msgspec.structs.replace(self.record, beat=self.record.beat + 1)
         try:
             try:
@@ -267,10 +298,15 @@ class DriverLease:
         records = [] if topology is None else [(DRIVER_PARTITION, TOPOLOGY_KEY, topology)]
         records.append((DRIVER_PARTITION, DRIVER_KEY, self.record.encode()))
         with self._lock:
+            began = time.monotonic()
             self._writer.write(records, timeout_seconds or self._timeout)
+            self.renewed = began
 
-    def _lose_membership(self, reason: str) -> None:
-        self._lose(f"the group's member was replaced: {reason}")
+    def _is_driver(self) -> bool:
+        """Whether Kafka says that this is still the driver."""
+        asked = time.monotonic()
+        self.beat()
+        return self.lost is None and self.renewed >= asked
 
     def _lose(self, reason: str) -> None:
         self.lost = FencedError(

@@ -203,6 +203,8 @@ class TaskOwners:
         _log.info("%s", rebalance)
         self._listener(Rebalanced(rebalance=rebalance))
         if self._eager:
+            if not self._pending:
+                self._want()  # Only copies move.
             return
         given = {
             move.task: move.target
@@ -279,19 +281,17 @@ class TaskOwners:
             if task not in lost and target != change.name
         }
         self._suspend_restores(change.name, lost)
-        tasks = _listed(lost)
-        if change.kind == "left":
-            self._rebalances.note(f"instance {change.name} left")
-            self._notice(f"Instance {change.name} has left; others take over {tasks}")
-        else:
-            self._rebalances.note(f"instance {change.name} was lost")
-            self._notice(f"Instance {change.name} is lost, and with it {tasks}; others take over")
+        how = "left" if change.kind == "left" else "was lost"
+        self._rebalances.note(f"instance {change.name} {how}")
+        self._notice(_loss(change, lost))
 
     def _give_back(self, name: str) -> None:
         """A static member is here again, with a process that holds nothing yet: no rebalance."""
         tasks = [task for task, owner in self._book.owners.items() if owner == name]
         self._suspend_restores(name, tasks)
         self._notice(f"Instance {name} is back in time, and keeps {_listed(tasks)}")
+        if self._placements.come_back(name):
+            self._rebalances.note(f"instance {name} is back")
         self._give(dict.fromkeys(tasks, name))
 
     def _suspend_restores(self, name: str, tasks: list[TaskId]) -> None:
@@ -445,6 +445,17 @@ class TaskOwners:
 
     def _notice(self, text: str) -> None:
         give_notice(self._listener, text)
+
+
+def _loss(change: Change, tasks: list[TaskId]) -> str:
+    """What is told of an instance that is no more, and had these tasks."""
+    name, listed = change.name, _listed(tasks)
+    has_left = change.kind == "left"
+    if not tasks:
+        return f"Instance {name} {'has left' if has_left else 'is lost'}; it had no tasks"
+    if has_left:
+        return f"Instance {name} has left; others take over {listed}"
+    return f"Instance {name} is lost, and with it {listed}; others take over"
 
 
 def _listed(tasks: list[TaskId]) -> str:

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from typing import Protocol
 
 from penstock.coordination.ids import TaskId
+from penstock.errors import InstanceError
 from penstock.instance import protocol
 from penstock.instance.protocol import Message
 from penstock.instance.told_messages import (
@@ -26,6 +27,10 @@ class KnownPlaces(Protocol):
     @property
     def ends_seen(self) -> EndsSeen:
         """Where changelogs were seen to end."""
+        ...
+
+    def may_tell(self) -> bool:
+        """Whether it is true what is told: nobody else can be the driver."""
         ...
 
     def all_holders(self) -> Mapping[TaskId, Holders]:
@@ -59,6 +64,8 @@ class PlacesTelling:
     def places(self, body: bytes) -> Message:
         """Who holds what."""
         request = protocol.decode(body, PlacesRequest)
+        if not self._places.may_tell():
+            raise InstanceError("Kafka does not answer the driver: another may have taken over")
         with self._lock:
             self._look()
             reply = PlacesReply(version=self._version, ends=self._ends(request))

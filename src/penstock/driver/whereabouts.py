@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 
 from penstock.coordination.ids import TaskId
 from penstock.driver.owners import TaskOwners
@@ -16,6 +17,8 @@ _NOBODY = Holders()
 
 class Whereabouts:
     """What the driver knows of who holds what, as `queries.asking.Places`."""
+
+    doubt = "Kafka does not answer the driver, and another driver may have taken over"
 
     def __init__(self, parts: DriverParts, owners: TaskOwners, ends_seen: EndsSeen) -> None:
         self._parts = parts
@@ -38,9 +41,14 @@ class Whereabouts:
         return self._owners.holders.get(task, _NOBODY)
 
     def holders_since(self, task: TaskId, moment: float) -> Holders:
-        """The same: what is decided is decided here."""
+        """The same: what is decided is decided here, unless another driver may have taken over."""
         del moment
-        return self.holders(task)
+        holders, lease = self.holders(task), self._parts.lease
+        return holders if lease.holds() else replace(holders, seen_at=lease.renewed)
+
+    def may_tell(self) -> bool:
+        """Whether nobody else can be the driver by now."""
+        return self._parts.lease.holds()
 
     def all_holders(self) -> Mapping[TaskId, Holders]:
         """Who holds what; it is replaced when that changes."""

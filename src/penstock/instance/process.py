@@ -204,8 +204,15 @@ def keep_pandas_out() -> None:
 
 
 def _tell_failed(coordinator: Client, options: InstanceOptions, error: PenstockError) -> None:
-    failure = Failure(instance=options.name, fault=protocol.fault_of(error))
-    coordinator.call("failed", failure, BeatReply)
+    failure = Failure(
+        instance=options.name,
+        fault=protocol.fault_of(error),
+        member_id=options.member_id,
+        ends_application=not options.is_patient,
+    )
+    # A driver that is gone need not know, and what went wrong is told by the error itself.
+    with contextlib.suppress(InstanceUnreachableError):
+        coordinator.call("failed", failure, BeatReply)
 
 
 @contextlib.contextmanager

@@ -337,10 +337,13 @@ class RegistrationReply(Message, frozen=True):
 
 
 class Failure(Message, frozen=True):
-    """An instance tells the coordinator why it cannot start."""
+    """An instance tells the coordinator why it cannot start, or go on."""
 
     instance: str
     fault: Fault
+    member_id: str = ""
+    ends_application: bool = True
+    """Not if an operator started it, who sees why it ended: others go on."""
 
 
 class Beat(Message, frozen=True):

@@ -386,6 +386,8 @@ class _SliceWork:
 
     def _client(self) -> Client:
         location = _location(self._slice.address)
+        if not location:
+            raise InstanceUnreachableError("It said goodbye when the job was planned")
         if is_silent(location, time.monotonic()):
             raise InstanceUnreachableError(
                 "It did not answer for another task a moment ago", where={"instance": location}

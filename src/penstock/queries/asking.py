@@ -71,6 +71,11 @@ class Places(Protocol):
         ...
 
     @property
+    def doubt(self) -> str:
+        """Why nobody knows whether one that was active still is, where nobody does."""
+        ...
+
+    @property
     def ends_seen(self) -> EndsSeen:
         """Where changelogs were seen to end."""
         ...
@@ -412,7 +417,7 @@ class StoreQueries:
         role = role_of(answer, name, holders, came_at=came_at)
         owned_at = holders.seen_at if holders.owned(answer, name) else None
         if role != answer.role and owned_at is not None and not bound.lets_standbys:
-            return None, "the driver does not answer, and does not say whether it is still active"
+            return None, self._places.doubt
         log = (store.changelog, partition)
         end = self._places.ends_seen.end(log)
         why = refusal(answer, role, bound, partition=partition, end=end)
