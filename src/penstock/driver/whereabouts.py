@@ -17,6 +17,8 @@ _NOBODY = Holders()
 class Whereabouts:
     """What the driver knows of who holds what, as `queries.asking.Places`."""
 
+    decides = True
+
     def __init__(self, parts: DriverParts, owners: TaskOwners, ends_seen: EndsSeen) -> None:
         self._parts = parts
         self._coordinator = parts.coordinator

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from dataclasses import asdict
 from datetime import timedelta
@@ -14,6 +15,7 @@ from penstock.queries.arrow_rows import ARROW_STREAM, encode_rows
 from penstock.queries.contract import Answer, Bound, Question
 from penstock.queries.json_values import encode_json, key_of_json, key_of_text, keys_of_json
 from penstock.queries.limits import Limits
+from penstock.queries.loop_lines import LoopLines
 from penstock.queries.question_threads import QuestionThreads
 from penstock.queries.served import ServedQueries
 from penstock.queries.shapes import (
@@ -37,6 +39,8 @@ from penstock.queries.shapes import (
 )
 from penstock.serdes import Serde
 
+_FEW_KEYS = 64
+"""So many are made text between two requests; more are in a thread."""
 Endpoint = Callable[..., Coroutine[Any, Any, Response]]
 
 ROWS: dict[int | str, dict[str, Any]] = {
@@ -52,9 +56,16 @@ class StoreRoutes:
 
     rows_shape = RowsShape
 
-    def __init__(self, queries: ServedQueries, threads: QuestionThreads, limits: Limits) -> None:
+    def __init__(
+        self,
+        queries: ServedQueries,
+        threads: QuestionThreads,
+        lines: LoopLines,
+        limits: Limits,
+    ) -> None:
         self._queries = queries
         self._threads = threads
+        self._lines = lines
         self._limits = limits
 
     def table(self) -> list[tuple[str, Endpoint, Any]]:
@@ -200,6 +211,14 @@ class StoreRoutes:
         self._check_number(keys)
         question = Question(kind="get", keys=tuple(keys_of_json(serde, keys)))
         timeout = min(timedelta(milliseconds=timeout_ms), self._limits.timeout)
+        if len(keys) <= _FEW_KEYS and not bound.lets_standbys and not self._lines.is_busy:
+            prepared = self._queries.prepare(store, question)
+            if prepared is not None:
+                began = time.monotonic()
+                answer = await self._lines.answer(prepared, timeout / 2)
+                if answer is not None:
+                    return self._response(_json_rows(store, answer))
+                timeout -= timedelta(seconds=time.monotonic() - began)
         return await self._answered(store, question, bound, timeout)
 
     async def _rows(
@@ -231,6 +250,9 @@ class StoreRoutes:
             return render(store, self._queries.ask(store, question, bound=bound, timeout=timeout))
 
         content = await self._threads.answer(asked, timeout)
+        return self._response(content, as_arrow=as_arrow)
+
+    def _response(self, content: bytes, *, as_arrow: bool = False) -> Response:
         if len(content) > self._limits.response_bytes:
             raise QueryLimitError(
                 f"The answer has more than {self._limits.response_bytes} bytes",

@@ -45,6 +45,8 @@ class ToldPlaces:
     One thread asks the driver, when somebody wants to know; all who wait meanwhile get the same.
     """
 
+    decides = False
+
     def __init__(self, coordinator: Client, *, token: str, trust: Trust | None) -> None:
         self.token = token
         self.trust = trust
