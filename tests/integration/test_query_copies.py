@@ -224,5 +224,5 @@ def test_a_look_never_sees_half_of_a_commit(world: World, monkeypatch: pytest.Mo
     [answer] = answers
     assert {value[8:] for _, _, value, _ in answer.found if value} == {b"2"}
     # The mark behind a transaction's last record may come after its commit was answered.
-    wait_until(lambda: answer.position == world.offset() - 2)
+    wait_until(lambda: answer.position == world.offset() - 2, what="all is committed")
     task.close()

@@ -18,11 +18,10 @@ from datetime import timedelta
 from typing import Any
 
 from penstock.errors import PenstockError
-from penstock.queries.arrow_rows import ARROW_STREAM
 from penstock.queries.catalogue import AskedStore
 from penstock.queries.contract import TIMEOUT, Answer, Question, Row, Source
 from penstock.queries.gate import GRANTED, AsgiApp, AsgiScope, Done, Receive, Send
-from penstock.queries.json_values import encode_json, key_of_text
+from penstock.queries.json_values import VALUES_JSON, encode_json, key_of_text
 from penstock.queries.limits import Limits
 from penstock.queries.loop_lines import LoopLines
 from penstock.queries.question_threads import QuestionThreads
@@ -31,7 +30,7 @@ from penstock.queries.shapes import KEY_TEXT_MAX, freshness, shown_row
 
 _BEFORE = "/v1/stores/"
 _BETWEEN = "/keys/"
-_ARROW = ARROW_STREAM.encode()
+_VALUES = VALUES_JSON.encode()
 _KINDS = ("key_value", "versioned")
 _AT_ONCE = 2
 """Calls for one store: while one is under way, the next gathers keys."""
@@ -156,7 +155,8 @@ def _plain_read(scope: AsgiScope) -> tuple[str, str] | None:
     if len(key) > KEY_TEXT_MAX or "read" not in scope.get(GRANTED, ()):
         return None
     wants_other = any(
-        name == b"accept" and b"json" not in value for name, value in scope["headers"]
+        name == b"accept" and (b"json" not in value or _VALUES in value)
+        for name, value in scope["headers"]
     )
     return None if wants_other else (store, key)
 
