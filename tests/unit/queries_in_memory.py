@@ -140,6 +140,9 @@ class InMemoryQueries:
     def present(self) -> list[str]:
         return ["i-0"]
 
+    def prepare(self, store: str, question: Question) -> None:
+        """There is no socket on which to ask."""
+
     def stores(self) -> list[StoreDescription]:
         return [
             StoreDescription(

@@ -76,6 +76,7 @@ def test_both_ways_say_the_same(store: str, body: bytes) -> None:
     "headers",
     [
         {"accept": "application/vnd.apache.arrow.stream"},
+        {"accept": "application/vnd.penstock.values+json"},
         {"accept": "text/plain"},
         {"content-type": "text/plain"},
         {"content-type": "application/json; charset=utf-8"},

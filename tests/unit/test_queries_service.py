@@ -14,6 +14,7 @@ import pytest
 from penstock.errors import DeserializationError
 from penstock.queries.arrow_rows import ARROW_STREAM, decode_rows
 from penstock.queries.contract import Bound
+from penstock.queries.json_values import VALUES_JSON
 from penstock.queries.limits import Limits
 from tests.unit.queries_in_memory import (
     ADMIN,
@@ -155,6 +156,37 @@ def test_what_there_is_to_ask() -> None:
     assert (where["active"], where["standbys"]) == ("instance-0", ["instance-1"])
     [lag] = request(app, "GET", "/v1/lags").json["data"]["lags"]
     assert lag["lag"] == 5
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "body", "values"),
+    [
+        ("GET", "/v1/stores/counts/keys/b", None, [1]),
+        ("GET", "/v1/stores/rates/all?limit=2", None, [60, 61]),
+        (
+            "POST",
+            "/v1/stores/counts/query",
+            {"kind": "get", "keys": ["f", "no", "a"]},
+            [5, None, 0],
+        ),
+        (
+            "POST",
+            "/v1/stores/odd/query",
+            {"kind": "get", "keys": ["a", "0xff2f"]},
+            ["NaN", "Infinity"],
+        ),
+    ],
+)
+def test_who_wants_no_more_gets_the_values_alone(
+    method: str, path: str, body: Any, values: list[Any]
+) -> None:
+    plain = request(SHARED, method, path, body=body)
+    reply = request(SHARED, method, path, body=body, headers={"accept": VALUES_JSON})
+    assert reply.headers["content-type"] == VALUES_JSON
+    assert reply.json["data"].pop("values") == values
+    assert [row["value"] for row in plain.json["data"].pop("rows")] == values
+    assert reply.json["data"]["sources"] == plain.json["data"]["sources"]
+    assert reply.json["data"]["next_page"] == plain.json["data"]["next_page"]
 
 
 def test_rows_come_as_an_arrow_stream_of_their_bytes() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -29,14 +30,16 @@ from penstock.instance.query_messages import (
     StoreQuestion,
     StoreQuestions,
 )
+from penstock.instance.question_socket import QuestionSocket
 from penstock.instance.server import Server
 from penstock.processors.partitioner import partitions_of
-from penstock.queries import asking
+from penstock.queries import asking, connections
 from penstock.queries.asking import StoreQueries
 from penstock.queries.catalogue import Catalogue
 from penstock.queries.contract import Answer, Bound, Question
 from penstock.queries.freshness import EndsSeen, Log
 from penstock.queries.live import LiveQueries
+from penstock.queries.loop_lines import LoopLines
 from penstock.queries.routing import Holders, candidates, refusal, role_of
 from penstock.queries.stores import ReadOnlyStore
 from penstock.serdes import serde_of
@@ -67,15 +70,22 @@ class Instance:
     name: str
     asked: int = 0
     server: Server = field(init=False)
+    socket: QuestionSocket = field(init=False)
 
     def __post_init__(self) -> None:
-        location = f"grpc+unix://{self.directory}/{self.name}.sock"
-        actions = {"ask": self._ask, "ask_many": self._ask_many, "held": self._held}
+        place = self.directory / self.name
+        place.mkdir()
+        location = f"grpc+unix://{place}/instance.sock"
+        actions = {"ask_many": self._ask_many, "held": self._held}
         self.server = Server(location, token=TOKEN, actions=actions)
+        # As in an instance: beside the socket for all other calls.
+        self.socket = QuestionSocket(
+            place, token=TOKEN, answer=lambda body: protocol.encode(self._ask_many(body))
+        )
 
-    def _ask(self, body: bytes) -> StoreAnswer:
-        self.asked += 1
-        return self.script(protocol.decode(body, StoreQuestion))
+    def close(self) -> None:
+        self.socket.close()
+        self.server.shutdown()
 
     def _ask_many(self, body: bytes) -> StoreAnswers:
         self.asked += 1
@@ -97,6 +107,7 @@ class World:
         self.ends_seen = EndsSeen()
         self.token = TOKEN
         self.trust = None
+        self.decides = True
         self.log_ends: dict[Log, int] = {}
         self.seen_at: float | None = None
         self.doubt = Whereabouts.doubt
@@ -132,7 +143,7 @@ class World:
 
     def close(self) -> None:
         for instance in self.instances.values():
-            instance.server.shutdown()
+            instance.close()
 
 
 @pytest.fixture
@@ -199,7 +210,7 @@ def test_a_standby_answers_for_an_owner_that_is_gone_if_it_may(world: World) -> 
 def test_an_owner_that_hangs_leaves_time_for_a_standby_and_is_asked_last_then(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(asking, "_SILENT_SECONDS", 60.0)
+    monkeypatch.setattr(connections, "_SILENT_SECONDS", 60.0)
     over = threading.Event()
 
     def hang(question: StoreQuestion) -> StoreAnswer:
@@ -568,3 +579,42 @@ def test_decisions_about_who_answers() -> None:
     unknown = StoreAnswer(role="standby")
     assert "not known" in refusal(unknown, "standby", Bound(max_lag=9), partition=0, end=None)
     assert refusal(structs.replace(unknown, reason="no"), "standby", STALE, partition=0, end=0)
+
+
+def in_loop(queries: StoreQueries, *keys: str) -> Answer | None:
+    """What an event loop is told that asks by itself."""
+    prepared = queries.prepare("counts", Question(kind="get", keys=keys))
+    assert prepared is not None
+    return asyncio.run(LoopLines(4).answer(prepared, timedelta(seconds=20)))
+
+
+def test_an_event_loop_is_told_what_a_thread_is_told(world: World) -> None:
+    world.add("a", active)
+    world.add("b", active)
+    world.own("a")
+    world.held[TaskId(0, 1)] = Holders(owner="b", epoch=EPOCH)
+    queries, keys = world.queries(), [f"key-{n}" for n in range(30)]
+    told = in_loop(queries, *keys)
+    assert told == queries.ask("counts", Question(kind="get", keys=tuple(keys)))
+    assert {source.instance for source in told.sources} == {"a", "b"}
+
+
+def test_an_event_loop_is_told_nothing_by_one_that_lost_its_task(world: World) -> None:
+    world.add("a", active)
+    world.own("a", epoch=(1, 2))
+    assert in_loop(world.queries(), "x") is None
+
+
+def test_an_event_loop_does_not_ask_where_it_would_have_to_wait(world: World) -> None:
+    question = Question(kind="get", keys=("x",))
+    queries = world.queries()
+    assert queries.prepare("counts", question) is None  # Nobody holds it.
+    world.add("a", active)
+    world.own("a")
+    assert queries.prepare("counts", question) is not None
+    assert queries.prepare("counts", Question(kind="all")) is None
+    world.decides = False
+    assert queries.prepare("counts", question) is None
+    world.decides = True
+    (world.directory / "a" / "questions.sock").unlink()
+    assert world.queries().prepare("counts", question) is None

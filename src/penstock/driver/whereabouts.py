@@ -19,6 +19,7 @@ class Whereabouts:
     """What the driver knows of who holds what, as `queries.asking.Places`."""
 
     doubt = "Kafka does not answer the driver, and another driver may have taken over"
+    decides = True
 
     def __init__(self, parts: DriverParts, owners: TaskOwners, ends_seen: EndsSeen) -> None:
         self._parts = parts

@@ -86,7 +86,6 @@ class Holder:
             "follow": self._follow,
             "unfollow": self._unfollow,
             "copies": self._copies,
-            "ask": self._ask,
             "ask_many": self._ask_many,
             "held": self._held,
             "metrics": self._tell_metrics,
@@ -241,8 +240,9 @@ class Holder:
         ]
         return CopiesReply(copies=[*followed, *resting], owned=owned)
 
-    def _ask(self, body: bytes) -> Message:
-        return self._answer(protocol.decode(body, StoreQuestion))
+    def answer_questions(self, body: bytes) -> bytes:
+        """The answers to a message of questions."""
+        return protocol.encode(self._ask_many(body))
 
     def _ask_many(self, body: bytes) -> Message:
         asked = protocol.decode(body, StoreQuestions).questions

@@ -57,6 +57,7 @@ from penstock.instance.protocol import (
     RegistrationReply,
     Settings,
 )
+from penstock.instance.question_socket import QuestionSocket
 from penstock.instance.server import Server
 from penstock.instance.snapshots import Snapshotter
 from penstock.instance.static_id import StaticId
@@ -309,6 +310,9 @@ def _serve(
             listener = listener_for(host, Path(sockets))
             context = options.tls.context() if host and options.tls is not None else None
             copies = PeerCopies(directory, engine, holder.task, listener=listener, context=context)
+            questions = QuestionSocket(
+                Path(sockets), token=options.token, answer=holder.answer_questions
+            )
             servers = _listen(holder, copies, stop, options, Path(sockets), host=host)
             cleaner = Cleaner(directory, config.state_cleanup_delay, keep=holder.tasks)
             try:
@@ -323,6 +327,7 @@ def _serve(
             finally:
                 cleaner.close()
                 copies.close()
+                questions.close()
                 if snapshotter is not None:
                     snapshotter.close()
                 holder.close()

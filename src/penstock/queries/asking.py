@@ -3,20 +3,19 @@
 from __future__ import annotations
 
 import random
-import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from datetime import timedelta
+from functools import partial
 from typing import Any, Protocol
 
 from msgspec import structs
 
 from penstock.coordination.ids import TaskId
 from penstock.errors import InstanceError, InstanceUnreachableError, StoreUnavailableError
-from penstock.instance.client import Client
-from penstock.instance.protocol import M, Message
+from penstock.instance.protocol import decode, encode
 from penstock.instance.query_messages import (
     ANSWER_BYTES,
     Found,
@@ -27,8 +26,8 @@ from penstock.instance.query_messages import (
     StoreQuestion,
     StoreQuestions,
 )
-from penstock.instance.tls import Trust
 from penstock.queries.catalogue import AskedStore, Catalogue
+from penstock.queries.connections import Connections, Locations
 from penstock.queries.contract import (
     TIMEOUT,
     Answer,
@@ -44,30 +43,24 @@ from penstock.queries.contract import (
 from penstock.queries.freshness import EndsSeen, Log
 from penstock.queries.pages import Page, page_text
 from penstock.queries.planning import Part, Plan, plan
+from penstock.queries.prepared import Prepared, looked_up, never_waits
 from penstock.queries.routing import Holders, age_of, candidates, refusal, role_of, share
-from penstock.queries.rows import found_row, looked_up_row, looked_up_rows
+from penstock.queries.rows import found_row, looked_up_row
 
 _PAUSE_SECONDS = 0.02
 _TRY_SECONDS_MAX = 2.0
 """How long one instance is waited for before it is looked whether another holds the task now."""
-_SILENT_SECONDS = 1.0
-"""How long one that did not answer in time is asked after all others."""
 _CALLS_AT_ONCE = 16
 """Instances that are asked beside others, for all questions."""
 _ANYTHING = Bound()
 
 
-class Places(Protocol):
+class Places(Locations, Protocol):
     """Where the state is. Any thread may ask; nothing waits, unless it says so."""
 
     @property
-    def token(self) -> str:
-        """What calls to instances bear."""
-        ...
-
-    @property
-    def trust(self) -> Trust | None:
-        """By what instances on other hosts are known; None without TLS."""
+    def decides(self) -> bool:
+        """Whether who holds what is decided here, so that `holders_since` never waits."""
         ...
 
     @property
@@ -92,10 +85,6 @@ class Places(Protocol):
         """The instances that are there."""
         ...
 
-    def location(self, instance: str) -> str | None:
-        """Where an instance listens."""
-        ...
-
     def ends(self) -> Mapping[Log, int]:
         """Where all changelogs end now; asks Kafka. Raises `KafkaError`."""
         ...
@@ -107,7 +96,7 @@ class StoreQueries:
     def __init__(self, catalogue: Catalogue, places: Places) -> None:
         self.catalogue = catalogue
         self._places = places
-        self._connections = _Connections(places)
+        self._connections = Connections(places)
         self._threads = ThreadPoolExecutor(_CALLS_AT_ONCE, thread_name_prefix="penstock-asking")
 
     def stores(self) -> list[StoreDescription]:
@@ -126,7 +115,7 @@ class StoreQueries:
         deadline = _deadline(timeout)
         planned = plan(self.catalogue.find(store), question)
         if planned.looks_up:
-            return self._look_up(planned, bound, deadline)
+            return looked_up(planned, self._ask_parts(planned, bound, deadline))
         return self._scan(planned, bound, deadline)
 
     def approximate_count(self, store: str, *, bound: Bound = _ANYTHING) -> int:
@@ -205,32 +194,42 @@ class StoreQueries:
 
     # Keys that are looked up.
 
-    def _look_up(self, planned: Plan, bound: Bound, deadline: float) -> Answer:
-        asked = planned.question.keys
-        first, count = planned.page.key, len(asked)
-        rows: list[Row | None] = [None] * (count - first)
-        answered: list[tuple[int, Source]] = []
-        for part, (answer, source) in self._ask_parts(planned, bound, deadline):
-            numbers = [part.numbers[each[0]] for each in answer.found]
-            keys = [asked[number] for number in numbers]
-            for number, row in zip(
-                numbers, looked_up_rows(planned.store.spec, keys, answer.found), strict=True
-            ):
-                rows[number - first] = row
-            answered.append((part.numbers[0], source))
-        # A partition with too large values leaves gaps; what is behind the first is not told.
-        told: list[Row] = []
-        for each in rows:
-            if each is None:
-                break
-            told.append(each)
-        end = first + len(told)
-        answered.sort(key=lambda part: part[0])
-        return Answer(
-            rows=told,
-            sources=[source for number, source in answered if number < end],
-            next_page=page_text(Page(key=end), planned.fingerprint) if end < count else None,
+    def prepare(self, store: str, question: Question) -> Prepared | None:
+        """A question for keys, ready to be sent by who must not wait meanwhile, as an event loop
+        must not; None if it cannot be. Raises `QuestionRefusedError`.
+        """
+        asked = self.catalogue.find(store)
+        if not self._places.decides or not never_waits(asked):
+            return None
+        planned = plan(asked, question)
+        if not planned.looks_up:
+            return None
+        messages = _messages(planned)
+        calls = self._calls(asked, messages, _ANYTHING)
+        paths = [self._connections.socket_of(call.instance) for call in calls]
+        if sum(len(call.messages) for call in calls) < len(messages) or None in paths:
+            return None
+        return Prepared(
+            token=self._places.token,
+            calls=[
+                (path, encode(StoreQuestions(questions=list(call.messages.values()))))
+                for path, call in zip(paths, calls, strict=True)
+                if path is not None
+            ],
+            finish=partial(self._finish, planned, calls),
         )
+
+    def _finish(self, planned: Plan, calls: list[_Call], told: Sequence[bytes]) -> Answer | None:
+        """The answer, of what each instance said; None if one of them will not do."""
+        came_at = time.monotonic()
+        settled: dict[int, tuple[StoreAnswer, Source]] = {}
+        reasons: dict[int, dict[str, str]] = {part.partition: {} for part in planned.parts}
+        for call, body in zip(calls, told, strict=True):
+            answers = decode(body, StoreAnswers).answers
+            settled |= self._settled(planned.store, call, answers, _ANYTHING, came_at, reasons)
+        if len(settled) < len(planned.parts):
+            return None
+        return looked_up(planned, [(part, settled[part.partition]) for part in planned.parts])
 
     def _ask_parts(
         self, planned: Plan, bound: Bound, deadline: float
@@ -305,7 +304,19 @@ class StoreQueries:
             for partition in call.messages:
                 reasons[partition][name] = _why(error)
             return {}
-        came_at = time.monotonic()
+        return self._settled(store, call, answers, bound, time.monotonic(), reasons)
+
+    def _settled(
+        self,
+        store: AskedStore,
+        call: _Call,
+        answers: Sequence[StoreAnswer],
+        bound: Bound,
+        came_at: float,
+        reasons: Mapping[int, dict[str, str]],
+    ) -> dict[int, tuple[StoreAnswer, Source]]:
+        """The answers that will do; `reasons` gets why the others do not."""
+        name = call.instance
         settled: dict[int, tuple[StoreAnswer, Source]] = {}
         for partition, answer in zip(call.messages, answers, strict=True):
             source, reasons[partition][name] = self._judge(
@@ -443,58 +454,6 @@ class _Call:
     has_others: bool
     """Whether others may answer for these partitions too."""
     messages: Mapping[int, StoreQuestion]
-
-
-class _Connections:
-    """One connection to each instance, and who was silent of late. Any thread may call."""
-
-    def __init__(self, places: Places) -> None:
-        self._places = places
-        self._lock = threading.Lock()
-        self._clients: dict[str, Client] = {}
-        self._silent_until: dict[str, float] = {}
-
-    def ask(self, name: str, message: StoreQuestion, seconds: float) -> StoreAnswer:
-        return self.call(name, "ask", message, StoreAnswer, seconds)
-
-    def ask_many(self, name: str, questions: StoreQuestions, seconds: float) -> list[StoreAnswer]:
-        return self.call(name, "ask_many", questions, StoreAnswers, seconds).answers
-
-    def call(self, name: str, action: str, message: Message, reply: type[M], seconds: float) -> M:
-        location = self._places.location(name)
-        if location is None:
-            raise InstanceUnreachableError("It is gone", where={"instance": name})
-        client = self._client(location, seconds)
-        started = time.monotonic()
-        try:
-            answer = client.call(action, message, reply, within_seconds=seconds)
-        except InstanceUnreachableError:
-            with self._lock:
-                # Others may be using it: it is closed when the last of them lets it go.
-                self._clients.pop(location, None)
-                if time.monotonic() - started >= seconds / 2:
-                    self._silent_until[name] = time.monotonic() + _SILENT_SECONDS
-            raise
-        return answer
-
-    def silent(self) -> set[str]:
-        """Those who did not answer in time a moment ago."""
-        if not self._silent_until:
-            return set()
-        now = time.monotonic()
-        with self._lock:
-            self._silent_until = {n: at for n, at in self._silent_until.items() if at > now}
-            return set(self._silent_until)
-
-    def _client(self, location: str, seconds: float) -> Client:
-        with self._lock:
-            client = self._clients.get(location)
-            if client is None:
-                token = self._places.token
-                trust = self._places.trust
-                client = Client(location, token=token, timeout_seconds=seconds, trust=trust)
-                self._clients[location] = client
-            return client
 
 
 def _why(error: InstanceError) -> str:

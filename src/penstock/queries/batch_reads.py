@@ -16,7 +16,7 @@ from starlette.responses import Response
 from penstock.queries.contract import LIMIT_MAX, Bound
 from penstock.queries.gate import GRANTED, AsgiApp, AsgiScope, Message, Receive, Send
 from penstock.queries.shapes import HOUR_MS, STORE_NAME_MAX, TIME_MAX
-from penstock.queries.store_routes import StoreRoutes
+from penstock.queries.store_routes import StoreRoutes, media_of
 from penstock.serdes.decoders import decoder
 
 _BEFORE = "/v1/stores/"
@@ -58,8 +58,8 @@ class BatchReads:
 
     async def __call__(self, scope: AsgiScope, receive: Receive, send: Send) -> None:
         """Answer a plain question for values; let all else through."""
-        store = _asked_store(scope)
-        if store is None:
+        asked = _asked_store(scope)
+        if asked is None:
             await self._app(scope, receive, send)
             return
         message = await receive()
@@ -68,14 +68,17 @@ class BatchReads:
             await self._app(scope, _with_first(message, receive), send)
             return
         try:
-            response = await self._routes.values(store, batch.keys, batch.bound, batch.timeout_ms)
+            store, media = asked
+            response = await self._routes.values(
+                store, batch.keys, batch.bound, batch.timeout_ms, media
+            )
         except Exception as error:  # noqa: BLE001 - told as the routes tell it
             response = self._failure(error)
         await response(scope, receive, send)
 
 
-def _asked_store(scope: AsgiScope) -> str | None:
-    """The store of a question that may be a plain one."""
+def _asked_store(scope: AsgiScope) -> tuple[str, str] | None:
+    """The store of a question that may be a plain one, and how its answer is told."""
     if scope["type"] != "http" or scope["method"] != "POST" or scope["query_string"]:
         return None
     path: str = scope["path"]
@@ -85,11 +88,13 @@ def _asked_store(scope: AsgiScope) -> str | None:
     if not store or "/" in store or len(store) > STORE_NAME_MAX:
         return None
     types = [value for name, value in scope["headers"] if name == b"content-type"]
-    wants_other = any(
-        name == b"accept" and b"json" not in value for name, value in scope["headers"]
-    )
-    may_read = "read" in scope.get(GRANTED, ())
-    return store if types == [_JSON] and may_read and not wants_other else None
+    accepted = [value for name, value in scope["headers"] if name == b"accept"]
+    wants_other = any(b"json" not in value for value in accepted)
+    if types != [_JSON] or wants_other or len(accepted) > 1:
+        return None
+    if "read" not in scope.get(GRANTED, ()):
+        return None
+    return store, media_of(accepted[0].decode("latin-1") if accepted else "")
 
 
 def plain_batch(body: bytes) -> PlainBatch | None:

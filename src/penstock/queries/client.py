@@ -46,7 +46,7 @@ from penstock.queries.contract import (
 )
 from penstock.queries.driver_file import DriverFile, read_driver_file
 from penstock.queries.failures import error_of
-from penstock.queries.json_values import encode_json, plain
+from penstock.queries.json_values import VALUES_JSON, encode_json, plain
 from penstock.serdes.decoders import decoder
 
 T = TypeVar("T")
@@ -140,8 +140,10 @@ class Client:
         values: list[Any] = []
         while True:
             body = _body(question, bound, self._timeout, as_text=False)
-            told = _values(self._request("POST", f"{_path(store)}/query", body, None))
-            values += [row.value for row in told.rows]
+            told = _values(
+                self._request("POST", f"{_path(store)}/query", body, None, accept=VALUES_JSON)
+            )
+            values += told.values
             if told.next_page is None:
                 return values
             question = replace(question, page=told.next_page)
@@ -406,7 +408,7 @@ class AsyncClient:
 def _body(question: Question, bound: Bound, timeout: timedelta, as_text: bool) -> bytes:
     fields = asdict(replace(question, keys=(), lower=None, upper=None, prefix=None))
     fields |= {
-        "keys": [plain(key) for key in question.keys],
+        "keys": _plain_keys(question.keys),
         "lower": plain(question.lower),
         "upper": plain(question.upper),
         "prefix": plain(question.prefix),
@@ -417,6 +419,13 @@ def _body(question: Question, bound: Bound, timeout: timedelta, as_text: bool) -
         "as_text": as_text,
     }
     return encode_json({name: value for name, value in fields.items() if value is not None})
+
+
+def _plain_keys(keys: Sequence[Any]) -> list[Any]:
+    if set(map(type, keys)) == {bytes}:
+        # As `plain` does it, without a call for each.
+        return ["0x" + key.hex() for key in keys]
+    return [plain(key) for key in keys]
 
 
 def _sources(data: Mapping[str, Any]) -> list[Source]:
@@ -450,16 +459,10 @@ def _not_ours() -> QueryError:
     return QueryError("The answer is none of ours", hint="Is that address one of Penstock's?")
 
 
-class _Value(msgspec.Struct):
-    """Of a row only its value."""
-
-    value: Any
-
-
 class _Values(msgspec.Struct):
     """A page of values."""
 
-    rows: list[_Value]
+    values: list[Any]
     next_page: str | None
 
 

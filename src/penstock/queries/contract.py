@@ -94,7 +94,7 @@ class Source:
     """How long ago the copy was known to hold all that was committed; nothing for an active one."""
 
 
-class Row(msgspec.Struct, frozen=True, kw_only=True):
+class Row(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """A key with what a store holds for it; windows have their bounds, versions their validity."""
 
     key: Any

@@ -47,6 +47,8 @@ from penstock.serdes import (
 )
 from penstock.serdes.decoders import converted, decoder
 
+VALUES_JSON = "application/vnd.penstock.values+json"
+"""What `Accept` says of who wants no more than the values of rows."""
 _TYPES: dict[type[Serde[Any]], Any] = {
     StringSerde: str,
     LongSerde: int,
@@ -124,7 +126,7 @@ def keys_of_json(serde: Serde[Any], values: Sequence[Any]) -> list[Any]:
         if type(serde) is BytesSerde:
             # Most are short: a call for each would cost more than what it does.
             return [
-                bytes.fromhex(value[2:]) if value.startswith("0x") else value.encode()
+                bytes.fromhex(value[2:]) if value[:2] == "0x" else value.encode()
                 for value in values
             ]
         keys = [_typed(serde, value) for value in values]

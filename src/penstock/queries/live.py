@@ -26,6 +26,7 @@ from penstock.queries.stores import ReadOnlyStore
 if TYPE_CHECKING:
     # It brings pyarrow: those who only describe a topology need not wait for it.
     from penstock.queries.catalogue import Catalogue
+    from penstock.queries.prepared import Prepared
     from penstock.topology import StoreSpec
 
 _EXPECTED = (ApplicationState.REBALANCING, ApplicationState.RUNNING)
@@ -42,6 +43,10 @@ class OpenedQueries(SizedQueries, Protocol):
 
     def present(self) -> list[str]:
         """The instances that are there."""
+        ...
+
+    def prepare(self, store: str, question: Question) -> Prepared | None:
+        """A question for keys, ready to be sent by who must not wait; None if it cannot be."""
         ...
 
 
@@ -104,6 +109,11 @@ class LiveQueries:
         """The answer of whoever holds the state."""
         opened, remaining = self._wait(timeout)
         return opened.ask(store, question, bound=bound, timeout=remaining)
+
+    def prepare(self, store: str, question: Question) -> Prepared | None:
+        """The question for who must not wait; None if it cannot be asked so, or not now."""
+        opened = self._opened
+        return None if opened is None else opened.prepare(store, question)
 
     def approximate_count(self, store: str, *, bound: Bound = _ANYTHING) -> int:
         """About how many entries a store holds in all its partitions."""

@@ -18,19 +18,19 @@ from datetime import timedelta
 from typing import Any
 
 from penstock.errors import PenstockError
-from penstock.queries.arrow_rows import ARROW_STREAM
 from penstock.queries.catalogue import AskedStore
 from penstock.queries.contract import TIMEOUT, Answer, Question, Row, Source
 from penstock.queries.gate import GRANTED, AsgiApp, AsgiScope, Done, Receive, Send
-from penstock.queries.json_values import encode_json, key_of_text
+from penstock.queries.json_values import VALUES_JSON, encode_json, key_of_text
 from penstock.queries.limits import Limits
+from penstock.queries.loop_lines import LoopLines
 from penstock.queries.question_threads import QuestionThreads
 from penstock.queries.served import ServedQueries
 from penstock.queries.shapes import KEY_TEXT_MAX, freshness, shown_row
 
 _BEFORE = "/v1/stores/"
 _BETWEEN = "/keys/"
-_ARROW = ARROW_STREAM.encode()
+_VALUES = VALUES_JSON.encode()
 _KINDS = ("key_value", "versioned")
 _AT_ONCE = 2
 """Calls for one store: while one is under way, the next gathers keys."""
@@ -51,11 +51,17 @@ class PointReads:
     """An ASGI application in front of the routes, behind the gate."""
 
     def __init__(
-        self, app: AsgiApp, queries: ServedQueries, threads: QuestionThreads, limits: Limits
+        self,
+        app: AsgiApp,
+        queries: ServedQueries,
+        threads: QuestionThreads,
+        lines: LoopLines,
+        limits: Limits,
     ) -> None:
         self._app = app
         self._queries = queries
         self._threads = threads
+        self._lines = lines
         self._limits = limits
         self._gathering: dict[str, _Gathering] = {}
 
@@ -124,7 +130,7 @@ class PointReads:
         if found is None or found.asked is not asked:
             # A driver that opened anew has another catalogue.
             found = self._gathering[name] = _Gathering(
-                asked, self._queries, self._threads, self._limits.response_bytes
+                asked, self._queries, self._threads, self._lines, self._limits.response_bytes
             )
         return found
 
@@ -149,7 +155,8 @@ def _plain_read(scope: AsgiScope) -> tuple[str, str] | None:
     if len(key) > KEY_TEXT_MAX or "read" not in scope.get(GRANTED, ()):
         return None
     wants_other = any(
-        name == b"accept" and b"json" not in value for name, value in scope["headers"]
+        name == b"accept" and (b"json" not in value or _VALUES in value)
+        for name, value in scope["headers"]
     )
     return None if wants_other else (store, key)
 
@@ -176,9 +183,11 @@ class _Gathering:
         asked: AskedStore,
         queries: ServedQueries,
         threads: QuestionThreads,
+        lines: LoopLines,
         bytes_max: int,
     ) -> None:
         self.asked = asked
+        self._lines = lines
         self._bytes_max = bytes_max
         self._queries = queries
         self._threads = threads
@@ -218,7 +227,7 @@ class _Gathering:
         contents: Sequence[bytes | None] = [None] * len(keys)
         # What fails is asked for again, each alone, and told then.
         with contextlib.suppress(Exception):
-            contents = await self._threads.answer(lambda: self._look_up(keys), _TIMEOUT)
+            contents = await self._look_up(keys)
         for (_, told), content in zip(taken, contents, strict=True):
             is_too_large = content is not None and len(content) > self._bytes_max
             try:
@@ -230,10 +239,20 @@ class _Gathering:
         del self._calls[task]
         self._call()
 
-    def _look_up(self, keys: list[Any]) -> list[bytes | None]:
-        """In a thread: ask for all of them, and make each its own answer."""
-        name = self.asked.spec.name
-        answer = self._queries.ask(name, Question(kind="get", keys=tuple(keys)), timeout=_TIMEOUT)
+    async def _look_up(self, keys: list[Any]) -> list[bytes | None]:
+        """Ask for all of them, and make each its own answer."""
+        name, question = self.asked.spec.name, Question(kind="get", keys=tuple(keys))
+        prepared = None if self._lines.is_busy else self._queries.prepare(name, question)
+        if prepared is not None:
+            answer = await self._lines.answer(prepared, _TIMEOUT)
+            return [None] * len(keys) if answer is None else self._contents(keys, answer)
+
+        def asked() -> list[bytes | None]:
+            return self._contents(keys, self._queries.ask(name, question, timeout=_TIMEOUT))
+
+        return await self._threads.answer(asked, _TIMEOUT)
+
+    def _contents(self, keys: list[Any], answer: Answer) -> list[bytes | None]:
         data = [self.asked.key_bytes(key) for key in keys]
         partitions = self.asked.partitions_of(keys, data)
         # All keys of a partition share what is said of who answered.

@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import Protocol
 
 from penstock.queries.catalogue import Catalogue
-from penstock.queries.contract import Queries
+from penstock.queries.contract import Queries, Question
+from penstock.queries.prepared import Prepared
 from penstock.topology import StoreSpec
 
 
@@ -18,4 +19,11 @@ class ServedQueries(Queries, Protocol):
 
     def spec_of(self, store: str) -> StoreSpec:
         """What a store is written by. Raises `QueryError`."""
+        ...
+
+    def prepare(self, store: str, question: Question) -> Prepared | None:
+        """A question for keys, ready to be sent by who must not wait; None if it cannot be.
+
+        Raises `QueryError`.
+        """
         ...

@@ -23,6 +23,7 @@ from penstock.queries.failures import INTERNAL, error_body, status_of
 from penstock.queries.gate import GRANTED, AsgiApp, Gate
 from penstock.queries.json_values import encode_json
 from penstock.queries.limits import Limits
+from penstock.queries.loop_lines import LoopLines
 from penstock.queries.point_reads import PointReads
 from penstock.queries.probes import Controls, Probes
 from penstock.queries.question_threads import QuestionThreads
@@ -78,7 +79,8 @@ def service(
     app.router.route_class = _Route
     app.add_exception_handler(HTTPException, _not_routed)
     asking = QuestionThreads(limits)
-    routes = StoreRoutes(queries, asking, limits)
+    lines = LoopLines(limits.at_once)
+    routes = StoreRoutes(queries, asking, lines, limits)
     _add_store_routes(app, routes)
     _add_probes(app, probes)
     _add_instances(app, instances or dict, asking)
@@ -90,7 +92,7 @@ def service(
         extend(app, asking.answer)
     _add_documents(app)
     batches = BatchReads(app, routes, _failure)
-    reads = PointReads(batches, queries, asking, limits)
+    reads = PointReads(batches, queries, asking, lines, limits)
     return Gate(reads, access=access, limits=limits, open_below=open_below, start=reads.start)
 
 

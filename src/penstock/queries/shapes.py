@@ -232,6 +232,11 @@ class Answered(BaseModel, Generic[T]):
     data: T
 
 
+def values_data(answer: Answer) -> dict[str, Any]:
+    """Of an answer's rows only their values, as JSON has them."""
+    return {"values": [plain(row.value) for row in answer.rows], **freshness(answer)}
+
+
 def rows_data(answer: Answer) -> dict[str, Any]:
     """An answer as JSON has it."""
     return {

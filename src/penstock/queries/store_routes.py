@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from dataclasses import asdict
 from datetime import timedelta
@@ -12,8 +13,15 @@ from fastapi import Query, Request, Response
 from penstock.errors import QueryLimitError, QuestionRefusedError
 from penstock.queries.arrow_rows import ARROW_STREAM, encode_rows
 from penstock.queries.contract import Answer, Bound, Question
-from penstock.queries.json_values import encode_json, key_of_json, key_of_text, keys_of_json
+from penstock.queries.json_values import (
+    VALUES_JSON,
+    encode_json,
+    key_of_json,
+    key_of_text,
+    keys_of_json,
+)
 from penstock.queries.limits import Limits
+from penstock.queries.loop_lines import LoopLines
 from penstock.queries.question_threads import QuestionThreads
 from penstock.queries.served import ServedQueries
 from penstock.queries.shapes import (
@@ -34,15 +42,35 @@ from penstock.queries.shapes import (
     WindowsChoice,
     freshness,
     rows_data,
+    values_data,
 )
 from penstock.serdes import Serde
 
+_FEW_KEYS = 64
+"""So many are made text between two requests; more are in a thread."""
+JSON = "application/json"
 Endpoint = Callable[..., Coroutine[Any, Any, Response]]
 
+_VALUES = {
+    "type": "object",
+    "required": ["ok", "data"],
+    "properties": {
+        "ok": {"const": True},
+        "data": {
+            "type": "object",
+            "required": ["values", "sources", "next_page"],
+            "properties": {"values": {"type": "array", "items": {}}},
+        },
+    },
+}
 ROWS: dict[int | str, dict[str, Any]] = {
     200: {
-        "content": {ARROW_STREAM: {"schema": {"type": "string", "format": "binary"}}},
-        "description": "Rows: JSON, or an Arrow stream of their bytes if `Accept` says so.",
+        "content": {
+            ARROW_STREAM: {"schema": {"type": "string", "format": "binary"}},
+            VALUES_JSON: {"schema": _VALUES},
+        },
+        "description": "Rows: JSON, or if `Accept` says so only their values, or an Arrow stream "
+        "of their bytes.",
     }
 }
 
@@ -52,9 +80,16 @@ class StoreRoutes:
 
     rows_shape = RowsShape
 
-    def __init__(self, queries: ServedQueries, threads: QuestionThreads, limits: Limits) -> None:
+    def __init__(
+        self,
+        queries: ServedQueries,
+        threads: QuestionThreads,
+        lines: LoopLines,
+        limits: Limits,
+    ) -> None:
         self._queries = queries
         self._threads = threads
+        self._lines = lines
         self._limits = limits
 
     def table(self) -> list[tuple[str, Endpoint, Any]]:
@@ -193,14 +228,22 @@ class StoreRoutes:
         return await self._rows(request, store, question, body, position)
 
     async def values(
-        self, store: str, keys: Sequence[Any], bound: Bound, timeout_ms: int
+        self, store: str, keys: Sequence[Any], bound: Bound, timeout_ms: int, media: str
     ) -> Response:
         """What `query` answers to a question for no more than the values of these keys."""
         serde = self._queries.spec_of(store).key_serde
         self._check_number(keys)
         question = Question(kind="get", keys=tuple(keys_of_json(serde, keys)))
         timeout = min(timedelta(milliseconds=timeout_ms), self._limits.timeout)
-        return await self._answered(store, question, bound, timeout)
+        if len(keys) <= _FEW_KEYS and not bound.lets_standbys and not self._lines.is_busy:
+            prepared = self._queries.prepare(store, question)
+            if prepared is not None:
+                began = time.monotonic()
+                answer = await self._lines.answer(prepared, timeout / 2)
+                if answer is not None:
+                    return self._response(self._rendered(store, answer, media), media)
+                timeout -= timedelta(seconds=time.monotonic() - began)
+        return await self._answered(store, question, bound, timeout, media)
 
     async def _rows(
         self,
@@ -210,33 +253,34 @@ class StoreRoutes:
         choice: Choice,
         position: Mapping[int, int] | None = None,
     ) -> Response:
-        as_arrow = ARROW_STREAM in request.headers.get("accept", "")
+        media = media_of(request.headers.get("accept", ""))
         return await self._answered(
-            store, question, _bound(choice, position), self._timeout(choice), as_arrow=as_arrow
+            store, question, _bound(choice, position), self._timeout(choice), media
         )
 
     async def _answered(
-        self,
-        store: str,
-        question: Question,
-        bound: Bound,
-        timeout: timedelta,
-        *,
-        as_arrow: bool = False,
+        self, store: str, question: Question, bound: Bound, timeout: timedelta, media: str
     ) -> Response:
-        render = self._arrow if as_arrow else _json_rows
-
         def asked() -> bytes:
             # In the thread that asks: ten thousand rows are not made text between two requests.
-            return render(store, self._queries.ask(store, question, bound=bound, timeout=timeout))
+            answer = self._queries.ask(store, question, bound=bound, timeout=timeout)
+            return self._rendered(store, answer, media)
 
-        content = await self._threads.answer(asked, timeout)
+        return self._response(await self._threads.answer(asked, timeout), media)
+
+    def _rendered(self, store: str, answer: Answer, media: str) -> bytes:
+        if media == ARROW_STREAM:
+            return self._arrow(store, answer)
+        data = values_data(answer) if media == VALUES_JSON else rows_data(answer)
+        return encode_json({"ok": True, "data": data})
+
+    def _response(self, content: bytes, media: str) -> Response:
         if len(content) > self._limits.response_bytes:
             raise QueryLimitError(
                 f"The answer has more than {self._limits.response_bytes} bytes",
                 hint="Ask for fewer rows: limit, and next_page to go on",
             )
-        return Response(content, media_type=ARROW_STREAM if as_arrow else "application/json")
+        return Response(content, media_type=media)
 
     def _check_number(self, keys: Sequence[Any]) -> None:
         if len(keys) > self._limits.keys:
@@ -263,9 +307,13 @@ def json_answer(data: Mapping[str, Any]) -> Response:
     return Response(encode_json({"ok": True, "data": data}), media_type="application/json")
 
 
-def _json_rows(store: str, answer: Answer) -> bytes:
-    del store
-    return encode_json({"ok": True, "data": rows_data(answer)})
+def media_of(accept: str) -> str:
+    """How rows are told to who accepts this.
+
+    >>> media_of("*/*"), media_of("application/vnd.penstock.values+json")
+    ('application/json', 'application/vnd.penstock.values+json')
+    """
+    return next((each for each in (ARROW_STREAM, VALUES_JSON) if each in accept), JSON)
 
 
 def _bound(choice: Choice, position: Mapping[int, int] | None = None) -> Bound:

@@ -46,6 +46,7 @@ class ToldPlaces:
     """
 
     doubt = "the driver does not answer, and does not say whether it is still active"
+    decides = False
 
     def __init__(self, coordinator: Client, *, token: str, trust: Trust | None) -> None:
         self.token = token

@@ -252,6 +252,15 @@ def split_stored_value(stored: bytes) -> tuple[int, bytes]:
     return timestamp, stored[TIMESTAMP_BYTES:]
 
 
+def timestamp_of(stored: bytes) -> int:
+    """The timestamp of a stored value.
+
+    >>> timestamp_of(stored_value(1, b"a"))
+    1
+    """
+    return int.from_bytes(stored[:TIMESTAMP_BYTES], "big", signed=True)
+
+
 def pages(
     store: KeyValueStore,
     page_size: int,
