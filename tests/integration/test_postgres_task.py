@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import random
 import re
+import signal
 import uuid
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -350,6 +352,25 @@ def database(postgres: PostgresServer, monkeypatch: pytest.MonkeyPatch) -> Itera
     database.execute("SET enable_bitmapscan = off")
     yield database
     database.close()
+
+
+def test_a_server_that_stands_still_is_given_up(
+    postgres: PostgresServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(VARIABLE, postgres.dsn())
+    database = Database(VARIABLE, timeout_seconds=0)
+    database.connect(first=True)
+    [(process,)] = database.execute("SELECT pg_backend_pid()")
+    os.kill(process, signal.SIGSTOP)
+    try:
+        with pytest.raises(ExternalStoreUnreachableError, match="it said nothing for 2 seconds"):
+            database.execute("SELECT 1")
+        # Its late answer is nobody's.
+        with pytest.raises(ExternalStoreUnreachableError):
+            database.execute("SELECT 2")
+    finally:
+        os.kill(process, signal.SIGCONT)
+        database.close()
 
 
 def test_outputs_that_wait_come_in_their_order(database: Database) -> None:

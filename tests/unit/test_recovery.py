@@ -11,13 +11,19 @@ import pyarrow as pa
 import pytest
 
 import penstock as ps
-from penstock.changelog.commit_record import CommitRecord
+from penstock.changelog.commit_record import ChangelogEnd, CommitRecord
 from penstock.config import Config
 from penstock.coordination.ids import Epoch, TaskId
 from penstock.coordination.planning import PlanLimits, plan
 from penstock.coordination.recovery import Recovery
 from penstock.coordination.tasks import TaskBook
-from penstock.errors import BootstrapError, InputLostError, TopicMismatchError, TopologyError
+from penstock.errors import (
+    BootstrapError,
+    ChangelogError,
+    InputLostError,
+    TopicMismatchError,
+    TopologyError,
+)
 from penstock.instance.clients import SharedClients
 from penstock.instance.protocol import CHANGE, OUTPUT, ROWS, CommitHeader, StoreOrder, TakeOrder
 from penstock.instance.recovery import not_yet_written, recovery_fields, recovery_of
@@ -167,6 +173,31 @@ def test_a_store_without_changelog_is_of_the_last_commit_or_lost(
             else:
                 assert bool(stores.lost) is lost
             stores.close()
+
+
+@pytest.mark.parametrize("recovers", [False, True])
+def test_a_changelog_that_was_made_again_is_known_by_its_id_alone(
+    tmp_path: Path, *, recovers: bool
+) -> None:
+    """Though it may be longer than the one before, and no disk tells."""
+    store = StoreOrder(name="counts", changelog="log", changelog_id="new", recovers=recovers)
+    record = CommitRecord(
+        n=3,
+        epoch=(1, 0),
+        position={"pulses": {0: 5}},
+        previous={},
+        changelogs={"counts": ChangelogEnd(id="old", end=3)},
+    )
+    clients = cast(SharedClients, SimpleNamespace(config=Config()))
+    with StateDirectory.open(tmp_path, "clinic") as directory:
+        stores = TaskStores(take_order(stores=[store]), directory, clients)
+        if recovers:
+            stores.open(record)
+            assert "has lost its changelog" in stores.lost
+        else:
+            with pytest.raises(ChangelogError, match="deleted and made again"):
+                stores.open(record)
+        stores.close()
 
 
 def test_a_repartition_topic_cannot_be_read_again() -> None:
