@@ -381,12 +381,14 @@ def _facts(subject: _Subject, disk: StoreOnDisk) -> dict[str, Any]:
 
 def _inner_facts(found: OpenStore) -> dict[str, Any]:
     identity = found.identity
+    # A store without a changelog is known by another topic's id.
+    logged = identity if identity is not None and identity.changelog_topic else None
     return {
         "approximate_entries": found.store.approximate_num_entries(),
         "offset": found.store.offset(),
         "layout": None if identity is None else identity.layout,
-        "changelog": None if identity is None else identity.changelog_topic or None,
-        "changelog_id": None if identity is None else identity.changelog_topic_id,
+        "changelog": None if logged is None else logged.changelog_topic,
+        "changelog_id": None if logged is None else logged.changelog_topic_id,
     }
 
 
