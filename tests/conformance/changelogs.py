@@ -1,8 +1,8 @@
 """What Kafka Streams and Penstock write to changelogs, in bytes, and where that differs.
 
 Compared is what a store holds that is restored from either, so that each can take over from the
-other, whatever the topology. The names are Kafka Streams', too. docs/concepts/differences.md says
-what else may be in a changelog.
+other, whatever the topology; and the names of all steps, stores and topics, as `describe` has them.
+docs/concepts/differences.md says what else may be in a changelog.
 """
 
 from __future__ import annotations
@@ -46,6 +46,8 @@ def changelogs_difference(case: Case, expected: Answer) -> str | None:
         return None
     wanted = {name: _written(rows) for name, rows in expected["changelogs"].items()}
     topology, found = _run(case)
+    if topology.describe().split() != expected["described"].split():
+        return f"the topology is another: {topology.describe()}\n{expected['described']}"
     known = {changelog_topic(_ID, spec.name): spec for spec in topology.stores if spec.logging}
     strange = wanted.keys() - known.keys()
     if strange:
@@ -92,7 +94,7 @@ class _Noting(TopologyTestDriver):
                 self.written[store].append(Written(key, value, time))
             return result
 
-        run.finish = noted  # type: ignore[method-assign, assignment]
+        run.finish = noted
         return super()._commit(sub_topology, run)
 
 

@@ -33,6 +33,7 @@ import org.apache.kafka.common.serialization.StringSerializer;
 import org.apache.kafka.streams.KeyValue;
 import org.apache.kafka.streams.TestInputTopic;
 import org.apache.kafka.streams.TestOutputTopic;
+import org.apache.kafka.streams.Topology;
 import org.apache.kafka.streams.TopologyTestDriver;
 import org.apache.kafka.streams.errors.LogAndContinueExceptionHandler;
 import org.apache.kafka.streams.errors.LogAndContinueProcessingExceptionHandler;
@@ -51,10 +52,10 @@ import org.apache.kafka.streams.test.TestRecord;
  * [[key, value, timestamp], ...]}, ...], one object per record, "stores": {name: [[key, value, timestamp], ...]}}; a
  * windowed key is [key, start, end], a session has no timestamp; every value is a text or null. An exception gives
  * "error" and "at", the number of the record, or -1 where the topology could not be built. "full_stores" asks for the
- * default stores instead of the quick ones, "memory" for those in memory, "changelogs" for what was written to them. If
- * it is "marked", records have headers, and results end with theirs. What it "handles" it continues after. A record
- * without a topic lets the wall clock go on, from 0, by its timestamp. Lines with "commands" are for
- * {@link StoreCommands}.
+ * default stores instead of the quick ones, "memory" for those in memory, "changelogs" for what was written to them,
+ * and for the topology as it is "described". If it is "marked", records have headers, and results end with theirs. What
+ * it "handles" it continues after. A record without a topic lets the wall clock go on, from 0, by its timestamp. Lines
+ * with "commands" are for {@link StoreCommands}.
  */
 public final class Oracle {
   private static final ObjectMapper JSON = new ObjectMapper();
@@ -84,7 +85,9 @@ public final class Oracle {
     TopologyTestDriver driver = null;
     try {
       Program program = new Program(test.get("steps"), handles(test, "deserialization"));
-      driver = new TopologyTestDriver(program.builder.build(), properties(test, stateDirectory), Instant.EPOCH);
+      Topology topology = program.builder.build();
+      if (test.has("changelogs")) answer.put("described", topology.describe().toString());
+      driver = new TopologyTestDriver(topology, properties(test, stateDirectory), Instant.EPOCH);
       Map<String, TestInputTopic<String, String>> inputs = new HashMap<>();
       Map<String, TestOutputTopic<Object, Object>> sinks = new LinkedHashMap<>();
       for (Map.Entry<String, Program.Flow> sink : program.sinks.entrySet()) {

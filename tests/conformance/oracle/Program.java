@@ -417,18 +417,19 @@ final class Program {
       JsonNode step, String kind, Flow left, Flow right, ValueJoiner<Object, Object, Object> joiner) {
     KTable<Object, Object> one = left.table();
     KTable<Object, Object> two = right.table();
+    Named name = Named.as(step.get("name").asText());
     if (!step.has("store")) {
       return switch (kind) {
-        case "inner" -> one.join(two, joiner);
-        case "left" -> one.leftJoin(two, joiner);
-        default -> one.outerJoin(two, joiner);
+        case "inner" -> one.join(two, joiner, name);
+        case "left" -> one.leftJoin(two, joiner, name);
+        default -> one.outerJoin(two, joiner, name);
       };
     }
     Materialized<Object, Object, KeyValueStore<Bytes, byte[]>> held = kept(step, left.key, TEXT);
     return switch (kind) {
-      case "inner" -> one.join(two, joiner, held);
-      case "left" -> one.leftJoin(two, joiner, held);
-      default -> one.outerJoin(two, joiner, held);
+      case "inner" -> one.join(two, joiner, name, held);
+      case "left" -> one.leftJoin(two, joiner, name, held);
+      default -> one.outerJoin(two, joiner, name, held);
     };
   }
 
