@@ -436,6 +436,19 @@ def test_who_joined_while_a_static_member_was_away_gets_its_share_of_its_tasks()
     assert {TaskId.parse(task) for task in world.instances.held["b"]} == warming
 
 
+def test_a_static_member_that_is_back_with_another_capacity_gets_tasks_by_it() -> None:
+    world = World()
+    world.join("a", "b")
+    world.instances.gone.add("a")
+    world.instances.capacities["a"] = 3
+    world.instances.come_back("a")
+    world.round()
+    [task] = world.copies.wanted["a"].followed
+    world.copies.said = {"a": {TaskId.parse(task): 10}}
+    world.round()
+    assert Counter(world.book.owners.values()) == {"a": 3, "b": 1}
+
+
 def test_who_comes_and_goes_is_told_of_with_what_it_had() -> None:
     world = World()
     world.join("a")

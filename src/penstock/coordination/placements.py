@@ -85,7 +85,7 @@ class Placements:
         self._probing_seconds = probing_seconds
         self._probe_at: float | None = None
         self._changed = True
-        self._decided_for: frozenset[str] = frozenset()
+        self._decided_for: dict[str, tuple[int, Mapping[str, str]]] = {}
         self._following: dict[str, frozenset[TaskId]] = {}
         self._warming: frozenset[tuple[str, TaskId]] = frozenset()
         self._behind: set[tuple[str, TaskId]] = set()
@@ -110,12 +110,13 @@ class Placements:
         """Members came or went."""
         self._changed = True
 
-    def come_back(self, name: str) -> bool:
-        """A member that was away is back; whether it was decided without it meanwhile.
+    def come_back(self, name: str, *, capacity: int, tags: Mapping[str, str]) -> bool:
+        """A member that was away is back; whether it is to be decided anew because of that.
 
-        Then its tasks did not count, and others may have joined that are to have some.
+        It is if it was decided without it meanwhile: its tasks did not count, and others may have
+        joined that are to have some. And if it can take more or less now, or is elsewhere.
         """
-        if name not in self._decided_for:
+        if self._decided_for.get(name) != (capacity, tags):
             self._changed = True
         return self._changed
 
@@ -145,7 +146,9 @@ class Placements:
         members = [self._member(name, present, fixed) for name in sorted(present.members)]
         answer = decide(self._assignor, tasks, members, self._options)
         self._changed = False
-        self._decided_for = frozenset(present.members)
+        self._decided_for = {
+            name: (present.capacities.get(name, 1), tags) for name, tags in present.members.items()
+        }
         self._probe_at = now + self._probing_seconds if answer.probing else None
         self._following = self._next_following(answer, present.members, fixed)
         self._warming = frozenset(

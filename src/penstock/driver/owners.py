@@ -290,7 +290,9 @@ class TaskOwners:
         tasks = [task for task, owner in self._book.owners.items() if owner == name]
         self._suspend_restores(name, tasks)
         self._notice(f"Instance {name} is back in time, and keeps {_listed(tasks)}")
-        if self._placements.come_back(name):
+        member = self._parts.coordinator.member(name)
+        capacity, tags = (member.capacity, member.tags) if member else (1, {})
+        if self._placements.come_back(name, capacity=capacity, tags=tags):
             self._rebalances.note(f"instance {name} is back")
         self._give(dict.fromkeys(tasks, name))
 
