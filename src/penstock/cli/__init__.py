@@ -45,7 +45,7 @@ COMMANDS = {
 }
 
 _EXAMPLES = {
-    "bootstrap": "penstock bootstrap app.py --store pulse-counts --from parquet:/data/history",
+    "bootstrap": "penstock bootstrap app.py --store pulse-counts --from parquet:/data",
     "console": "penstock console app.py --open",
     "demo": "penstock demo --seconds 20",
     "dev": "penstock dev start --brokers 1",
