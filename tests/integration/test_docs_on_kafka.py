@@ -82,8 +82,9 @@ def test_a_store_is_filled_from_history_as_the_page_shows(scene: Scene) -> None:
     # What `--help` shows is another way to the same store.
     [line] = [each for each in examples() if each.startswith("penstock bootstrap")]
     (scene.directory / "app.py").write_text(of_scene(PROGRAM, scene))
-    (scene.directory / "history").mkdir()
+    history = scene.directory / "history"
+    history.mkdir()
     rows = {"key": ["ann", "eve"], "value": [80, 70]}
-    pq.write_table(pa.table(rows), scene.directory / "history" / "part.parquet")
-    assert typed(f"{line.replace('/data', str(scene.directory))} --replace") == 0
+    pq.write_table(pa.table(rows), history / "part.parquet")
+    assert typed(f"{line.replace('/data', str(history))} --replace") == 0
     assert scene.counts(changelog) == {b"ann": 80, b"bob": 64, b"eve": 70}

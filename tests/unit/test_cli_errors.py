@@ -38,6 +38,32 @@ def test_an_unforeseen_error_is_one_line(broken: str, capsys: pytest.CaptureFixt
     assert "(file broken_program.py, line 2). The same command with --debug" in line
 
 
+def test_a_program_that_python_cannot_read_is_told_with_its_line(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "unread_program.py"
+    path.write_text("import penstock as ps\napp = ps.Application('a'\n")
+    assert ran("topology", "describe", str(path)) == 1
+    assert capsys.readouterr().err == (
+        "penstock: SyntaxError: '(' was never closed (file unread_program.py, line 2)\n"
+    )
+
+
+def test_what_a_program_does_when_it_is_imported_is_not_the_answer(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "talking_program.py"
+    path.write_text("import penstock as ps\nprint('hello')\napp = ps.Application('talks')\n")
+    assert ran("status", str(path), "--state-dir", str(tmp_path), "--json") == 3
+    told = capsys.readouterr()
+    assert msgspec.json.decode(told.out)["error"]["where"] == {"application": "talks"}
+    assert told.err == "hello\n"
+    path.write_text("raise SystemExit(0)\n")
+    assert ran("status", str(path), "--json") == 2
+    told = capsys.readouterr()
+    assert "ended while it was imported" in msgspec.json.decode(told.out)["error"]["message"]
+
+
 @pytest.mark.parametrize("place", [0, 3])
 def test_debug_shows_where(broken: str, place: int) -> None:
     words = ["topology", "describe", broken]

@@ -46,6 +46,11 @@ def test_the_program_has_an_example(capsys: pytest.CaptureFixture[str]) -> None:
     assert "Example: penstock demo" in shown((), capsys)
 
 
+def test_examples_are_lines_that_can_be_copied() -> None:
+    # A usual terminal has 80 columns; in two lines a command is two commands.
+    assert [each for each in examples() if len(f" Example: {each}") > 79] == []
+
+
 def test_the_version_is_told(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as ended:
         main(["--version"])

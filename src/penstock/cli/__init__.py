@@ -45,7 +45,7 @@ COMMANDS = {
 }
 
 _EXAMPLES = {
-    "bootstrap": "penstock bootstrap app.py --store pulse-counts --from parquet:/data/history",
+    "bootstrap": "penstock bootstrap app.py --store pulse-counts --from parquet:/data",
     "console": "penstock console app.py --open",
     "demo": "penstock demo --seconds 20",
     "dev": "penstock dev start --brokers 1",
@@ -106,6 +106,12 @@ def completed_command(environment: Mapping[str, str]) -> list[str]:
 
 def _unexpected(error: Exception) -> PenstockError:
     """An error that nobody foresaw, here or in the program that a command imports, in one line."""
+    if isinstance(error, SyntaxError) and error.filename:
+        # Its place is in a program that Python could not even read.
+        return PenstockError(
+            f"{type(error).__name__}: {error.msg}",
+            where={"file": Path(error.filename).name, "line": error.lineno},
+        )
     # The package's root only hands names on: who asked it for one that it has not is told.
     frames, root = traceback.extract_tb(error.__traceback__), penstock.__file__
     place = next((each for each in reversed(frames) if each.filename != root), frames[-1])

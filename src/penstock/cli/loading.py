@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib.util
 import sys
 from pathlib import Path
@@ -27,7 +28,15 @@ def load_application(place: str) -> Application:
     # this file, so its functions must travel by value, as those of `__main__` do.
     sys.modules.setdefault(path.stem, module)
     sys.path.insert(0, str(path.parent.resolve()))
-    spec.loader.exec_module(module)
+    try:
+        # What it prints would be in the way of the command's answer.
+        with contextlib.redirect_stdout(sys.stderr):
+            spec.loader.exec_module(module)
+    except SystemExit as end:
+        raise UsageError(
+            f"{path_text} ended while it was imported",
+            hint='Put what is to happen when it is run below `if __name__ == "__main__":`',
+        ) from end
     _travel_by_value(path.stem)
     if name:
         found = getattr(module, name, None)

@@ -31,7 +31,9 @@ def status(
     application: ApplicationId = "",
     state_dir: StateDir = None,
     watch: Annotated[bool, typer.Option("--watch", help="Follow it until Ctrl-C.")] = False,
-    interval: Annotated[float, typer.Option(min=0.1, help="Seconds between two looks.")] = 1.0,
+    interval: Annotated[
+        float, typer.Option(min=0.1, max=3600, help="Seconds between two looks.")
+    ] = 1.0,
     json: Json = False,
 ) -> None:
     running = Running(app, application, state_dir)
