@@ -338,6 +338,36 @@ def test_a_global_store_has_no_timers_and_no_windows() -> None:
         app.add_global_store("other", windows, Ticking)
 
 
+class Reference:
+    """A key that does not know when it is equal to another."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+
+@pytest.mark.parametrize(("method", "missing"), [("join", [None]), ("left_join", ["2z?", "2?"])])
+def test_whether_a_foreign_key_is_another_its_bytes_say(method: str, missing: list[str]) -> None:
+    app = ps.Application("test", statestore_cache_max_bytes=0)
+    references = ps.serde(lambda key: key.name.encode(), lambda data: Reference(data.decode()))
+    left = app.table("l", key=str, value=str)
+    right = app.table("r", key=references, value=str)
+    joined = getattr(left, method)(
+        right,
+        lambda value, other: value + (other or "?"),
+        foreign_key=lambda value: Reference(value[0]),
+        value=str,
+    )
+    joined.to_stream().to("out")
+    driver = TopologyTestDriver(app)
+    lefts = driver.input_topic("l", key=str, value=str)
+    lefts.pipe_all([("a", "1x"), ("a", "1y")])
+    driver.input_topic("r", key=references, value=str).pipe(Reference("1"), "R")
+    lefts.pipe_all([("a", "1z"), ("a", "2z"), ("a", "2")])
+    rows = driver.output_topic("out", key=str, value=str).read_pairs()
+    waiting = ["1x?", "1y?"] if method == "left_join" else []
+    assert [value for _, value in rows] == [*waiting, "1yR", "1zR", *missing]
+
+
 def test_rows_without_a_foreign_key_are_counted_as_kafka_streams_counts_them() -> None:
     def dropped(*values: str | None) -> dict[str, int]:
         app = ps.Application("refer")

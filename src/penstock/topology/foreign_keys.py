@@ -69,6 +69,7 @@ def join_foreign_key(left: Flow, right: Flow, join: ForeignKeyJoin) -> Flow:
         extractor=join.extractor,
         with_key=join.with_key,
         left=join.left,
+        foreign_serde=foreign,
         value_serde=left_value,
         versioned=left.history_ms is not None,
     )

@@ -396,6 +396,8 @@ class SubscribeNode(Node):
     """Makes the right row's key of the left value, or with `with_key` of the left key and value."""
     with_key: bool = False
     left: bool
+    foreign_serde: Serde[Any]
+    """Of the right table's keys: whether a row refers to another one now, their bytes say."""
     value_serde: Serde[Any]
     versioned: bool = False
     """Whether the left table keeps versions: then rows that are not the latest end here."""

@@ -53,7 +53,7 @@ class Subscribe(Step):
     def _left_join(self, record: Record, change: Change, old: Any, new: Any) -> None:
         if change.new is None and change.old is None:
             return
-        if old is not None and old != new:
+        if old is not None and self._is_another(old, new):
             self._send(record, old, Instruction.DELETE)
         # A left join has a result for every left row, so there is an answer in every case.
         self._send(record, new, Instruction.TELL_ALWAYS)
@@ -65,11 +65,19 @@ class Subscribe(Step):
             # As in Kafka Streams, the deletion of a row counts too that never referred to anything.
             if change.new is not None or change.old is not None:
                 self.shared.drop("null_foreign_key")
-        elif old is None or old == new:
+        elif old is None or not self._is_another(old, new):
             self._send(record, new, Instruction.TELL_IF_FOUND)
         else:
             self._send(record, old, Instruction.DELETE)
             self._send(record, new, Instruction.TELL_ALWAYS)
+
+    def _is_another(self, old: Any, new: Any) -> bool:
+        """Whether two foreign keys are of different rows: objects need not know when they are."""
+        before, after = (
+            self.shared.encode(self.name, self._node.foreign_serde, each, "foreign key")
+            for each in (old, new)
+        )
+        return before != after
 
     def _foreign(self, key: Any, value: Any) -> Any:
         if value is None:
