@@ -34,9 +34,15 @@ def difference(case: Case, expected: Answer, actual: Answer, *, stores: bool = T
         return f"{expected['dropped']} records were dropped / {actual['dropped']}"
     held = expected.get("stores", {}) if stores else {}
     for name, rows in held.items():
-        if _sorted(rows) != _sorted(actual["stores"][name]):
+        if _sorted(_shown_once(case, rows)) != _sorted(actual["stores"][name]):
             return f"store {name} ends with other contents"
     return None
+
+
+def _shown_once(case: Case, rows: list[Any]) -> list[Any]:
+    """Rows of Kafka Streams: from a cache and its store, which order keys that begin with others in
+    different ways, it may show one twice (docs/concepts/differences.md)."""
+    return list({json.dumps(row): row for row in rows}.values()) if case.cache else rows
 
 
 def _by_key(rows: list[Any]) -> list[Any]:
