@@ -251,7 +251,7 @@ def test_diff_names_what_differs(
 HOLD = """
 import sys
 from pathlib import Path
-from penstock.stores.directory import FileLock, StateDirectory
+from penstock.stores.directory import StateDirectory
 with StateDirectory.open(Path(sys.argv[1]), "clinic"):
     print("held", flush=True)
     sys.stdin.read()

@@ -58,3 +58,14 @@ def test_nothing_is_lost_or_taken_for_markup(width: int) -> None:
     text = "".join("".join(shown(width, name="[red]ward-7-instance-0.1")).split())
     assert "[red]ward-7-instance-0.1" in text
     assert "28571" in text
+
+
+@pytest.mark.parametrize("width", range(20, 100, 3))
+def test_two_columns_that_wrap_lose_nothing(width: int) -> None:
+    position = "clinic-orders-by-customer-repartition-0:1204"
+    table = FittingTable("task", "position", "copies", wraps=["position", "copies"])
+    table.add_row("0_0", f"{position} {position}", "standby instance-1 (0)")
+    where = Console(file=io.StringIO(), width=width, highlight=False)
+    where.print(table)
+    assert isinstance(where.file, io.StringIO)
+    assert "\N{HORIZONTAL ELLIPSIS}" not in where.file.getvalue()

@@ -192,6 +192,8 @@ class TestStatic:
         static.now = 18
         assert static.beat("s", 1)
         assert static.members.away == frozenset()
+        assert static.changes() == [("resumed", "s")]
+        assert static.beat("s", 1)
         assert static.changes() == []
 
     def test_to_ask_is_not_to_join(self, static: Group) -> None:

@@ -44,7 +44,7 @@ class Instances:
     def change(self, kind: ChangeKind, name: str) -> None:
         if kind == "joined":
             self.held[name] = {}
-        else:
+        elif kind != "resumed":
             del self.held[name]
         self.news.append(Change(kind=kind, name=name))
 
@@ -434,6 +434,20 @@ def test_who_joined_while_a_static_member_was_away_gets_its_share_of_its_tasks()
     world.copies.said = {"b": dict.fromkeys(warming, 10)}
     world.round()
     assert {TaskId.parse(task) for task in world.instances.held["b"]} == warming
+
+
+def test_who_joined_while_a_static_member_stood_still_gets_its_share_of_its_tasks() -> None:
+    world = World()
+    world.join("a")
+    world.instances.gone.add("a")
+    world.join("b")
+    world.instances.gone.discard("a")
+    world.instances.change("resumed", "a")
+    world.round()
+    # It keeps what it had, until the other has caught up.
+    assert world.book.owners == dict.fromkeys(TASKS, "a")
+    assert len(world.copies.wanted["b"].followed) == 2
+    assert world.rebalances[-1].why == ("instance a is back",)
 
 
 def test_a_static_member_that_is_back_with_another_capacity_gets_tasks_by_it() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import os
 import socket
 import stat
@@ -11,6 +12,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import timedelta
 from pathlib import Path
+from typing import Any, cast
 
 import pytest
 
@@ -120,6 +122,45 @@ def test_one_that_has_ended_is_told_of(tmp_path: Path) -> None:
     with pytest.raises(InstanceUnreachableError):
         line(path).ask(b"?", SECONDS)
     assert in_loop(LoopLines(4), (path, b"?")) == []
+
+
+def test_one_that_had_no_file_left_for_a_caller_answers_the_next(tmp_path: Path) -> None:
+    listener = QuestionSocket(tmp_path, token=TOKEN, answer=lambda body: body)
+    real, failures = listener._listener, [OSError(errno.EMFILE, "Too many open files")] * 2
+
+    class Flaky:
+        def accept(self) -> Any:
+            if failures:
+                raise failures.pop()
+            return real.accept()
+
+        def __getattr__(self, name: str) -> Any:
+            return getattr(real, name)
+
+    listener._listener = cast(Any, Flaky())
+    path = tmp_path / "questions.sock"
+    # The first is let in by the call that waits already.
+    assert line(path).ask(b"first", SECONDS) == b"first"
+    assert line(path).ask(b"next", SECONDS) == b"next"
+    assert not failures
+    listener.close()
+
+
+def test_where_one_of_several_has_ended_the_others_are_waited_for_no_more(tmp_path: Path) -> None:
+    over, gone = threading.Event(), tmp_path / "gone.sock"
+
+    async def tasks_left(path: Path) -> int:
+        prepared = Prepared(calls=[(path, b"?"), (gone, b"?")], token=TOKEN, finish=lambda _: None)
+        assert await LoopLines(4).answer(prepared, SOON) is None
+        return len(asyncio.all_tasks() - {asyncio.current_task()})
+
+    def answer(body: bytes) -> bytes:
+        over.wait(SECONDS)
+        return body
+
+    with listening(tmp_path, answer) as path:
+        assert asyncio.run(tasks_left(path)) == 0
+        over.set()
 
 
 def test_many_ask_at_once_and_each_gets_its_own(tmp_path: Path) -> None:

@@ -132,7 +132,7 @@ def check_identity(store: KeyValueStore, expected: StoreIdentity) -> None:
             where=where,
             hint=_WIPE,
         )
-    elif not found.changelog_topic_id and not expected.changelog_topic:
+    elif not (found.changelog_topic_id or found.changelog_topic or expected.changelog_topic):
         store.set_identity(expected)  # From when stores without a changelog did not say of whom.
     elif (found.changelog_topic, found.changelog_topic_id) != (
         expected.changelog_topic,

@@ -182,7 +182,7 @@ def _standing(each: InstanceOverview) -> str:
 def _restores(tasks: list[TaskOverview]) -> Table:
     table = Table(box=None, pad_edge=False)
     for name in ("restoring", "store", ""):
-        table.add_column(name)
+        table.add_column(name, overflow="fold")
     table.add_column("records", justify="right")
     for task in tasks:
         for each in task.restores:

@@ -60,7 +60,10 @@ class FittingTable:
             # Words of the others are whole: the table is only made where they fit.
             is_whole = name not in self._wraps
             table.add_column(
-                Text(name), justify="right" if name in self._right else "left", no_wrap=is_whole
+                Text(name),
+                justify="right" if name in self._right else "left",
+                no_wrap=is_whole,
+                overflow="fold",
             )
         for row in zip(*columns.values(), strict=True):
             table.add_row(*map(Text, row))

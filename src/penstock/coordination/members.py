@@ -13,8 +13,8 @@ from typing import Literal
 
 from penstock.errors import MemberRefusedError
 
-ChangeKind = Literal["joined", "returned", "left", "lost"]
-"""`returned`: a static member has a new process, and keeps its tasks."""
+ChangeKind = Literal["joined", "returned", "resumed", "left", "lost"]
+"""`returned`: a static member has a new process, and keeps its tasks; `resumed`: it stood still."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -110,7 +110,9 @@ class Members:
         if member is None or member.member_id != member_id:
             return False
         self._members[name] = replace(member, last_beat=now)
-        self._away.discard(name)
+        if name in self._away:
+            self._away.discard(name)
+            self._note("resumed", name)
         return True
 
     def leave(self, name: str, member_id: str) -> None:

@@ -180,19 +180,31 @@ class Coordinator:
         if self._failure is not None:
             raise self._failure
         with self._lock:
-            for name, child in list(self._children.items()):
-                if child.process.poll() is not None:
-                    _log.warning("Instance %s ended with %s", name, child.process.returncode)
-                    known = self._members.get(name)
-                    # One that ended before it registered was never the member of that name.
-                    if known is not None and known.pid == child.process.pid:
-                        self._members.die(name)
-                    self._discard_child(name)
-            for member in self._members.expire(time.monotonic()):
-                # A static child that died may have a successor, which has not registered yet.
-                successor = self._children.get(member.name)
-                if successor is None or successor.process.pid == member.pid:
-                    self._discard_child(member.name)
+            gone = [self._children.pop(name) for name in sorted(self._ended() | self._expired())]
+        # Who wants to know who is there does not wait for one that takes long to die.
+        for child in gone:
+            child.process.kill()
+            child.process.wait()
+            self._ended_slots.append((child.slot, time.monotonic()))
+
+    def _ended(self) -> set[str]:
+        """The children that have ended by themselves."""
+        ended = {n: each for n, each in self._children.items() if each.process.poll() is not None}
+        for name, child in ended.items():
+            _log.warning("Instance %s ended with %s", name, child.process.returncode)
+            known = self._members.get(name)
+            # One that ended before it registered was never the member of that name.
+            if known is not None and known.pid == child.process.pid:
+                self._members.die(name)
+        return set(ended)
+
+    def _expired(self) -> set[str]:
+        """The children that were silent for too long.
+
+        A static child that died may have a successor, which has not registered yet.
+        """
+        pids = {member.name: member.pid for member in self._members.expire(time.monotonic())}
+        return {n for n, each in self._children.items() if each.process.pid == pids.get(n)}
 
     def restart_children(self, *, others_take_over: bool = False) -> None:
         """Start instances in place of those children that have ended, or were lost.
@@ -292,13 +304,6 @@ class Coordinator:
                 self.call(name, "stop", Beat(instance=name), BeatReply)
         self._server.shutdown()
         self._directory.cleanup()
-
-    def _discard_child(self, name: str) -> None:
-        child = self._children.pop(name, None)
-        if child is not None:
-            child.process.kill()
-            child.process.wait()
-            self._ended_slots.append((child.slot, time.monotonic()))
 
     def _listen(self) -> Server:
         path = Path(self._directory.name) / "coordinator.sock"

@@ -90,10 +90,31 @@ class DriverLease:
         disturb the other one's instances.
         """
         if time.monotonic() - self._checked > self._silence_seconds:
-            self.beat()
+            self._look()
         self._checked = time.monotonic()
         if self.lost is not None:
             raise self.lost
+
+    def _look(self) -> None:
+        """Beat, but wait no longer for Kafka than from one beat to the next.
+
+        The driver's loop waits meanwhile: if Kafka is gone, instances are to be heard all the same.
+        """
+        if not self._beating.acquire(timeout=self._beat_seconds):
+            return
+        try:
+            if self.lost is None:
+                self._count_beat()
+                self._write_beat(self._beat_seconds)
+        except FencedError as error:
+            # If nobody else was written down, the next beat of the other thread goes on from here.
+            with contextlib.suppress(KafkaError):
+                if self._is_replaced(_PEEK):
+                    self._lose(str(error))
+        except KafkaError as error:
+            _log.warning("%s", error)
+        finally:
+            self._beating.release()
 
     def holds(self) -> bool:
         """Whether nobody can have taken over of whom this driver has not heard.
@@ -251,7 +272,7 @@ class DriverLease:
                 self._beat()
 
     def _beat(self) -> None:
-        self.record = msgspec.structs.replace(self.record, beat=self.record.beat + 1)
+        self._count_beat()
         try:
             try:
                 self._write_beat()
@@ -259,6 +280,9 @@ class DriverLease:
                 self._reclaim(error)
         except KafkaError as error:
             _log.warning("%s", error)
+
+    def _count_beat(self) -> None:
+        self.record = msgspec.structs.replace(self.record, beat=self.record.beat + 1)
 
     def _reclaim(self, fenced: FencedError) -> None:
         """Go on as the driver if nobody else has become it.

@@ -107,8 +107,8 @@ class TaskOwners:
                 case "joined":
                     self._rebalances.note(f"instance {change.name} joined")
                     self._placements.change()
-                case "returned":
-                    self._give_back(change.name)
+                case "returned" | "resumed":
+                    self._come_back(change)
                 case "left" | "lost":
                     self._lose(change)
         if changes:
@@ -285,16 +285,17 @@ class TaskOwners:
         self._rebalances.note(f"instance {change.name} {how}")
         self._notice(_loss(change, lost))
 
-    def _give_back(self, name: str) -> None:
-        """A static member is here again, with a process that holds nothing yet: no rebalance."""
-        tasks = [task for task, owner in self._book.owners.items() if owner == name]
-        self._suspend_restores(name, tasks)
-        self._notice(f"Instance {name} is back in time, and keeps {_listed(tasks)}")
-        member = self._parts.coordinator.member(name)
+    def _come_back(self, change: Change) -> None:
+        """A static member is here again: no rebalance, unless others came or went meanwhile."""
+        member = self._parts.coordinator.member(change.name)
         capacity, tags = (member.capacity, member.tags) if member else (1, {})
-        if self._placements.come_back(name, capacity=capacity, tags=tags):
-            self._rebalances.note(f"instance {name} is back")
-        self._give(dict.fromkeys(tasks, name))
+        if self._placements.come_back(change.name, capacity=capacity, tags=tags):
+            self._rebalances.note(f"instance {change.name} is back")
+        if change.kind == "returned":  # With a process that holds nothing yet.
+            tasks = [task for task, owner in self._book.owners.items() if owner == change.name]
+            self._suspend_restores(change.name, tasks)
+            self._notice(f"Instance {change.name} is back in time, and keeps {_listed(tasks)}")
+            self._give(dict.fromkeys(tasks, change.name))
 
     def _suspend_restores(self, name: str, tasks: list[TaskId]) -> None:
         for whose in (name, *map(str, tasks)):

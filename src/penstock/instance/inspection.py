@@ -119,7 +119,8 @@ def stores_below(directory: Path) -> list[StoreOnDisk]:
             names.clear()
         if len(place.parts) >= _DEPTH_MAX:
             names.clear()
-        names[:] = [name for name in names if not name.startswith(".")]
+        # A disk's own directory beside those of applications is of no concern.
+        names[:] = [name for name in names if not name.startswith(".") and name != "lost+found"]
     return sorted((each for each in found if _is_task(each.task)), key=lambda each: each.place)
 
 
@@ -222,10 +223,12 @@ def _refuse(error: OSError) -> None:
 
 
 def _size(file: Path) -> int:
-    """What a file takes; nothing if it went meanwhile, as those do that RocksDB compacts."""
+    """What a file takes; nothing if it went meanwhile, as those do that RocksDB compacts, or if
+    this user may not see it.
+    """
     try:
         found = file.stat()
-    except FileNotFoundError:
+    except OSError:
         return 0
     return found.st_size if stat.S_ISREG(found.st_mode) else 0
 

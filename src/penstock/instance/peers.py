@@ -150,11 +150,18 @@ class PeerCopies:
         while not self._closing.is_set():
             try:
                 connection, _ = self._listener.accept()
-                threading.Thread(target=self._serve, args=(connection,), daemon=True).start()
+                self._begin(connection)
             except (OSError, RuntimeError) as error:
                 # No file or thread is to be had now, or a caller went: the next one may be served.
                 if not self._closing.wait(_LOOK_SECONDS):
                     _log.warning("A peer that asks for a copy is not served: %s", error)
+
+    def _begin(self, connection: socket.socket) -> None:
+        try:
+            threading.Thread(target=self._serve, args=(connection,), daemon=True).start()
+        except RuntimeError:
+            connection.close()  # Whoever waits for it goes elsewhere.
+            raise
 
     def _serve(self, connection: socket.socket) -> None:
         """Send the files of the copy whose key comes first; a stranger gets nothing."""

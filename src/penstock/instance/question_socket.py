@@ -28,6 +28,7 @@ _NAME = "questions.sock"
 LENGTH = struct.Struct(">I")
 _PIECE_BYTES = 256 * 1024
 _TOKEN_SECONDS = 5.0
+_RETRY_SECONDS = 0.25
 MESSAGE_BYTES_MAX = 2**30
 _log = logging.getLogger("penstock.instance")
 
@@ -51,6 +52,7 @@ class QuestionSocket:
         self._token = token.encode()
         self._answer = answer
         self._connections: set[socket.socket] = set()
+        self._closing = threading.Event()
         path = directory / _NAME
         self._listener = socket.socket(socket.AF_UNIX)
         self._listener.bind(str(path))
@@ -60,6 +62,7 @@ class QuestionSocket:
 
     def close(self) -> None:
         """Answer no more."""
+        self._closing.set()
         for each in (self._listener, *list(self._connections)):
             # Only this wakes a thread that waits for it.
             with contextlib.suppress(OSError):
@@ -67,16 +70,26 @@ class QuestionSocket:
         self._listener.close()
 
     def _accept(self) -> None:
-        while True:
+        while not self._closing.is_set():
             try:
                 connection, _ = self._listener.accept()
-            except OSError:
-                return  # Closed.
-            if len(self._connections) >= CONNECTIONS_MAX:
-                connection.close()
-                continue
-            self._connections.add(connection)
+                self._admit(connection)
+            except (OSError, RuntimeError) as error:
+                # No file or thread is to be had now: the next one may be answered.
+                if not self._closing.wait(_RETRY_SECONDS):
+                    _log.warning("Somebody who asks is not answered: %s", error)
+
+    def _admit(self, connection: socket.socket) -> None:
+        if len(self._connections) >= CONNECTIONS_MAX:
+            connection.close()
+            return
+        self._connections.add(connection)
+        try:
             threading.Thread(target=self._serve, args=(connection,), daemon=True).start()
+        except RuntimeError:
+            self._connections.discard(connection)
+            connection.close()
+            raise
 
     def _serve(self, connection: socket.socket) -> None:
         try:

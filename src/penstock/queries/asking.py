@@ -50,6 +50,8 @@ from penstock.queries.rows import found_row, looked_up_row
 _PAUSE_SECONDS = 0.02
 _TRY_SECONDS_MAX = 2.0
 """How long one instance is waited for before it is looked whether another holds the task now."""
+_DOUBT_SECONDS = 1.0
+"""How long a question waits at the driver for Kafka to say that it still is the driver."""
 _CALLS_AT_ONCE = 16
 """Instances that are asked beside others, for all questions."""
 _ANYTHING = Bound()
@@ -377,6 +379,7 @@ class StoreQueries:
         if not store.spec.is_global:
             message = structs.replace(message, task=str(task))
         reasons = {} if reasons is None else reasons
+        doubted_until = time.monotonic() + _DOUBT_SECONDS
         while True:
             names = self._candidates(store, task, bound)
             for tried, name in enumerate(names, start=1):
@@ -395,6 +398,9 @@ class StoreQueries:
                 )
                 if source is not None:
                     return answer, source
+                if self._places.decides and reasons[name] == self._places.doubt:
+                    # Until Kafka answers the driver, it would be in the way of other questions.
+                    deadline = min(deadline, doubted_until)
             if deadline - time.monotonic() <= _PAUSE_SECONDS:
                 raise _unavailable(store, partition, bound, reasons)
             time.sleep(_PAUSE_SECONDS)

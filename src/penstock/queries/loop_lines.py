@@ -9,8 +9,10 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import socket
+from collections.abc import Coroutine, Iterable
 from datetime import timedelta
 from pathlib import Path
+from typing import Any
 
 from penstock.instance.question_socket import LENGTH, MESSAGE_BYTES_MAX, framed
 from penstock.queries.contract import Answer
@@ -40,8 +42,9 @@ class LoopLines:
                 if len(prepared.calls) == 1:
                     told = [await self._ask(*prepared.calls[0], prepared.token)]
                 else:
-                    asked = (self._ask(*call, prepared.token) for call in prepared.calls)
-                    told = await asyncio.gather(*asked)
+                    told = await _gathered(
+                        self._ask(*call, prepared.token) for call in prepared.calls
+                    )
         except OSError:
             return None
         finally:
@@ -66,9 +69,31 @@ class LoopLines:
 
     def _forget_the_gone(self) -> None:
         """Close what leads to instances that have ended."""
-        for path in [path for path in self._idle if not path.exists()]:
+        for path in [path for path, idle in self._idle.items() if any(map(_is_over, idle))]:
             for connection in self._idle.pop(path):
                 connection.close()
+
+
+def _is_over(connection: socket.socket) -> bool:
+    """Whether the other side has hung up."""
+    try:
+        return not connection.recv(1, socket.MSG_PEEK)
+    except BlockingIOError:
+        return False
+    except OSError:
+        return True
+
+
+async def _gathered(asked: Iterable[Coroutine[Any, Any, bytes]]) -> list[bytes]:
+    """All answers; if there is none of one, the others are waited for no more."""
+    tasks = [asyncio.ensure_future(each) for each in asked]
+    try:
+        return await asyncio.gather(*tasks)
+    except BaseException:
+        for each in tasks:
+            each.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        raise
 
 
 async def _connected(loop: asyncio.AbstractEventLoop, path: Path, token: str) -> socket.socket:
