@@ -57,9 +57,9 @@ class _Lock:
     def __exit__(self, *_: object) -> None:
         self._held = False
 
-    def acquire(self, *, blocking: bool) -> bool:
-        """Take it if it is free."""
-        assert not blocking
+    def acquire(self, *, blocking: bool = True, timeout: float = -1) -> bool:
+        """Take it if it is free; who would wait for a while has waited in vain."""
+        assert not blocking or timeout >= 0
         free, self._held = not self._held, True
         return free
 
@@ -264,10 +264,10 @@ def _count_restores(patch: pytest.MonkeyPatch) -> None:
 
 
 def _count_of_driver(patch: pytest.MonkeyPatch) -> None:
-    take_again, give, give_back = (
+    take_again, give, come_back = (
         owners.TaskOwners._take_again,
         owners.TaskOwners._give,
-        owners.TaskOwners._give_back,
+        owners.TaskOwners._come_back,
     )
     failed = driver.Driver._job_failed
 
@@ -280,9 +280,10 @@ def _count_of_driver(patch: pytest.MonkeyPatch) -> None:
             _Now.world.reached("a task was given to its owner again")
         give(self, new)
 
-    def on_give_back(self: Any, name: str) -> None:
-        _Now.world.reached("a static member got its tasks back")
-        give_back(self, name)
+    def on_come_back(self: Any, change: Any) -> None:
+        if change.kind == "returned":
+            _Now.world.reached("a static member got its tasks back")
+        come_back(self, change)
 
     def on_failed(self: Any, *given: Any) -> None:
         _Now.world.reached("a job failed, and its tasks were planned alone")
@@ -290,5 +291,5 @@ def _count_of_driver(patch: pytest.MonkeyPatch) -> None:
 
     patch.setattr(owners.TaskOwners, "_take_again", on_take_again)
     patch.setattr(owners.TaskOwners, "_give", on_give)
-    patch.setattr(owners.TaskOwners, "_give_back", on_give_back)
+    patch.setattr(owners.TaskOwners, "_come_back", on_come_back)
     patch.setattr(driver.Driver, "_job_failed", on_failed)
