@@ -127,7 +127,7 @@ def test_a_standby_takes_over_with_nothing_to_restore_and_another_is_built(scene
         run.wait_committed(total)
         run.wait_followed()
     assert scene.counts() == scene.expected()
-    assert run.notices == [note for note in run.notices if "lost" in note or "snapshot" in note]
+    assert run.notices == [note for note in run.notices if "lost" in note or "copy" in note]
 
 
 def test_who_joins_gets_tasks_when_it_has_caught_up_and_all_commit_meanwhile(
