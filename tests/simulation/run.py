@@ -75,10 +75,6 @@ BRANCHES = (
 Mutant = Callable[[pytest.MonkeyPatch], None]
 
 
-class SeedError(AssertionError):
-    """A seed showed a violation."""
-
-
 @dataclass
 class Report:
     """What many seeds did."""
@@ -122,6 +118,15 @@ class Report:
             lines.append(f"{title}:")
             lines += [f"  {counts[name]:8} {name}" for name in sorted(counts)]
         return "\n".join(lines)
+
+
+class SeedError(AssertionError):
+    """A seed showed a violation; `report` is of those before it."""
+
+    def __init__(self, seed: int, error: BaseException, report: Report) -> None:
+        super().__init__(f"seed {seed}: {type(error).__name__}: {error}")
+        self.seed = seed
+        self.report = report
 
 
 def play(world: World) -> Application:
@@ -168,6 +173,29 @@ def run_seeds(
             except (ViolationError, Exception) as error:
                 if trace:
                     print("\n".join(world.trace))
-                raise SeedError(f"seed {seed}: {type(error).__name__}: {error}") from error
+                raise SeedError(seed, error, report) from error
             report.add(Report.of(world, application))
     return report
+
+
+@dataclass
+class Part:
+    """What some seeds in a row did, and which of them showed a violation."""
+
+    report: Report = field(default_factory=Report)
+    failing: dict[int, str] = field(default_factory=dict)
+
+
+def run_part(first: int, count: int) -> Part:
+    """Run these seeds, those behind one that failed too; of a single one, tell what happened."""
+    part, end = Part(), first + count
+    while first < end:
+        try:
+            part.report.add(run_seeds(first, end - first, trace=count == 1))
+        except SeedError as error:
+            part.report.add(error.report)
+            part.failing[error.seed] = str(error)
+            first = error.seed + 1
+        else:
+            break
+    return part

@@ -64,6 +64,7 @@ from penstock.instance.static_id import StaticId
 from penstock.instance.task import OpenTask, TaskEnvironment
 from penstock.instance.tls import TlsFiles
 from penstock.observability.json_logs import log_as_json, secrets_of
+from penstock.observability.promptness import answer_promptly
 from penstock.observability.recorder import Recorder
 from penstock.option_values import parse_address
 from penstock.serdes.decoders import decoder
@@ -146,8 +147,8 @@ def run_instance(
     HTTP, where the options want that.
     """
     # Restores make messages by the million, none in a cycle: looking through them is in vain.
-    gc.freeze()
     gc.set_threshold(50_000, 20, 20)
+    answer_promptly()
     share_heaps()
     keep_pandas_out()
     stop = threading.Event()

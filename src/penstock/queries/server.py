@@ -16,6 +16,7 @@ import threading
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+from penstock.observability.promptness import answer_promptly
 from penstock.queries.gate import AsgiApp
 from penstock.queries.limits import Limits
 from penstock.queries.listening import Listening
@@ -85,6 +86,7 @@ class HttpServer:
         try:
             self._wait_for_the_first()
             self._server = self._made()
+            answer_promptly()
             # In a thread uvicorn leaves signals alone: they are the application's.
             if self._server is not None and not self._stopping.is_set():
                 asyncio.run(self._server.serve(sockets=[self._socket]))
