@@ -62,11 +62,24 @@ def table_cells(rows: Sequence[Mapping[str, Any]]) -> list[list[str]]:
     lines = [[*header, "spread", "exact", "met"]]
     for row in rows:
         cells = [row["name"], row["guarantee"].replace("_", "-"), row["unit"]]
-        cells.append(number(row["penstock"]))
+        cells.append(own_cell(row))
         cells += [peer_cell(row, peer) for peer in peers]
         cells += [f"{row['spread']:.0%}", yes(row["exact"]), yes(row["met"])]
         lines.append(cells)
     return lines
+
+
+def own_cell(row: Mapping[str, Any]) -> str:
+    """Penstock's figure, and what it must reach by itself, if that is said.
+
+    >>> own_cell({"penstock": 1.6, "limit": 3.0}), own_cell({"penstock": 2091.0, "least": 2000})
+    ('1.6 (at most 3)', '2,091 (at least 2,000)')
+    """
+    text = number(row["penstock"])
+    for word, bound in (("at most", row.get("limit")), ("at least", row.get("least"))):
+        if bound is not None:
+            text += f" ({word} {bound:,g})"
+    return text
 
 
 def peer_cell(row: Mapping[str, Any], peer: str) -> str:

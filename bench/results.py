@@ -76,6 +76,7 @@ class Row:
             "ratios": {peer: rounded(value) for peer, value in self.ratios().items()},
             "targets": dict(self.targets),
             **({} if self.limit is None else {"limit": self.limit}),
+            **({} if self.least is None else {"least": self.least}),
             "rounds": min(len(values) for values in self.figures.values()),
             "spread": rounded(max(spreads.values())),
             "exact": self.exact,

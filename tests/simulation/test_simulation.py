@@ -6,6 +6,7 @@ import functools
 
 import pytest
 
+from tests.simulation import assignment_size
 from tests.simulation.run import Report, run_seeds
 
 SEEDS = 500
@@ -36,3 +37,9 @@ def test_everything_that_can_go_wrong_did() -> None:
 def test_a_seed_is_always_the_same() -> None:
     first, again = (run_seeds(7, 3) for _ in range(2))
     assert first == again
+
+
+def test_a_large_assignment_moves_no_more_than_it_must() -> None:
+    for line in assignment_size.run(10_000, 1_000, standbys=0):
+        print(line)
+        assert line.moved == line.must
