@@ -339,7 +339,6 @@ class Driver:
             outcome = outcomes.get(piece.task)
             if outcome is None:
                 # 7. The range gave no row: all of it was markers.
-                self._book.doubt(piece.task, due=time.monotonic())
                 self._commit_nothing(piece)
             elif outcome.status == "skipped":
                 _log.info("Task %s was skipped: %s", piece.task, outcome.reason)
@@ -384,6 +383,8 @@ class Driver:
     def _commit_nothing(self, piece: Slice) -> None:
         """Move a task over a range without records; if that fails, its owner will be asked."""
         entry = self._book.entries[piece.task]
+        # An owner that does not know what became of it takes the task anew, from another position.
+        self._book.doubt(piece.task, due=time.monotonic())
         header = CommitHeader(
             task=str(entry.task),
             epoch=entry.epoch,
