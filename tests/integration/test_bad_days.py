@@ -81,7 +81,7 @@ def test_nothing_listens_at_the_bootstrap_address(scene: Scene) -> None:
         error = start_fails(scene, bootstrap_servers=address)
     assert isinstance(error, BrokerUnreachableError)
     assert f"Nothing answers at {address}" in str(error)
-    assert "Start one with `penstock dev`, or set bootstrap_servers" in str(error)
+    assert "Set bootstrap_servers (PENSTOCK_BOOTSTRAP_SERVERS); `penstock dev start`" in str(error)
 
 
 def test_a_missing_topic_is_named_with_the_nearest_one(scene: Scene) -> None:

@@ -59,8 +59,9 @@ def unreachable(bootstrap_servers: str = "") -> BrokerUnreachableError:
     """The error of a broker that does not answer."""
     return BrokerUnreachableError(
         f"Nothing answers at {bootstrap_servers}" if bootstrap_servers else "Kafka does not answer",
-        hint="Start one with `penstock dev`, or set bootstrap_servers (PENSTOCK_BOOTSTRAP_SERVERS)"
-        ", and for brokers with TLS or passwords security.protocol of option kafka",
+        hint="Set bootstrap_servers (PENSTOCK_BOOTSTRAP_SERVERS); `penstock dev start` starts a "
+        "Kafka, or says where the one is that it started. Brokers with TLS or passwords need "
+        "security.protocol in option kafka",
     )
 
 

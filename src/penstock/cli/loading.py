@@ -21,8 +21,11 @@ def load_application(place: str) -> Application:
     if not path.is_file():
         raise UsageError(f"There is no file {path_text}", hint="Give a file as `app.py[:name]`")
     spec = importlib.util.spec_from_file_location(path.stem, path)
-    assert spec is not None
-    assert spec.loader is not None
+    if spec is None or spec.loader is None:
+        raise UsageError(
+            f"{path_text} is no Python file: its name does not end with .py",
+            hint="Give a file as `app.py[:name]`",
+        )
     module = importlib.util.module_from_spec(spec)
     # Spark's pickler refers to functions of modules by name where it can; workers have not loaded
     # this file, so its functions must travel by value, as those of `__main__` do.
@@ -52,7 +55,9 @@ def _only_application(names: dict[str, object], path: str) -> Application:
         known = ", ".join(sorted(name for name, _ in found.values())) or "none"
         raise UsageError(
             f"{path} must have one application at the top of the file; it has {known}",
-            hint=f"Name it: {path}:app",
+            hint=f"Name it: {path}:app"
+            if found
+            else 'Write `app = penstock.Application("id")` there, not in a function',
         )
     [(_, application)] = found.values()
     return application

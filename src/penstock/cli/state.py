@@ -210,10 +210,12 @@ def snapshots(
 ) -> None:
     subject = _Subject.of(app, application, None)
     where = location or subject.config.snapshot_location
-    if not subject.application_id or not where:
+    if not subject.application_id:
+        raise UsageError("It is not said whose snapshots", hint="Say app.py, or --application ID")
+    if not where:
         raise UsageError(
-            "It is not said whose snapshots, or where they are",
-            hint="Say app.py, or --application ID and --location file:///directory",
+            "It is not said where the snapshots are",
+            hint="Say --location file:///directory, or set snapshot_location",
         )
     with Bar("Looking") as bar:
         facts = _snapshots(SnapshotLocation(where, subject.application_id), bar)

@@ -63,6 +63,7 @@ class KafkaView:
             raise TopicMissingError(
                 "The application has no such topic or partition",
                 where={"topic": topic, "partition": partition},
+                hint="`penstock topics describe` lists its topics",
             )
         end = self._ask([(topic, partition)], LATEST)[topic, partition]
         # Markers take offsets too, and what is aborted is not shown: so fewer may come.

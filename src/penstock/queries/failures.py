@@ -14,6 +14,7 @@ from penstock.errors import (
     ServiceBusyError,
     StoreElsewhereError,
     StoreUnavailableError,
+    TopicMissingError,
     UnknownStoreError,
 )
 
@@ -21,6 +22,7 @@ BAD_REQUEST = 400
 INTERNAL = 500
 _STATUSES: dict[type[PenstockError], int] = {
     UnknownStoreError: 404,
+    TopicMissingError: 404,
     QueryLimitError: 413,
     StoreUnavailableError: 503,
     ServiceBusyError: 503,
