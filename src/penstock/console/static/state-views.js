@@ -118,11 +118,23 @@ function answered(found, took, more) {
   ].filter(Boolean);
 }
 
+// How often the group is asked about again while it is looked at: each time is a question to Kafka.
+const AGAIN_MS = 5000;
+
 export function topicsView() {
   const element = h("div");
   const records = h("div", { "aria-live": "polite" });
+  const group = h("div");
+  let asked = 0;
+  const askGroup = () => {
+    asked = Date.now();
+    return fill(group, async () => table("Consumer group", ["topic", "partition", "position", "end", "lag"],
+      (await ask("/v1/console/groups")).map((each) => [
+        each.topic, each.partition, number(each.position), number(each.end), number(each.lag)])));
+  };
+  askGroup();
   fill(element, async () => {
-    const [topics, groups] = await Promise.all([ask("/v1/console/topics"), ask("/v1/console/groups")]);
+    const topics = await ask("/v1/console/topics");
     const look = (topic) => h("button", {
       type: "button", onclick: () => fill(records, () => latest(topic, 0, records)), "aria-label": `latest records of ${topic.name}`,
     }, "look");
@@ -134,11 +146,15 @@ export function topicsView() {
       h("p", { class: "quiet" }, "Offsets are records and the markers of transactions. A size is that of one replica on "
         + "the brokers' disks; it is not known where brokers do not tell the application."),
       records,
-      table("Consumer group", ["topic", "partition", "position", "end", "lag"], groups.map((each) => [
-        each.topic, each.partition, number(each.position), number(each.end), number(each.lag)])),
+      group,
     ];
   });
-  return { element };
+  return {
+    element,
+    update() {
+      if (Date.now() - asked >= AGAIN_MS && !group.hasAttribute("aria-busy")) askGroup();
+    },
+  };
 }
 
 // Of so many partitions at once: each is a question to Kafka of its own.
