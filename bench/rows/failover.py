@@ -399,6 +399,14 @@ def rows(told: dict[str, Told], load: Load) -> list[Row]:
     return made
 
 
+_MISSED = "batches missed, beside the one between any two outputs (lower is better)"
+_BATCH_UNITS = {
+    "failover_others": _MISSED,
+    "failover_join": _MISSED,
+    "standby_lag": "batches (lower is better)",
+}
+
+
 def _batch_rows(told: dict[str, Told], load: Load) -> list[Row]:
     child, external = told.get("child"), told.get("external")
     found: dict[str, tuple[float, float]] = {}
@@ -414,7 +422,7 @@ def _batch_rows(told: dict[str, Told], load: Load) -> list[Row]:
     if child is not None and child.lag_batches is not None:
         found["standby_lag"] = (child.lag_batches, LAG_BATCHES_MAX)
     return [
-        _row(name, "batches (lower is better)", {"penstock": [value]}, limit, told, load)
+        _row(name, _BATCH_UNITS[name], {"penstock": [value]}, limit, told, load)
         for name, (value, limit) in found.items()
     ]
 
