@@ -201,7 +201,7 @@ def test_an_address_that_there_cannot_be_is_unreachable(
 ) -> None:
     assert ran("produce-test-data", "word-count", "--bootstrap-servers", address) == 3
     [line] = capsys.readouterr().err.splitlines()
-    assert line.startswith(f"penstock: Nothing answers at {address}. Start one with")
+    assert line.startswith(f"penstock: Nothing answers at {address}. Set bootstrap_servers")
 
 
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
