@@ -16,7 +16,8 @@ README = Path(__file__).parent.parent / "README.md"
 START = "<!-- bench:start -->"
 END = "<!-- bench:end -->"
 LEGEND = (
-    "Medians over interleaved rounds; in brackets Penstock's ratio to the peer, and its target. "
+    "Medians over interleaved rounds; in brackets what Penstock must reach by itself, and beside a "
+    "peer its ratio to that one, and the ratio's target. "
     "`exact`: every result of every run was compared with what the input must give."
 )
 AGAIN = (

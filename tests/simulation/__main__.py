@@ -79,7 +79,7 @@ def _is_good(size: dict[str, Any]) -> bool:
 
 
 def _assignment() -> dict[str, Any]:
-    """How long a large assignment takes at most, and how many tasks move that need not."""
+    """How long a large assignment takes at most, how many tasks move, and how many must."""
     lines = list(assignment_size.run(TASKS, INSTANCES, standbys=0))
     for line in lines:
         print(line)

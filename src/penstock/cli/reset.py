@@ -202,10 +202,9 @@ def _text(plan: ResetPlan, again: str, *, executed: bool) -> str:
     ]
     lines += [f"{would}deleted, and made anew: {name}" for name in plan.topics]
     lines += [f"{would}removed: {path}" for path in plan.directories]
-    is_empty = not lines
-    lines += ["There is nothing to remove", *plan.notes] if is_empty else plan.notes
-    if is_empty:
-        return "\n".join(lines)
+    if not lines:
+        return "\n".join(["There is nothing to remove", *plan.notes])
+    lines += plan.notes
     if not executed:
         lines.append("Nothing was changed. Add --execute to do it.")
     elif plan.positions:
