@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from penstock.pipeline.session import Session, loopback
+from penstock.pipeline.session import Session, collector, loopback
 
 
 @pytest.mark.parametrize("master", ["local", "local[*,4]", "local[2]"])
@@ -49,3 +49,24 @@ def test_how_many_executors_are_to_come_is_known_where_it_was_said(
     context = SimpleNamespace(master=master, getConf=lambda: settings)
     spark: Any = SimpleNamespace(sparkContext=context, conf=settings)
     assert Session(spark, owned=False).executors_asked_for == expected
+
+
+@pytest.mark.parametrize(
+    ("spark", "environment"),
+    [
+        ({"spark.driver.extraJavaOptions": "-Xss2m -XX:+UseZGC"}, {}),
+        ({"spark.driver.defaultJavaOptions": "-XX:+UseG1GC"}, {}),
+        ({}, {"JDK_JAVA_OPTIONS": "-XX:+UseSerialGC"}),
+        ({}, {"JAVA_TOOL_OPTIONS": "-XX:-UseParallelGC"}),
+    ],
+)
+def test_a_collector_that_somebody_chose_is_left_alone(
+    spark: dict[str, str], environment: dict[str, str]
+) -> None:
+    # With two of them Java does not start.
+    assert collector(spark, environment) == []
+
+
+def test_java_is_told_of_a_collector_for_large_arrays() -> None:
+    options = {"spark.driver.extraJavaOptions": "-XX:+UseStringDeduplication -Xss2m"}
+    assert collector(options, {"JDK_JAVA_OPTIONS": "-Xmx2g"}) == ["-XX:+UseParallelGC"]
