@@ -16,12 +16,15 @@ from confluent_kafka.admin import AdminClient
 
 from bench import clients
 from bench.load import PARTITIONS, create_topic, delete_topics
-from bench.machine import busy_share
+from bench.machine import busy_share, settle_disk, touch_memory
 from bench.systems import Guarantee, Job, System
 from bench.verify import Content, read_all
 
 QUIET_SHARE = 0.1
 QUIET_WAIT_SECONDS = 10.0
+TOUCHED_BYTES = 3 * 2**30
+"""A gibibyte of state, which is the most that a row has, written once and put together once, and
+as much for processes."""
 
 
 class Display(Protocol):
@@ -117,9 +120,13 @@ class Lab:
         ]
 
     def wait_for_quiet(self, label: str) -> None:
-        """Let the work of the last run (deleted topics, compiled code) end before the next one."""
-        deadline = time.monotonic() + QUIET_WAIT_SECONDS
+        """Let the work of the last run end before the next one, which finds disk and memory ready.
+
+        That is deleted topics and compiled code, and what is not on the disk yet.
+        """
         self.display.status(f"{label}: waiting for a quiet machine")
+        settle_disk()
+        deadline = time.monotonic() + QUIET_WAIT_SECONDS
         while (share := busy_share()) > QUIET_SHARE:
             if time.monotonic() > deadline:
                 self.display.warning(
@@ -127,6 +134,8 @@ class Lab:
                 )
                 break
         self._shares.append(share)
+        # Last: what is free may go back to the host.
+        touch_memory(TOUCHED_BYTES)
 
     def take_busiest(self) -> float:
         """The largest share that others had of the machine as a run began, since the last call."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import mmap
 import os
 import platform
 import subprocess
@@ -11,6 +12,8 @@ from pathlib import Path
 from typing import Any
 
 from bench.systems import System
+
+_TOUCHED_AT_ONCE = 1024 * 1024
 
 
 def machine() -> dict[str, Any]:
@@ -49,6 +52,37 @@ def core_ticks(text: str) -> tuple[int, int]:
     ticks = [int(field) for field in text.splitlines()[0].split()[1:9]]
     idle = ticks[3] + ticks[4]
     return sum(ticks) - idle, sum(ticks)
+
+
+def settle_disk() -> None:
+    """Have the disk written what is to be written.
+
+    Else the kernel writes what an earlier run left while the next one is measured, and once much
+    has gathered it makes whoever writes wait.
+    """
+    os.sync()
+
+
+def touch_memory(wanted: int, information: Path = Path("/proc/meminfo")) -> int:
+    """Use so many bytes that are free, half of them at most, and give them back; how many.
+
+    What a virtual machine has not had from its host yet, or gave back, costs ten times as much when
+    it is used first: by that, equal runs may differ by more than systems do.
+    """
+    size = min(wanted, free_bytes(information) // 2) // _TOUCHED_AT_ONCE * _TOUCHED_AT_ONCE
+    if not size:
+        return 0
+    ones = b"\1" * _TOUCHED_AT_ONCE
+    with mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS) as memory:
+        for start in range(0, size, _TOUCHED_AT_ONCE):
+            memory[start : start + _TOUCHED_AT_ONCE] = ones
+    return size
+
+
+def free_bytes(information: Path) -> int:
+    """How much memory nobody uses, not for files either; 0 where the system does not say."""
+    lines = information.read_text().splitlines() if information.exists() else []
+    return next((int(line.split()[1]) * 1024 for line in lines if line.startswith("MemFree:")), 0)
 
 
 def versions(systems: dict[str, System]) -> dict[str, str]:

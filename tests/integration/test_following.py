@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import shutil
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,13 @@ import pytest
 from confluent_kafka import Producer
 
 from penstock.changelog.reading import wait_stable
+from penstock.changelog.snapshots import (
+    Manifest,
+    Snapshot,
+    SnapshotFile,
+    SnapshotSource,
+    read_files,
+)
 from penstock.changelog.topic_plan import ConfigChange
 from penstock.instance import protocol, standby
 from penstock.instance.global_tables import GlobalTables
@@ -32,7 +40,7 @@ from penstock.instance.protocol import (
 )
 from penstock.instance.task import OpenTask, TaskEnvironment
 from penstock.observability.time_of_day import wall_clock_ms
-from penstock.stores.contract import stored_value
+from penstock.stores.contract import StoreIdentity, stored_value
 from penstock.stores.directory import StateDirectory
 from penstock.stores.failures import damaged
 from penstock.stores.rocksdb import RocksDBStore
@@ -43,7 +51,9 @@ from tests.integration.test_task import Rows, World, ask, commit
 class Follower:
     """An instance with a directory of its own, asked as the driver asks."""
 
-    def __init__(self, world: World, directory: Path) -> None:
+    def __init__(
+        self, world: World, directory: Path, snapshots: Sequence[SnapshotSource] = ()
+    ) -> None:
         self.world = world
         self.directory = StateDirectory.open(directory, world.application)
         environment = TaskEnvironment(
@@ -52,6 +62,7 @@ class Follower:
             directory=self.directory,
             clients=world.clients,
             lease_holds=lambda: True,
+            snapshots=snapshots,
         )
         tables = GlobalTables([], self.directory, world.clients.logs)
         self.holder = Holder(environment, tables)
@@ -222,6 +233,46 @@ def test_a_standby_that_is_found_damaged_while_it_is_handed_over_is_made_anew(
     task = follower.take()
     flushing.join()
     assert values(task, 1, 9) == [*expected(1), *expected(9)]
+
+
+class AtWork:
+    """The copies of an owner that commits while it is asked for one."""
+
+    def __init__(self, owner: OpenTask, directory: Path) -> None:
+        self._owner, self._directory = owner, directory
+
+    @contextlib.contextmanager
+    def open(self, task: str, wanted: StoreIdentity) -> Iterator[Snapshot | None]:
+        commit(self._owner, rows(1, 2, 3), to=2, metadata={})
+        offset = self._owner.stores.get("counts").offset()
+        assert offset is not None
+        with self._owner.stores.copy("counts", "test") as self._directory:
+            files = read_files(self._directory)
+            yield Snapshot(Manifest(identity=wanted, offset=offset, files=files), self._pour)
+
+    def _pour(self, file: SnapshotFile, target: Path) -> Iterator[None]:
+        shutil.copy(self._directory / file.name, target)
+        yield
+
+
+def test_a_copy_is_used_though_its_owner_goes_on_while_it_is_made(
+    world: World, tmp_path: Path
+) -> None:
+    owner = world.take()
+    commit(owner, rows(0), to=1, metadata={})
+    copies = [AtWork(owner, tmp_path)]
+    with contextlib.closing(Follower(world, tmp_path / "follower", copies)) as follower:
+        follower.follow()
+        follower.wait_caught_up()
+        [note] = follower.copy().notes
+        assert "comes from a snapshot" in note
+        commit(owner, rows(4), to=3, metadata={})
+        follower.wait_caught_up()
+        owner.close()
+        # Of the changelog it read what came after the copy, and nothing before.
+        task = follower.take()
+        assert values(task, *range(5)) == expected(*range(5))
+        assert follower.restored() == {"counts": 0}
 
 
 def test_what_is_not_committed_is_not_applied(world: World, follower: Follower) -> None:

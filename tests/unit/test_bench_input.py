@@ -10,7 +10,7 @@ import pytest
 from bench.errors import BenchError
 from bench.inputs import CountInput, key_bytes
 from bench.lab import rotated
-from bench.machine import core_ticks
+from bench.machine import core_ticks, touch_memory
 from bench.rows.count import input_for
 from bench.rows.latency import Trace, percentile
 from bench.systems import Job, System, quix_streams
@@ -122,3 +122,16 @@ def test_programs_are_told_their_job_by_flags() -> None:
 
 def test_busy_ticks_leave_out_idle_and_waiting() -> None:
     assert core_ticks("cpu  10 0 5 80 4 0 1 0 0 0\ncpu0 1 1 1 1") == (16, 100)
+
+
+@pytest.mark.parametrize(
+    ("told", "touched"),
+    [("MemTotal: 9 kB\nMemFree: 6144 kB\n", 3), ("MemFree: 99999 kB\n", 5), ("", 0)],
+)
+def test_memory_is_touched_before_a_run_and_half_of_what_is_free_at_most(
+    tmp_path: Path, told: str, touched: int
+) -> None:
+    (tmp_path / "meminfo").write_text(told)
+
+    assert touch_memory(5 * 2**20, tmp_path / "meminfo") == touched * 2**20
+    assert touch_memory(5 * 2**20, tmp_path / "elsewhere") == 0

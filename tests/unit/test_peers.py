@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import os
 import socket
+import stat
 import threading
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -279,6 +281,31 @@ def copy_of(peer: Faulty, *, silence_seconds: float = 0.5) -> Iterator[Snapshot]
 def test_a_copy_that_comes_whole_is_taken(tmp_path: Path) -> None:
     with copy_of(Faulty(WHOLE, silent=False)) as snapshot:
         copy_snapshot(snapshot, tmp_path / "counts")
+    assert (tmp_path / "counts" / "CURRENT").read_bytes() == b"abcdef"
+    assert (tmp_path / "counts" / "a.sst").read_bytes() == b"123456"
+
+
+def test_a_copy_comes_whole_without_what_the_kernel_may_refuse(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A larger pipe, if this user has many of them, and to write from it, on some file systems."""
+    splice, refused = os.splice, list[str]()
+
+    def no_room(*_: int) -> None:
+        refused.append("pipe")
+        raise PermissionError(errno.EPERM, "Operation not permitted")
+
+    def from_sockets_alone(source: int, target: int, most: int) -> int:
+        if stat.S_ISREG(os.fstat(target).st_mode):
+            refused.append("file")
+            raise OSError(errno.EINVAL, "Invalid argument")
+        return splice(source, target, most)
+
+    monkeypatch.setattr("fcntl.fcntl", no_room)
+    monkeypatch.setattr("os.splice", from_sockets_alone)
+    with copy_of(Faulty(WHOLE, silent=False)) as snapshot:
+        copy_snapshot(snapshot, tmp_path / "counts")
+    assert set(refused) == {"pipe", "file"}
     assert (tmp_path / "counts" / "CURRENT").read_bytes() == b"abcdef"
     assert (tmp_path / "counts" / "a.sst").read_bytes() == b"123456"
 

@@ -19,13 +19,14 @@ from penstock.changelog.snapshots import (
     Snapshot,
     SnapshotFile,
     SnapshotLocation,
+    SnapshotSource,
     checksum_of,
     copy_snapshot,
     read_files,
 )
 from penstock.config import Config
 from penstock.errors import ConfigError, SnapshotError
-from penstock.instance import snapshots
+from penstock.instance import snapshots, state
 from penstock.instance.clients import SharedClients
 from penstock.instance.protocol import StoreOrder, TakeOrder
 from penstock.instance.snapshots import Snapshotter
@@ -473,15 +474,9 @@ def test_of_a_store_without_snapshots_there_is_no_history(location: SnapshotLoca
     assert location.stores() == []
 
 
-def test_a_copy_that_the_changelog_does_not_go_on_from_is_passed_over_for_a_newer_one(
-    tmp_path: Path, store: RocksDBStore
-) -> None:
-    # A peer that had the task once has it as it was then.
-    old, new = (SnapshotLocation(f"file://{tmp_path}/{name}", "clinic") for name in ("old", "new"))
-    _fill(store, 0, 10)
-    _write(old, store, tmp_path / "then")
-    _fill(store, 10, 60)
-    _write(new, store, tmp_path / "now")
+@contextlib.contextmanager
+def task_stores(directory: Path, *snapshots: SnapshotSource) -> Iterator[TaskStores]:
+    """A task on an empty disk, with its one store open."""
     counts = StoreOrder(name="counts", changelog="clinic-counts-changelog", changelog_id="x")
     order = TakeOrder(
         task="0_1",
@@ -492,12 +487,47 @@ def test_a_copy_that_the_changelog_does_not_go_on_from_is_passed_over_for_a_newe
         first_taking=True,
         commits_partition=1,
     )
-    clients = cast(SharedClients, SimpleNamespace(config=Config()))
-    with StateDirectory.open(tmp_path / "state", "clinic") as directory:
-        stores = TaskStores(order, directory, clients, snapshots=[old, new])
+    clients = cast(SharedClients, SimpleNamespace(config=Config(), logs=None))
+    with StateDirectory.open(directory, "clinic") as state_directory:
+        stores = TaskStores(order, state_directory, clients, snapshots=snapshots)
         stores.open(None)
         stores._open_store(counts)
-        [note] = stores._start_from_snapshot(counts, LogRange(40, 100), lambda: False)
-        assert "up to offset 59" in note
-        assert stores.get("counts").offset() == 59
+        yield stores
         stores.close()
+
+
+def test_a_copy_that_the_changelog_does_not_go_on_from_is_passed_over_for_a_newer_one(
+    tmp_path: Path, store: RocksDBStore
+) -> None:
+    # A peer that had the task once has it as it was then.
+    old, new = (SnapshotLocation(f"file://{tmp_path}/{name}", "clinic") for name in ("old", "new"))
+    _fill(store, 0, 10)
+    _write(old, store, tmp_path / "then")
+    _fill(store, 10, 60)
+    _write(new, store, tmp_path / "now")
+    notes: list[str] = []
+    with task_stores(tmp_path / "state", old, new) as stores:
+        log = LogRange(40, 100)
+        order = stores.order("counts")
+        assert stores._start_from_snapshot(order, log, lambda: False, notes) == log
+        assert "up to offset 59" in notes[0]
+        assert stores.get("counts").offset() == 59
+
+
+@pytest.mark.parametrize(("end", "held"), [(60, 59), (59, None)])
+def test_whether_a_copy_is_ahead_of_its_changelog_is_asked_when_it_is_there(
+    tmp_path: Path,
+    store: RocksDBStore,
+    monkeypatch: pytest.MonkeyPatch,
+    end: int,
+    held: int | None,
+) -> None:
+    source = SnapshotLocation(f"file://{tmp_path}/location", "clinic")
+    _fill(store, 0, 60)
+    _write(source, store, tmp_path / "now")
+    now = {("clinic-counts-changelog", 1): LogRange(0, end)}
+    monkeypatch.setattr(state, "_ranges", lambda *_: now)
+    with task_stores(tmp_path / "state", source) as stores:
+        before, order = LogRange(0, 40), stores.order("counts")
+        log = stores._start_from_snapshot(order, before, lambda: False, [])
+        assert (log, stores.get("counts").offset()) == (LogRange(0, end), held)

@@ -8,6 +8,7 @@ processor's time. Behind each file comes the checksum of what was sent.
 from __future__ import annotations
 
 import contextlib
+import errno
 import fcntl
 import functools
 import logging
@@ -372,7 +373,7 @@ class PeerSource:
             for count in self._counts(file.size, file.name, receive):
                 missing = count
                 while missing:
-                    missing -= os.splice(out, data.fileno(), missing)
+                    missing -= _move(out, data.fileno(), missing)
                 yield
 
     def _pieces(self, connection: socket.socket, missing: int, what: str) -> Iterator[Piece]:
@@ -421,11 +422,28 @@ def _pipe() -> Iterator[tuple[int, int]]:
     """The end to read from, and the one to write to, of a pipe that holds a whole piece."""
     out, into = os.pipe()
     try:
-        fcntl.fcntl(into, fcntl.F_SETPIPE_SZ, PIECE_BYTES)
+        # Of what the pipes of all of a user's processes hold there is a limit. It works with less.
+        with contextlib.suppress(OSError):
+            fcntl.fcntl(into, fcntl.F_SETPIPE_SZ, PIECE_BYTES)
         yield out, into
     finally:
         os.close(out)
         os.close(into)
+
+
+def _move(out: int, target: int, most: int) -> int:
+    """Move at most so many bytes from a pipe to a file; how many it was."""
+    try:
+        return os.splice(out, target, most)
+    except OSError as error:
+        if error.errno != errno.EINVAL:
+            raise
+    # Some file systems do not know how.
+    data = os.read(out, most)
+    left = memoryview(data)
+    while left:
+        left = left[os.write(target, left) :]
+    return len(data)
 
 
 def listener_for(host: str, sockets: Path) -> socket.socket:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import logging
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from datetime import timedelta
@@ -354,7 +355,7 @@ class TaskStores:
             store = self._reopen_empty(order)
         empty = store.offset() is None and log.end > 0  # A copy may have what the log lost.
         if empty and order.persistent and order.name not in self._wiped:
-            notes += self._start_from_snapshot(order, log, stop)
+            log = self._start_from_snapshot(order, log, stop, notes)
             store = self._stores[order.name]
         large = log.end - log.start > FILLED_MIN
         fills = large and store.offset() is None and _can_be_filled(order)
@@ -405,15 +406,15 @@ class TaskStores:
         return store
 
     def _start_from_snapshot(
-        self, order: StoreOrder, log: LogRange, stop: Callable[[], bool]
-    ) -> list[str]:
-        """Put a copy of the store in the place of the empty one, if there is one that fits."""
+        self, order: StoreOrder, log: LogRange, stop: Callable[[], bool], notes: list[str]
+    ) -> LogRange:
+        """Put a copy in the empty store's place, if one fits; the log, as its owner goes on."""
         wanted, failures = self.identity(order), list[str]()
-        for source in self._snapshots:
-            if stop():
-                break
+        for source in itertools.takewhile(lambda _: not stop(), self._snapshots):
             try:
                 with source.open(self._name, wanted) as snapshot:
+                    if snapshot is not None and snapshot.manifest.offset >= log.end:
+                        [log] = _ranges(self._clients.logs, [order], self._partition, stop).values()
                     if snapshot is None or not snapshot.fits(wanted, log, self._known.markers):
                         continue
                     self._replace_by(snapshot, order, stop)
@@ -421,10 +422,10 @@ class TaskStores:
                 self._reopen_empty(order)
                 failures.append(str(error))
                 continue
-            found = snapshot.manifest
-            origin = f"{snapshot.origin} of {found.size:,} bytes, up to offset {found.offset:,}"
-            return [*failures, f"Store {order.name} of task {self._task} comes from {origin}"]
-        return [f"{each}. Store {order.name} is rebuilt from its changelog" for each in failures]
+            notes += [*failures, _comes_from(snapshot, order, self._task)]
+            return log
+        notes += [f"{each}. Store {order.name} is rebuilt from its changelog" for each in failures]
+        return log
 
     def _replace_by(self, snapshot: Snapshot, order: StoreOrder, stop: Callable[[], bool]) -> None:
         assert self._directory is not None
@@ -524,6 +525,13 @@ def _identity(order: StoreOrder, task: str, application_id: str) -> StoreIdentit
         changelog_topic_id=order.changelog_id,
         layout=order.layout,
     )
+
+
+def _comes_from(snapshot: Snapshot, order: StoreOrder, task: str) -> str:
+    """What is to be said of a copy that is used."""
+    found = snapshot.manifest
+    origin = f"{snapshot.origin} of {found.size:,} bytes, up to offset {found.offset:,}"
+    return f"Store {order.name} of task {task} comes from {origin}"
 
 
 def _outlasted(order: StoreOrder, task: str) -> list[str]:
