@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import time
 from collections.abc import Iterator
 
 import pytest
-from playwright.sync_api import Browser, Page, expect
+from playwright.sync_api import Browser, Page, Route, expect
 
 from penstock.console.history import History
 from penstock.errors import StoreUnavailableError
@@ -178,6 +179,51 @@ def test_a_key_is_asked_for_from_the_keyboard(page: Page) -> None:
     expect(answer.locator("td.data")).to_have_text([HOSTILE, HOSTILE])
 
 
+def test_whole_numbers_are_shown_to_their_last_digit(
+    page: Page, application: FakeApplication
+) -> None:
+    text = 'says "9007199254740993" \\'
+    application.values = {
+        "long": -(2**63),
+        "nested": {"id": 2**53 + 1, "text": text, "share": 0.25, "n": [7]},
+    }
+    _open(page, "Stores")
+    value = page.locator("#answer td.data").nth(1)
+    for key, shown in (
+        ("long", "-9223372036854775808"),
+        ("nested", '{"id":"9007199254740993","text":' + json.dumps(text)),
+    ):
+        page.get_by_label("Key", exact=True).fill(key)
+        page.keyboard.press("Enter")
+        expect(value).to_contain_text(shown)
+    expect(value).to_contain_text('"share":0.25,"n":[7]}')
+
+
+def test_an_answer_that_comes_late_is_not_that_to_another_question(page: Page) -> None:
+    held: list[Route] = []
+
+    def hold_the_first(route: Route) -> None:
+        if held:
+            route.continue_()
+        else:
+            held.append(route)
+
+    page.route("**/query", hold_the_first)
+    _open(page, "Stores")
+    answer = page.locator("#answer")
+    for key in ("slow", "quick"):
+        page.get_by_label("Key", exact=True).fill(key)
+        page.keyboard.press("Enter")
+    expect(answer.locator("td.data")).to_have_text(["quick", HOSTILE])
+    expect(answer).not_to_have_attribute("aria-busy", "true")
+    with page.expect_response("**/query") as late:
+        held[0].continue_()
+    late.value.finished()
+    # What the page does with it, it does before what it is asked next.
+    page.evaluate("new Promise((done) => setTimeout(done))")
+    assert answer.locator("td.data").all_text_contents() == ["quick", HOSTILE]
+
+
 # By store and question: what is typed into which field, and what is asked by that.
 QUESTIONS: dict[tuple[str, str], tuple[dict[str, str], dict[str, object]]] = {
     ("counts", "get"): ({"key": "ann"}, {"keys": ["ann"]}),
@@ -286,6 +332,20 @@ def test_topics_configuration_and_log(page: Page) -> None:
     expect(page.locator(".log li")).to_have_count(2)
 
 
+@pytest.mark.parametrize("view", ["Log", "Timeline"])
+def test_a_line_of_the_log_can_be_marked_while_news_come(
+    page: Page, application: FakeApplication, history: History, view: str
+) -> None:
+    _open(page, view)
+    line = page.locator(".log li", has_text="was lost")
+    line.evaluate("each => getSelection().selectAllChildren(each)")
+    application.now["state"] = "rebalancing"
+    expect(page.locator("#state")).to_have_text("rebalancing")
+    assert "was lost" in page.evaluate("getSelection().toString()")
+    history.happened("rebalance", "Rebalance 2, because a joined")
+    expect(page.locator(".log li").first).to_contain_text("because a joined")
+
+
 def test_a_phone_and_a_dark_page(page: Page) -> None:
     page.set_viewport_size({"width": 360, "height": 700})
     for view in page.get_by_role("navigation").get_by_role("link").all_text_contents():
@@ -340,6 +400,50 @@ def test_without_the_token_nothing_is_shown(browser: Browser, address: str) -> N
     page.get_by_role("button", name="Look").click()
     expect(page.locator("#state")).to_have_text("running")
     expect(page.locator("#connection")).to_have_text("live")
+    page.close()
+
+
+def test_every_view_while_an_instance_is_lost_and_nobody_has_its_tasks(
+    browser: Browser, address: str, application: FakeApplication, history: History
+) -> None:
+    page = browser.new_page()
+    problems: list[str] = []
+    page.on("pageerror", lambda error: problems.append(str(error)))
+    page.goto(f"{address}/console#token={TOKEN}")
+    expect(page.locator("#state")).to_have_text("running")
+    lost = overview(state="rebalancing", owner="")
+    lost["instances"] = lost["instances"][1:]
+    lost["tasks"][0] |= {"state": "unowned", "lag": -1, "copies": []}
+    application.now, application.has_owners = lost, False
+    history.happened("rebalance", "Rebalance 2, because instance-0 was lost: 0_0 to instance-1")
+    history.sampled(lag=None, memory_bytes=2**27)
+    expect(page.locator("#state")).to_have_text("rebalancing")
+    expect(page.locator(".tile", has_text="lag").locator("dd")).to_have_text("?")
+    expect(page.locator("table", has_text="Instances").locator("tbody tr")).to_have_count(1)
+    expect(page.locator(".log li").first).to_contain_text("instance-0 was lost")
+    _open(page, "Topology")
+    expect(page.get_by_text("42 entries")).to_be_visible()
+    _open(page, "Tasks")
+    row = page.get_by_role("row", name="0_0").first
+    expect(row).to_contain_text("unowned")
+    expect(row.locator("td.active")).to_have_count(0)
+    expect(page.get_by_role("progressbar", name="restore of counts")).to_be_visible()
+    _open(page, "Timeline")
+    expect(page.locator(".timeline .rebalance")).to_have_count(2)
+    _open(page, "Stores")
+    page.get_by_label("Key", exact=True).fill("ann")
+    page.keyboard.press("Enter")
+    expect(page.get_by_role("alert")).to_contain_text("Nobody who may answer did so in time <img")
+    page.get_by_label("a standby may answer").check()
+    page.get_by_role("button", name="Ask", exact=True).click()
+    expect(page.locator("#answer")).to_contain_text("(standby, position 8, 30 ms old)")
+    _open(page, "Topics")
+    expect(page.get_by_text("Consumer group")).to_be_visible()
+    _open(page, "Configuration")
+    expect(page.get_by_text("(hidden)")).to_be_visible()
+    _open(page, "Log")
+    expect(page.locator(".log li").first).to_contain_text("instance-0 was lost")
+    assert problems == []
     page.close()
 
 

@@ -11,6 +11,7 @@ from typing import Any
 
 import uvicorn
 from fastapi import Depends, FastAPI, HTTPException, Request
+from fastapi.responses import JSONResponse
 
 import penstock as ps
 from penstock.console.history import History
@@ -70,6 +71,10 @@ class FakeApplication:
         self.now = overview()
         self.failure: PenstockError | None = None
         self.asked: list[tuple[str, dict[str, Any]]] = []
+        self.values: dict[str, Any] = {}
+        """What keys have; others have what attacks the page."""
+        self.has_owners = True
+        """Whether somebody answers as active."""
         builder = ps.StreamsBuilder()
         beats = builder.stream("beats", key=str, value=str)
         beats.group_by_key().count("counts").to_stream().to("out")
@@ -135,10 +140,14 @@ def console_app(watched: FakeApplication, history: History) -> FastAPI:
     @app.post("/v1/stores/{store}/query", **options)
     def query(store: str, body: dict[str, Any]) -> Any:
         watched.asked.append((store, body))
+        if not (watched.has_owners or body["stale"]):
+            error = {"message": f"Nobody who may answer did so in time {HOSTILE}", "hint": "Wait"}
+            return JSONResponse({"ok": False, "error": error}, 503)
         windowed = STORES[store] in ("window", "session")
+        [key] = body.get("keys") or [HOSTILE]
         row = {
-            "key": (body.get("keys") or [HOSTILE])[0],
-            "value": HOSTILE,
+            "key": key,
+            "value": watched.values.get(key, HOSTILE),
             "timestamp": 1_700_000_000_000,
             "start": 60_000 if windowed else None,
             "end": 120_000 if windowed else None,

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import threading
+
 import numpy as np
 import pytest
 
@@ -14,6 +16,8 @@ from penstock.observability.readings import Reading
 from penstock.observability.tallies import Entry, Tally
 from penstock.pipeline.orders import Outcome
 from penstock.processors.meter import E2E_LATENCY
+from penstock.queries.contract import Bound, StoreSize
+from tests.harness import wait_until
 from tests.unit.queries_in_memory import ENTRY_BYTES, InMemoryQueries
 
 
@@ -97,7 +101,7 @@ def test_rates_are_of_sources_sinks_and_edges_since_the_last_time() -> None:
 
 def test_sizes_of_stores_are_asked_for_now_and_then_and_kept_meanwhile() -> None:
     now, queries = [100.0], InMemoryQueries()
-    sizes = StoreSizes(queries, clock=lambda: now[0])
+    sizes = StoreSizes(queries, clock=lambda: now[0], aside=lambda ask: ask())
     assert sizes.known() == {}
     entries = len(queries.shelves["counts"].entries)
     told = {"entries": entries, "bytes": entries * ENTRY_BYTES}
@@ -110,3 +114,26 @@ def test_sizes_of_stores_are_asked_for_now_and_then_and_kept_meanwhile() -> None
     now[0] += 10
     queries.raises = None
     assert sizes.now()["counts"] == sizes.known()["counts"] == {"entries": 0, "bytes": 0}
+
+
+def test_who_looks_does_not_wait_for_an_instance_that_stands_still() -> None:
+    queries, waiting, goes_on = InMemoryQueries(), threading.Event(), threading.Event()
+    asked: list[str] = []
+
+    def size(store: str, *, bound: Bound) -> StoreSize:
+        asked.append(store)
+        waiting.set()
+        assert goes_on.wait(60)
+        return InMemoryQueries.size(queries, store, bound=bound)
+
+    queries.size = size  # type: ignore[method-assign,assignment]
+    now = [100.0]
+    sizes = StoreSizes(queries, clock=lambda: now[0])
+    assert sizes.now() == {}
+    assert waiting.wait(60)
+    now[0] += 100
+    # Who looks meanwhile asks nobody else.
+    assert sizes.now() == {}
+    assert len(asked) == 1
+    goes_on.set()
+    wait_until(lambda: set(sizes.known()) == set(queries.shelves), what="all sizes were told")

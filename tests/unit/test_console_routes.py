@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from penstock.changelog.topics import commits_name
+from penstock.config import Config
 from penstock.console.history import SECONDS_MAX, History
 from penstock.console.routes import add_data, add_page
 from penstock.driver.kafka_view import KafkaView
@@ -44,17 +45,19 @@ def app() -> AsgiApp:
     )
 
 
-def test_the_topic_of_commits_is_none_of_the_outputs() -> None:
+def test_topics_of_commits_and_dead_letters_are_none_of_the_outputs() -> None:
     prepared: Any = SimpleNamespace(
         application_id="clinic",
         layout=SimpleNamespace(changelogs={}, repartitions={}),
         global_tables=(),
         inputs=[("pulses", 0)],
+        config=Config(errors_dead_letter_queue_topic_name="refused"),
     )
     logs: Any = None
-    view = KafkaView(prepared, logs, lambda topics: {})
-    roles = {name: view._role(name) for name in ("pulses", "alerts", commits_name("clinic"))}
-    assert list(roles.values()) == ["input", "output", "commits"]
+    view = KafkaView(prepared, logs, lambda topics: {}, describe=lambda names: {})
+    names = ("pulses", "alerts", "refused", commits_name("clinic"))
+    roles = [view._role(name) for name in names]
+    assert roles == ["input", "output", "dead letters", "commits"]
 
 
 class Driver:

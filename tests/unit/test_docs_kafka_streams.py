@@ -14,7 +14,11 @@ import pytest
 
 import penstock
 from penstock.cli import COMMANDS
+from penstock.config import _OLD_NAMES as OLD_NAMES
 from penstock.config import Config
+from penstock.errors import ConfigError
+from penstock.kafka_names import sort_properties
+from penstock.option_values import with_new_names
 from tools import site_pages
 
 OPTIONS = {each.name for each in fields(Config)}
@@ -43,6 +47,32 @@ def test_every_name_of_kafka_streams_is_there_once() -> None:
 
 def test_what_has_no_counterpart_has_a_reason() -> None:
     assert [names for names, here, note in ROWS if not here and not note] == []
+
+
+SETTINGS = [
+    (name.removeprefix("config "), here, note)
+    for [name, *_], here, note in ROWS
+    if name.startswith("config ")
+]
+
+
+@pytest.mark.parametrize(("name", "here", "note"), SETTINGS, ids=[each[0] for each in SETTINGS])
+def test_a_setting_of_java_becomes_what_the_table_says(name: str, here: str, note: str) -> None:
+    if name == "application.id":
+        return
+    # A prefix stands before a name.
+    given = {with_new_names({name: "x"}, OLD_NAMES).popitem()[0] + "x" * name.endswith("."): "x"}
+    of_kafka = {each.metadata["kafka"]: each.name for each in fields(Config)}
+    groups = {each.removesuffix("*"): own for each, own in of_kafka.items() if each[-1] == "*"}
+    if note.startswith("refused"):
+        with pytest.raises(ConfigError, match=re.escape(note.partition(": ")[2])):
+            sort_properties(given, of_kafka, groups)
+        return
+    found = sort_properties(given, of_kafka, groups)
+    became = {*found.options, *(each for each, settings in found.groups.items() if settings)}
+    assert {f"Config.{each}" for each in became} == ({here} if here else set())
+    told = [f"no effect: {why}" for why in found.ignored.values()]
+    assert told == ([] if here else [note])
 
 
 @pytest.mark.parametrize("name", HERE)

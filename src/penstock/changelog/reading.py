@@ -124,15 +124,34 @@ def read_committed(
     """Every committed record of a partition from `start` on, up to where the log ends now."""
     deadline = time.monotonic() + timeout.total_seconds()
     log = wait_stable(clients, [(topic, partition)], timeout=timeout, stop=stop)[topic, partition]
-    position = max(start, log.start)
-    if position >= log.end:
+    part = LogRange(max(start, log.start), log.end)
+    yield from _read(clients, topic, partition, part, stop=lambda: stop() or _is_over(deadline))
+
+
+def read_part(
+    clients: LogClients, topic: str, partition: int, part: LogRange, *, timeout: timedelta
+) -> Iterator[Message]:
+    """The committed records of a part of a partition; its end is a stable one, as it was told."""
+    deadline = time.monotonic() + timeout.total_seconds()
+    return _read(clients, topic, partition, part, stop=lambda: _is_over(deadline))
+
+
+def _is_over(deadline: float) -> bool:
+    return time.monotonic() > deadline
+
+
+def _read(
+    clients: LogClients, topic: str, partition: int, part: LogRange, *, stop: Callable[[], bool]
+) -> Iterator[Message]:
+    position, end = part.start, part.end
+    if position >= end:
         return
     consumer = clients.consumer()
     try:
         consumer.assign([TopicPartition(topic, partition, position)])
-        while position < log.end:
-            if stop() or time.monotonic() > deadline:
-                raise read_timeout(topic, partition, position, log.end)
+        while position < end:
+            if stop():
+                raise read_timeout(topic, partition, position, end)
             for message in consumer.consume(BATCH_RECORDS, _POLL_SECONDS):
                 position = position_after(message)
                 if message.error() is None:

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections import deque
+from collections.abc import Callable, Iterable, Mapping
+from datetime import timedelta
 from typing import Any
 
 from confluent_kafka import IsolationLevel, Message
 
 from penstock.changelog.clients import LogClients
-from penstock.changelog.reading import EARLIEST, LATEST, log_offsets, read_committed
+from penstock.changelog.reading import EARLIEST, LATEST, LogRange, log_offsets, read_part
 from penstock.changelog.topics import ExistingTopic, commits_name
 from penstock.driver.setup import Prepared
 from penstock.errors import TopicMissingError
@@ -21,6 +23,11 @@ SHOWN_BYTES = 4096
 Types = tuple[Serde[Any] | None, Serde[Any] | None]
 _UNKNOWN: Types = (None, None)
 _TELLING = ("cleanup.policy", "retention.ms", "segment.bytes", "min.insync.replicas")
+"""Settings that are shown wherever they come from; others only if the topic has its own."""
+_BACK = (2, 50)
+"""So many offsets are looked at for each record that is wanted."""
+_READ_TIMEOUT = timedelta(seconds=10)
+Described = Callable[[Iterable[str]], Mapping[str, ExistingTopic]]
 
 
 class KafkaView:
@@ -32,15 +39,21 @@ class KafkaView:
         logs: LogClients,
         sizes: Callable[[Mapping[str, int]], Mapping[str, int]],
         types: Mapping[str, Types] | None = None,
+        *,
+        describe: Described,
     ) -> None:
         self._prepared = prepared
         self._logs = logs
+        self._describe = describe
         self._sizes = sizes
         self._types = types or {}
 
     def topics(self) -> list[Mapping[str, Any]]:
-        """Every topic that the application touches; its offsets and, if known, its bytes."""
-        topics = self._prepared.topics
+        """Every topic that the application touches, as it is now; its bytes, if they are known.
+
+        One that is gone is left out.
+        """
+        topics = self._describe(self._prepared.topics)
         sizes = self._sizes({name: topic.partitions for name, topic in topics.items()})
         partitions = [(name, p) for name, each in topics.items() for p in range(each.partitions)]
         starts, ends = self._ask(partitions, EARLIEST), self._ask(partitions, LATEST)
@@ -65,11 +78,23 @@ class KafkaView:
                 where={"topic": topic, "partition": partition},
                 hint="`penstock topics describe` lists its topics",
             )
-        end = self._ask([(topic, partition)], LATEST)[topic, partition]
-        # Markers take offsets too, and what is aborted is not shown: so fewer may come.
-        found = read_committed(self._logs, topic, partition, start=max(0, end - 2 * limit))
         types = self._types.get(topic, _UNKNOWN)
-        return [_shown(message, partition, types) for message in list(found)[-limit:]]
+        found = self._latest(topic, partition, limit)
+        return [_shown(message, partition, types) for message in found]
+
+    def _latest(self, topic: str, partition: int, limit: int) -> deque[Message]:
+        """The latest records before the first open transaction, which nobody waits for."""
+        [start] = self._ask([(topic, partition)], EARLIEST).values()
+        [end] = self._ask([(topic, partition)], LATEST).values()
+        found: deque[Message] = deque()
+        for back in _BACK:
+            # Markers take offsets too, and so does what was aborted or is compacted away.
+            part = LogRange(max(start, end - back * limit), end)
+            read = read_part(self._logs, topic, partition, part, timeout=_READ_TIMEOUT)
+            found = deque(read, maxlen=limit)
+            if len(found) == limit or part.start == start:
+                break
+        return found
 
     def groups(self) -> list[Mapping[str, Any]]:
         """Where the consumer group stands in each input partition."""
@@ -99,11 +124,20 @@ class KafkaView:
             return "global table"
         if name == commits_name(self._prepared.application_id):
             return "commits"
+        if name == self._prepared.config.errors_dead_letter_queue_topic_name:
+            return "dead letters"
         return "input" if any(topic == name for topic, _ in self._prepared.inputs) else "output"
 
 
 def _configs(topic: ExistingTopic) -> dict[str, str]:
-    return {name: topic.config[name] for name in _TELLING if name in topic.config}
+    """The settings that tell most, and behind them those that somebody gave the topic.
+
+    >>> config = {"segment.ms": "7", "retention.ms": "-1", "flush.ms": "9"}
+    >>> _configs(ExistingTopic("beats", "id", 1, config, origins={"segment.ms": "topic"}))
+    {'retention.ms': '-1', 'segment.ms': '7'}
+    """
+    own = sorted(name for name, origin in topic.origins.items() if origin == "topic")
+    return {name: topic.config[name] for name in (*_TELLING, *own) if name in topic.config}
 
 
 def types_of(prepared: Prepared) -> dict[str, Types]:

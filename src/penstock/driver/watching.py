@@ -6,6 +6,7 @@ import contextlib
 import dataclasses
 import os
 import socket
+import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from datetime import timedelta
@@ -187,26 +188,47 @@ def _way(reading: Reading) -> _Way | None:
     return None
 
 
+def _aside(work: Callable[[], None]) -> None:
+    threading.Thread(target=work, name="penstock-store-sizes", daemon=True).start()
+
+
 class StoreSizes:
-    """About how large each store is, asked for now and then."""
+    """About how large each store is, asked for now and then, and not waited for.
+
+    An instance that stands still keeps who asks it waiting for seconds; who looks at the console
+    then wants to see what becomes of it.
+    """
 
     def __init__(
-        self, queries: SizedQueries, *, clock: Callable[[], float] = time.monotonic
+        self,
+        queries: SizedQueries,
+        *,
+        clock: Callable[[], float] = time.monotonic,
+        aside: Callable[[Callable[[], None]], None] = _aside,
     ) -> None:
         self._queries = queries
         self._clock = clock
+        self._aside = aside
+        self._asking = threading.Lock()
         self._due = 0.0
         self._known: dict[str, dict[str, int]] = {}
 
     def now(self) -> dict[str, dict[str, int]]:
-        """`entries` and `bytes` by store; what cannot be known now is left as it was."""
-        if self._clock() >= self._due:
-            self._due = self._clock() + _SIZES_SECONDS
+        """`entries` and `bytes` by store, as they were told last; the next time they are newer."""
+        if self._clock() >= self._due and self._asking.acquire(blocking=False):
+            self._aside(self._ask)
+        return self.known()
+
+    def _ask(self) -> None:
+        try:
+            # What cannot be known now is left as it was.
             with contextlib.suppress(PenstockError):
                 for store in self._queries.stores():
                     size = self._queries.size(store.name, bound=_STALE)
                     self._known[store.name] = dataclasses.asdict(size)
-        return self.known()
+        finally:
+            self._due = self._clock() + _SIZES_SECONDS
+            self._asking.release()
 
     def known(self) -> dict[str, dict[str, int]]:
         """As they were when they were last asked for."""

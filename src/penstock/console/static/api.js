@@ -37,8 +37,31 @@ async function asked(path, options = {}) {
   throw new Refused(response.status, error.message ?? `the service says ${response.status}`, error.hint ?? "");
 }
 
+// Kafka's longs have 64 bits and a browser's numbers 53: whole numbers that it would round stay the text that they are.
+function parsed(text) {
+  const isRounded = (token) => /^-?\d+$/.test(token) && !Number.isSafeInteger(Number(token));
+  const parts = [];
+  for (let at = 0; at < text.length;) {
+    const quote = text.indexOf('"', at);
+    const start = quote < 0 ? text.length : quote;
+    parts.push(text.slice(at, start).replace(/-?\d[\d.eE+-]*/g, (token) => (isRounded(token) ? `"${token}"` : token)));
+    at = endOfText(text, start);
+    parts.push(text.slice(start, at));
+  }
+  return JSON.parse(parts.join(""));
+}
+
+// Not by an expression: those have a stack, and anybody may write values that are longer.
+function endOfText(text, start) {
+  for (let at = start + 1; at < text.length; at += 1) {
+    if (text[at] === "\\") at += 1;
+    else if (text[at] === '"') return at + 1;
+  }
+  return text.length;
+}
+
 export async function ask(path, options) {
-  return (await (await asked(path, options)).json()).data;
+  return parsed(await (await asked(path, options)).text()).data;
 }
 
 export async function askText(path) {

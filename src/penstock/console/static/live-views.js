@@ -82,11 +82,22 @@ function filled(known, name) {
   return points;
 }
 
-export function lines(happenings) {
+function lines(happenings) {
   if (happenings.length === 0) return h("p", { class: "quiet" }, "Nothing has happened yet.");
   return h("ol", { class: "log" }, [...happenings].reverse().map((each) => h("li", { class: each.kind },
     h("time", { datetime: new Date(each.at_ms).toISOString() }, time(each.at_ms)), " ",
     h("span", { class: "kind" }, each.kind), " ", each.text)));
+}
+
+// Fills an element with lines, and not again while they are the same: one can mark them, and copy them.
+export function steadyLines(element) {
+  let before = null;
+  return (happenings) => {
+    const last = happenings.at(-1);
+    const now = JSON.stringify([happenings.length, last?.number, last?.at_ms]);
+    if (now !== before) element.replaceChildren(lines(happenings));
+    before = now;
+  };
 }
 
 export function tasksView() {
@@ -135,6 +146,7 @@ export function timelineView() {
   const bars = h("div", { class: "scroll" });
   const steps = h("div");
   const moves = h("div");
+  const showMoves = steadyLines(moves);
   return {
     element: h("div", {}, h("p", { class: "quiet" }, "Bars are batches, colours their steps; lines across are rebalances. "
       + "Steps of slices that ran side by side share the time of their batch."), key, picture,
@@ -150,7 +162,7 @@ export function timelineView() {
       if (isFirst) picture.scrollLeft = picture.scrollWidth;
       bars.replaceChildren(latest.length ? stacks(latest) : h("p", { class: "quiet" }, "No batch has ended yet."));
       redraw(steps, stepTable(latest, Object.keys(STEPS).filter((step) => met.has(step))));
-      moves.replaceChildren(lines(rebalances));
+      showMoves(rebalances);
     },
   };
 }

@@ -2,20 +2,28 @@
 
 import { ask } from "./api.js";
 import { h, moment, number, seconds, shown, size, table, time, whole } from "./dom.js";
-import { lines } from "./live-views.js";
+import { steadyLines } from "./live-views.js";
 
 function failed(error) {
   return h("p", { class: "bad", role: "alert" }, error.message, error.hint ? ` ${error.hint}.` : "");
 }
 
+const latestOf = new WeakMap();
+
 // Fills an element with what `make` gives, or with why it gives nothing.
 async function fill(element, make) {
+  const own = {};
+  latestOf.set(element, own);
   element.setAttribute("aria-busy", "true");
+  let found;
   try {
-    element.replaceChildren(...[await make()].flat());
+    found = [await make()].flat();
   } catch (error) {
-    element.replaceChildren(failed(error));
+    found = [failed(error)];
   }
+  // An answer that comes after somebody asked something else is not that to the other question.
+  if (latestOf.get(element) !== own) return;
+  element.replaceChildren(...found);
   element.removeAttribute("aria-busy");
 }
 
@@ -187,5 +195,6 @@ export function configurationView() {
 
 export function logView() {
   const element = h("div");
-  return { element, update: (known) => element.replaceChildren(lines(known.happenings)) };
+  const show = steadyLines(element);
+  return { element, update: (known) => show(known.happenings) };
 }
