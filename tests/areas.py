@@ -62,7 +62,7 @@ _FILES = {
         expressions functions global_programs global_rows global_tables keys_to_read known_tables
         mistakes odd_functions operators partitioners patterns printing processor_stores processors
         processors_depth_first processors_oracle punctuators record_cache refusals rejected
-        rejections serdes stream_joins_agree
+        registry registry_steps rejections serdes stream_joins_agree
         serdes_kafka_bytes serdes_registry several_inputs stable_names table_options table_times
         taking_over ticks topology topology_change topology_cycles topology_describe topology_diff
         topology_knots topology_messages topology_misread topology_values unlimited_windows

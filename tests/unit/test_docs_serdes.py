@@ -35,6 +35,4 @@ def test_what_is_shown_runs(page: dict[str, Any]) -> None:
 
 
 def test_what_is_shown_of_registries_runs(page: dict[str, Any]) -> None:
-    for package in ("fastavro", "httpx2", "authlib", "cachetools"):
-        pytest.importorskip(package, reason="needs penstock[registry]; see test_serdes_registry.py")
     assert run(page, needs="registry") == 6

@@ -1,6 +1,6 @@
 """Goal: Avro, JSON Schema and Protobuf in the registry's wire format, in every process anew.
 
-A server in this process speaks as much of a registry's REST API as the serializers use.
+They run with confluent-kafka's own serializers and client, which talk HTTP to a server here.
 """
 
 from __future__ import annotations
@@ -10,11 +10,9 @@ import pickle
 import socket
 import subprocess
 import sys
-import threading
 from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
 import pytest
@@ -30,18 +28,7 @@ from penstock.serdes import (
     WindowedSerde,
 )
 from penstock.serdes.windowed import Windowed
-
-# confluent-kafka 2.16.1 asks for a certifi that no longer trusts a CA whose keys were stolen. Where
-# requirements.lock was made that one could not be had, and an older pair must not be the way out.
-REASON = "needs penstock[registry], which is not in requirements.lock: it needs certifi 2026.10.19"
-for package in ("fastavro", "jsonschema", "google.protobuf", "httpx2", "authlib", "cachetools"):
-    pytest.importorskip(package, reason=REASON)
-
-from google.protobuf import (  # noqa: E402
-    descriptor_pb2,
-    descriptor_pool,
-    message_factory,
-)
+from tests.schema_registry import Beat, Registry, serving
 
 
 @dataclass(frozen=True)
@@ -71,97 +58,10 @@ JSON_SCHEMA = json.dumps(
 )
 
 
-def _message_class() -> Any:
-    """What protoc makes of `message Beat { string where = 1; }`."""
-    file = descriptor_pb2.FileDescriptorProto(name="beat.proto", package="ward", syntax="proto3")
-    text = descriptor_pb2.FieldDescriptorProto.TYPE_STRING
-    optional = descriptor_pb2.FieldDescriptorProto.LABEL_OPTIONAL
-    file.message_type.add(name="Beat").field.add(name="where", number=1, type=text, label=optional)
-    pool = descriptor_pool.DescriptorPool()
-    pool.Add(file)
-    made = message_factory.GetMessageClass(pool.FindMessageTypeByName("ward.Beat"))
-    # So that it is found by its name when it is unpickled.
-    made.__module__, made.__qualname__ = __name__, "Beat"
-    return made
-
-
-Beat = _message_class()
-
-
-class Registry:
-    """Schemas by subject and by number, and who asked for what."""
-
-    def __init__(self) -> None:
-        self.schemas: list[dict[str, Any]] = []
-        self.subjects: dict[str, list[int]] = {}
-        self.asked: list[str] = []
-        self.queries: list[str] = []
-        self.ports: set[int] = set()
-        self.refuses = 0
-
-    def answer(self, method: str, path: str, body: dict[str, Any]) -> tuple[int, dict[str, Any]]:
-        path, _, query = path.partition("?")
-        self.queries.append(query)
-        self.asked.append(f"{method} {path}")
-        if self.refuses:
-            return self.refuses, {"error_code": self.refuses, "message": "refused"}
-        match path.strip("/").split("/"):
-            case ["subjects", subject, "versions"]:
-                return 200, self.register(subject, body)
-            case ["subjects", subject, "versions", "latest"] if subject in self.subjects:
-                return 200, self.described(subject, self.subjects[subject][-1])
-            case ["schemas", "ids", number] if int(number) <= len(self.schemas):
-                return 200, self.schemas[int(number) - 1]
-            case ["schemas", "ids", _]:
-                return 404, {"error_code": 40403, "message": "Schema not found"}
-        return 404, {"error_code": 40401, "message": "Subject not found"}
-
-    def register(self, subject: str, body: dict[str, Any]) -> dict[str, Any]:
-        schema = {key: body[key] for key in ("schema", "schemaType") if key in body}
-        if schema not in self.schemas:
-            self.schemas.append(schema)
-        number = self.schemas.index(schema) + 1
-        versions = self.subjects.setdefault(subject, [])
-        if number not in versions:
-            versions.append(number)
-        return self.described(subject, number)
-
-    def described(self, subject: str, number: int) -> dict[str, Any]:
-        version = self.subjects[subject].index(number) + 1
-        return {**self.schemas[number - 1], "id": number, "subject": subject, "version": version}
-
-
 @pytest.fixture
 def registry() -> Iterator[tuple[Registry, str]]:
-    held = Registry()
-
-    class Handler(BaseHTTPRequestHandler):
-        protocol_version = "HTTP/1.1"
-
-        def do_GET(self) -> None:
-            length = int(self.headers.get("Content-Length") or 0)
-            body = json.loads(self.rfile.read(length) or b"{}")
-            held.ports.add(self.client_address[1])
-            status, answer = held.answer(self.command, self.path, body)
-            data = json.dumps(answer).encode()
-            self.send_response(status)
-            self.send_header("Content-Length", str(len(data)))
-            self.end_headers()
-            self.wfile.write(data)
-
-        do_POST = do_GET  # noqa: N815 - the name is the library's
-
-        def log_message(self, *_: Any) -> None:
-            pass
-
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    server.daemon_threads = True
-    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
-    thread.start()
-    yield held, f"http://127.0.0.1:{server.server_address[1]}"
-    server.shutdown()
-    thread.join()
-    server.server_close()
+    with serving() as held:
+        yield held
 
 
 CASES: list[tuple[str, Any, bytes]] = [

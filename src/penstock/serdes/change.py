@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar, NamedTuple
 
-from penstock.serdes.contract import Serde
+from penstock.serdes.contract import RecordPart, Serde
 
 _OLD, _NEW, _BOTH = 0, 1, 2
 
@@ -32,6 +32,9 @@ class ChangeSerde(Serde[Change]):
 
     inner: Serde[Any]
     name: ClassVar[str] = "change"
+
+    def for_topic(self, topic: str, part: RecordPart) -> ChangeSerde:
+        return replace(self, inner=self.inner.for_topic(topic, part))
 
     def serialize(self, value: Change) -> bytes:
         new = None if value.new is None else self.inner.serialize(value.new)

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import struct
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar, NamedTuple
 
-from penstock.serdes.contract import Serde
+from penstock.serdes.contract import RecordPart, Serde
 
 _TIME_SIDE = struct.Struct(">qb")
 _COUNT = struct.Struct(">i")
@@ -35,6 +35,9 @@ class TimedSideSerde(Serde[TimedSide]):
     inner: Serde[Any]
     name: ClassVar[str] = "timed-side"
 
+    def for_topic(self, topic: str, part: RecordPart) -> TimedSideSerde:
+        return replace(self, inner=self.inner.for_topic(topic, part))
+
     def serialize(self, value: TimedSide) -> bytes:
         return timed_side_key(value.timestamp, value.left, self.inner.serialize(value.key))
 
@@ -45,7 +48,10 @@ class TimedSideSerde(Serde[TimedSide]):
 
 @dataclass(frozen=True)
 class JoinSideSerde(Serde[list[SideValue]]):
-    """All values that wait under one key and time."""
+    """All values that wait under one key and time.
+
+    `for_topic` tells neither side: two schemas would be one subject's. Give it serdes that know.
+    """
 
     left: Serde[Any]
     right: Serde[Any]

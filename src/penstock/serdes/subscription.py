@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import struct
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import IntEnum
 from typing import Any, ClassVar, NamedTuple
 
-from penstock.serdes.contract import Serde
+from penstock.serdes.contract import RecordPart, Serde
 
 _LENGTH = struct.Struct(">i")
 _NO_HASH = 0x80
@@ -77,6 +77,9 @@ class ResponseSerde(Serde[Response]):
 
     inner: Serde[Any]
     name: ClassVar[str] = "subscription-response"
+
+    def for_topic(self, topic: str, part: RecordPart) -> ResponseSerde:
+        return replace(self, inner=self.inner.for_topic(topic, part))
 
     def serialize(self, value: Response) -> bytes:
         flag = _NO_HASH if value.value_hash is None else 0

@@ -270,7 +270,7 @@ class StreamsBuilder:
             is_global=True,
             topic=topic,
         )
-        draft.add_store(spec, behind=source)
+        spec = draft.add_store(spec, behind=source)
         node = ProcessNode(name=step, reads=(spec.name,), supplier=processor, fixed_key=False)
         draft.add(node, after=[source])
         return GlobalKTable(draft, spec)

@@ -16,7 +16,7 @@ from penstock.topology.closing import closing_grace_ms
 from penstock.topology.cycles import check_cycles
 from penstock.topology.graph import SubTopology, Topology
 from penstock.topology.materialization import settled, with_null_keys
-from penstock.topology.naming import check_name, pattern_name, repartition_base
+from penstock.topology.naming import changelog_base, check_name, pattern_name, repartition_base
 from penstock.topology.nodes import (
     DropNullKeyNode,
     Node,
@@ -203,8 +203,11 @@ class Draft:
         self._streams.append(node)
         return self.add_source(node)
 
-    def add_store(self, spec: StoreSpec, *, behind: str | None = None) -> None:
-        """Add a store, behind a step; two of one name would overwrite each other's changelog."""
+    def add_store(self, spec: StoreSpec, *, behind: str | None = None) -> StoreSpec:
+        """Add a store, behind a step; two of one name would overwrite each other's changelog.
+
+        Returns it with serdes that know their topic.
+        """
         if spec.name in self._stores:
             users = [name for name, node in self._nodes.items() if spec.name in node.stores]
             first = f"one of step {users[0]}" if users else "one that was added"
@@ -220,12 +223,13 @@ class Draft:
                 hint="Let max_entries be 1 or more, or leave it out for a store without a limit",
             )
         check_store_functions(spec)
-        topic = f"{spec.name}-changelog"
-        self._stores[spec.name] = dataclasses.replace(
+        topic = spec.topic if spec.is_global else changelog_base(spec.name)
+        added = self._stores[spec.name] = dataclasses.replace(
             spec,
             key_serde=spec.key_serde.for_topic(topic, "key"),
             value_serde=spec.value_serde.for_topic(topic, "value"),
         )
+        return added
 
     def add_repartition(
         self,

@@ -64,13 +64,17 @@ def join_foreign_key(left: Flow, right: Flow, join: ForeignKeyJoin) -> Flow:
     key, left_value = needed(left.key, "key", where), needed(left.value, "value", where)
     foreign, right_value = needed(right.key, "key", where), needed(right.value, "value", where)
     topic = names.topic(SUBSCRIPTION_REGISTRATION)
+    # Keys inside of keys and values, and what is hashed, are told topics of Kafka Streams' names.
+    told_key = key.for_topic(f"{topic}-pk", "key")
+    told_foreign = foreign.for_topic(f"{topic}-fk", "key")
+    hashed = left_value.for_topic(f"{topic}-vh", "value")
     subscribe = SubscribeNode(
         name=names.step("subscription-registration-processor", SUBSCRIPTION_REGISTRATION),
         extractor=join.extractor,
         with_key=join.with_key,
         left=join.left,
-        foreign_serde=foreign,
-        value_serde=left_value,
+        foreign_serde=told_foreign,
+        value_serde=hashed,
         versioned=left.history_ms is not None,
     )
     draft.add(subscribe, after=[left.step])
@@ -81,11 +85,11 @@ def join_foreign_key(left: Flow, right: Flow, join: ForeignKeyJoin) -> Flow:
         topic,
         [subscribe.name],
         foreign,
-        SubscriptionSerde(key),
+        SubscriptionSerde(told_key),
         partitioner=join.other_partitioner,
         by_key_alone=join.other_partitioner is not None,
     )
-    told = _right_side(draft, names, registered, right, CombinedKeySerde(foreign, key))
+    told = _right_side(draft, names, registered, right, CombinedKeySerde(told_foreign, told_key))
     draft.join_partitions(registered, right.step, step=told[0])
     answered = _through_topic(
         draft,
@@ -107,7 +111,7 @@ def join_foreign_key(left: Flow, right: Flow, join: ForeignKeyJoin) -> Flow:
         joiner=join.joiner,
         with_key=join.with_key,
         left=join.left,
-        value_serde=left_value,
+        value_serde=hashed,
     )
     draft.add(resolve, after=[answered])
     draft.join_partitions(answered, left.step, step=resolve.name)
@@ -196,6 +200,7 @@ def _through_topic(
     by_key_alone: bool,
 ) -> str:
     """Send what steps give through an internal topic; returns its source."""
+    key, value = key.for_topic(topic, "key"), value.for_topic(topic, "value")
     sink = SinkNode(
         name=names.step(f"{suffix}-sink", "SINK", prefix="KTABLE-"),
         topic=topic,

@@ -20,7 +20,7 @@ from penstock.topology.holding import (
     says_how,
     table_store,
 )
-from penstock.topology.naming import check_name
+from penstock.topology.naming import changelog_base, check_name
 from penstock.topology.nodes import (
     GlobalJoinNode,
     JoinWindowNode,
@@ -188,12 +188,12 @@ def join_streams(
         draft.add_store(spec, behind=flow.step)
     unmatched = stores[2] if kind.left or kind.right else None
     if unmatched is not None:
-        key = specs[0].key_serde
+        values = [spec.value_serde.for_topic(changelog_base(spec.name), "value") for spec in specs]
         draft.add_store(
             StoreSpec(
                 name=unmatched,
-                key_serde=TimedSideSerde(key),
-                value_serde=JoinSideSerde(specs[0].value_serde, specs[1].value_serde),
+                key_serde=TimedSideSerde(specs[0].key_serde),
+                value_serde=JoinSideSerde(*values),
                 caching=False,
                 persistent=on_disk,
             )
@@ -289,6 +289,8 @@ def _with_buffer(
     """The join with a store in which records wait."""
     where = f"The buffer {buffer!r}"
     key, value = needed(stream.key, "key", where), needed(stream.value, "value", where)
+    changelog = changelog_base(buffer)
+    key, value = key.for_topic(changelog, "key"), value.for_topic(changelog, "value")
     raw, holds = BytesSerde(), (key, value)
     stream.draft.add_store(
         StoreSpec(name=buffer, key_serde=raw, value_serde=raw, holds=holds, caching=False)

@@ -65,6 +65,11 @@ def pattern_name(pattern: re.Pattern[str]) -> str:
     return _FORBIDDEN.sub("-", pattern.pattern).replace("--", "-").strip("-") or "pattern"
 
 
+def changelog_base(store: str) -> str:
+    """A store's changelog, without the application's id in front."""
+    return f"{store}-changelog"
+
+
 def repartition_base(name: str) -> str:
     """The repartition topic of a grouping, without the application; the suffix is never doubled."""
     return name if name.endswith("-repartition") else f"{name}-repartition"

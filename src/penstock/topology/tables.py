@@ -22,7 +22,7 @@ from penstock.topology.holding import (
     says_how,
     table_store,
 )
-from penstock.topology.naming import check_name
+from penstock.topology.naming import changelog_base, check_name
 from penstock.topology.nodes import (
     AggregateNode,
     LatestNode,
@@ -216,6 +216,8 @@ class KTable(JoinableTable[K, V]):
             store = f"{name}-store"
         where = f"The buffer {store!r}"
         key, value = needed(flow.key, "key", where), needed(flow.value, "value", where)
+        changelog = changelog_base(store)
+        key, value = key.for_topic(changelog, "key"), value.for_topic(changelog, "value")
         draft.add_store(
             StoreSpec(
                 name=store,

@@ -47,6 +47,7 @@ from penstock.processors.records import (
     batch_of,
 )
 from penstock.processors.source import read_source
+from penstock.serdes import Serde
 from penstock.serdes.windowed import window_tail
 from penstock.topology import Node, SinkNode, SubTopology
 from penstock.topology.graph import full_topic
@@ -78,6 +79,7 @@ class Sink(Step):
         self._counts = counts
         self._node = node
         self._topic = topic
+        self._serdes: dict[str, tuple[Serde[Any], Serde[Any]]] = {}
         self._outputs = outputs
         self._keeps_origins = keeps_origins
         # Windows of one key belong together: only the key inside chooses the partition.
@@ -85,16 +87,19 @@ class Sink(Step):
 
     def process(self, record: Record) -> None:
         node, shared = self._node, self.shared
+        topic, serdes = self._topic, (node.key_serde, node.value_serde)
+        if node.topic_of is not None:
+            topic = self._named(node.topic_of, record)
+            serdes = self._serdes_of(topic)
         try:
-            key = shared.encode(self.name, node.key_serde, record.key, "key")
-            value = shared.encode(self.name, node.value_serde, record.value, "value")
+            key = shared.encode(self.name, serdes[0], record.key, "key")
+            value = shared.encode(self.name, serdes[1], record.value, "value")
         except UserFunctionError as error:
             self._unwritable(error)
             raise
         inner = key[: -self._tail] if key is not None and self._tail else key
-        chosen, topic = BY_KEY, self._topic
+        chosen = BY_KEY
         if node.topic_of is not None:
-            topic = self._named(node.topic_of, record)
             # The producer goes by the whole key, which is right but for windows.
             chosen = BY_KEY if self._tail and self._count(topic) else BY_PRODUCER
         if node.partitioner is None:
@@ -181,6 +186,15 @@ class Sink(Step):
             )
             raise self._unwritable(nameless)
         return topic
+
+    def _serdes_of(self, topic: str) -> tuple[Serde[Any], Serde[Any]]:
+        """The serdes for a topic that a function named; some, of registries, differ by topic."""
+        serdes = self._serdes.get(topic)
+        if serdes is None:
+            keys, values = self._node.key_serde, self._node.value_serde
+            serdes = keys.for_topic(topic, "key"), values.for_topic(topic, "value")
+            self._serdes[topic] = serdes
+        return serdes
 
     def _unwritable(self, error: UserFunctionError) -> UserFunctionError:
         """The error, for the handler of production: what functions raise is for the other one."""
