@@ -173,6 +173,27 @@ def test_an_instance_that_was_paused_for_too_long_commits_nothing_and_ends(
     assert scene.sequences() == scene.expected_sequences()
 
 
+def test_an_instance_whose_disk_takes_no_task_ends_and_others_go_on(
+    scene: Scene, address: str, operator: Operator
+) -> None:
+    own = scene.state_dir / "two" / scene.application_id
+    own.mkdir(parents=True)
+    for partition in range(scene.partitions):
+        # Nothing can be kept where a file is in the way.
+        (own / f"0_{partition}").touch()
+    instances = [operator.start("one"), operator.start("two")]
+    total = scene.produce(records(400))
+    with Run(
+        scene, coordinator_listen=address, heartbeat_interval=timedelta(milliseconds=500)
+    ) as run:
+        run.wait_committed(total)
+        assert wait_until_ended(instances[1]) == 1
+        run.wait_for(lambda: loads(run) == [4], what="the other one had all tasks")
+        total += scene.produce(records(100))
+        run.wait_committed(total)
+    assert scene.sequences() == scene.expected_sequences()
+
+
 def test_whoever_listens_needs_a_token(
     scene: Scene, address: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -36,6 +36,8 @@ class Member:
     """How many tasks it is to have for each of one with 1."""
     http_url: str = ""
     """Where it answers over HTTP, if it does."""
+    by_operator: bool = False
+    """Somebody looks after it who is not the application: what is wrong with it is their affair."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -408,4 +408,5 @@ def _member(body: bytes) -> Member:
         tags=who.tags,
         capacity=who.capacity,
         http_url=who.http_url,
+        by_operator=who.by_operator,
     )

@@ -28,7 +28,13 @@ from penstock.driver.events import (
 from penstock.driver.parts import DriverParts
 from penstock.driver.questions import Answer, StatusQuestions
 from penstock.driver.restores import RestoreBook
-from penstock.errors import FencedError, InstanceError, InstanceUnreachableError, KafkaError
+from penstock.errors import (
+    FencedError,
+    InstanceError,
+    InstanceUnreachableError,
+    KafkaError,
+    StateDirectoryError,
+)
 from penstock.instance.protocol import (
     UNKNOWN_LAG,
     ReleaseOrder,
@@ -413,6 +419,8 @@ class TaskOwners:
         """A task could not be taken: try again what may go away, raise the rest."""
         assert status.fault is not None
         error = error_of(status.fault)
+        if isinstance(error, StateDirectoryError) and self._ends_by_itself(entry.owner):
+            return
         may_go_away = type(error) in (KafkaError, FencedError) or "unreachable" in error.code
         if not may_go_away:
             raise error
@@ -421,6 +429,11 @@ class TaskOwners:
             entry.due = time.monotonic() + _RETRY_SECONDS * 2**entry.failed_takes
             entry.failed_takes = min(entry.failed_takes + 1, _RETRY_DOUBLINGS)
             self._give({entry.task: entry.owner})
+
+    def _ends_by_itself(self, name: str) -> bool:
+        """Whether an instance whose disk fails leaves, so that its tasks go to others."""
+        member = self._parts.coordinator.member(name)
+        return member is None or member.by_operator
 
     def copies(self) -> dict[TaskId, list[tuple[str, bool, int]]]:
         """By task, who is to follow it, whether to warm up, and what it lacks (-1: not known)."""

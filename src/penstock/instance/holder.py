@@ -11,7 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pyarrow as pa
 from msgspec import structs
 
-from penstock.errors import PenstockError
+from penstock.errors import PenstockError, StateDirectoryError
 from penstock.instance import protocol, querying
 from penstock.instance.global_tables import GlobalTables
 from penstock.instance.metrics import InstanceMetrics
@@ -101,6 +101,12 @@ class Holder:
         """The task of that name, if it is served here."""
         task = self._tasks.get(name)
         return task if task is not None and task.is_running else None
+
+    @property
+    def disk_failure(self) -> StateDirectoryError | None:
+        """Why a task cannot be kept on this instance's disk, if one cannot."""
+        faults = [task.fault for task in list(self._tasks.values())]
+        return next((each for each in faults if isinstance(each, StateDirectoryError)), None)
 
     def read(self, header: ReadHeader, questions: pa.Table) -> Iterator[pa.RecordBatch | Reply]:
         """What a task's store answers."""

@@ -126,7 +126,7 @@ class InstanceOptions:
     is_static: bool = False
     """The name is a `group_instance_id`: whoever has it next gets this one's tasks."""
     is_patient: bool = False
-    """Waits for a coordinator that does not answer yet."""
+    """Waits for a coordinator that does not answer yet: an operator started it."""
     tags: dict[str, str] = field(default_factory=dict)
     """What tells it from others, such as its zone, where standbys are to be spread."""
     capacity: int = 1
@@ -461,6 +461,7 @@ def _registration(
         is_static=options.is_static,
         tags=options.tags,
         capacity=options.capacity,
+        by_operator=options.is_patient,
         unix_location=servers[0].location if servers else "",
         tcp_location=tcp,
         http_url=http_url,
@@ -501,6 +502,9 @@ def _beat(
             # The coordinator has given our tasks to others; a fresh process starts clean.
             return Ending.GIVEN_UP
         lease.renew()
+        if options.is_patient and holder.disk_failure is not None:
+            # Others have disks of their own, and take the tasks.
+            raise holder.disk_failure
         if time.monotonic() - flushed > FLUSH_INTERVAL_SECONDS:
             busy, flushed = holder.flush(), time.monotonic()
         else:

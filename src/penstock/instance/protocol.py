@@ -324,6 +324,7 @@ class Registration(Message, frozen=True):
     """Its name is a `group_instance_id`."""
     tags: dict[str, str] = {}
     capacity: int = 1
+    by_operator: bool = False
     unix_location: str = ""
     tcp_location: str = ""
     http_url: str = ""
