@@ -11,7 +11,7 @@ from penstock.coordination.assignors import load_assignor
 from penstock.coordination.beginnings import Beginnings
 from penstock.coordination.flips import Flips
 from penstock.coordination.ids import Epoch, TaskId
-from penstock.coordination.members import Change
+from penstock.coordination.members import Change, Member
 from penstock.coordination.placements import Following, Lags, Placements, Present, lags_to_take
 from penstock.coordination.planning import Slice
 from penstock.coordination.rebalances import Rebalances, moving_owners, new_moves
@@ -33,6 +33,7 @@ from penstock.errors import (
     InstanceError,
     InstanceUnreachableError,
     KafkaError,
+    PenstockError,
     StateDirectoryError,
 )
 from penstock.instance.protocol import (
@@ -419,21 +420,15 @@ class TaskOwners:
         """A task could not be taken: try again what may go away, raise the rest."""
         assert status.fault is not None
         error = error_of(status.fault)
-        if isinstance(error, StateDirectoryError) and self._ends_by_itself(entry.owner):
+        if _ends_its_instance(error, self._parts.coordinator.member(entry.owner)):
             return
-        may_go_away = type(error) in (KafkaError, FencedError) or "unreachable" in error.code
-        if not may_go_away:
+        if not (type(error) in (KafkaError, FencedError) or "unreachable" in error.code):
             raise error
         if time.monotonic() >= entry.due:
             self._notice(f"Task {entry.task} is taken again: {error}")
             entry.due = time.monotonic() + _RETRY_SECONDS * 2**entry.failed_takes
             entry.failed_takes = min(entry.failed_takes + 1, _RETRY_DOUBLINGS)
             self._give({entry.task: entry.owner})
-
-    def _ends_by_itself(self, name: str) -> bool:
-        """Whether an instance whose disk fails leaves, so that its tasks go to others."""
-        member = self._parts.coordinator.member(name)
-        return member is None or member.by_operator
 
     def copies(self) -> dict[TaskId, list[tuple[str, bool, int]]]:
         """By task, who is to follow it, whether to warm up, and what it lacks (-1: not known)."""
@@ -461,6 +456,11 @@ class TaskOwners:
 
     def _notice(self, text: str) -> None:
         give_notice(self._listener, text)
+
+
+def _ends_its_instance(error: PenstockError, member: Member | None) -> bool:
+    """Whether an instance leaves by itself over this, so that its tasks go to others."""
+    return isinstance(error, StateDirectoryError) and (member is None or member.by_operator)
 
 
 def _loss(change: Change, tasks: list[TaskId]) -> str:

@@ -30,6 +30,7 @@ from penstock.instance.protocol import (
     TakeOrder,
     TaskStatus,
     UnfollowOrder,
+    error_of,
     fault_of,
 )
 from penstock.instance.query_messages import (
@@ -105,7 +106,8 @@ class Holder:
     @property
     def disk_failure(self) -> StateDirectoryError | None:
         """Why a task cannot be kept on this instance's disk, if one cannot."""
-        faults = [task.fault for task in list(self._tasks.values())]
+        told = [task.status().fault for task in list(self._tasks.values())]
+        faults = [error_of(fault) for fault in told if fault is not None]
         return next((each for each in faults if isinstance(each, StateDirectoryError)), None)
 
     def read(self, header: ReadHeader, questions: pa.Table) -> Iterator[pa.RecordBatch | Reply]:

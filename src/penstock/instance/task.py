@@ -148,11 +148,6 @@ class OpenTask:
         self._applying = False
         self._stopping = threading.Event()
 
-    @property
-    def fault(self) -> PenstockError | None:
-        """Why the task failed, if it did."""
-        return self._fault
-
     # Taking a task.
 
     def take(self, followed: HandOver = no_standby) -> None:
