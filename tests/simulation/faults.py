@@ -39,6 +39,8 @@ POINTS = (
     "restore.mid_batch",
     "restore.before_running",
 )
+MORE_POINTS = (*POINTS, "follow.before_catching_up", "beat.answered")
+"""Those of the seeds in which instances are told what to follow."""
 FAULTS_MIN = 3
 """So many there are in every seed."""
 LASTING_SECONDS = 20.0
@@ -185,12 +187,16 @@ def _broker_hangs(world: World, application: Application) -> None:
 
 
 def _crash_at_point(world: World, application: Application) -> None:
-    world.point_faults.append((world.random.choice(POINTS), "crash at a point", 0.0))
+    world.point_faults.append((_some_point(world, application), "crash at a point", 0.0))
+
+
+def _some_point(world: World, application: Application) -> str:
+    return world.random.choice(POINTS if application.shape.copies is None else MORE_POINTS)
 
 
 def _pause_at_point(world: World, application: Application) -> None:
     seconds = world.random.choice([1.0, 4.0, 9.0])
-    world.point_faults.append((world.random.choice(POINTS), "pause at a point", seconds))
+    world.point_faults.append((_some_point(world, application), "pause at a point", seconds))
 
 
 def _arm(name: str) -> Callable[[World, Application], None]:

@@ -93,6 +93,7 @@ class World:
     network: Network
 
     def __init__(self, seed: int) -> None:
+        self.seed = seed
         self.random = random.Random(seed)
         self.now = 1000.0
         self.current: Process | None = None
@@ -103,6 +104,10 @@ class World:
         """Faults that strike at the next opportunity, so many times."""
         self.point_faults: list[tuple[str, str, float]] = []
         """What happens to the process that comes to a point of the code next."""
+        self.fetch_max: int | None = None
+        """How many records a consumer is given at once."""
+        self.compared = 0
+        """How often a store was compared with its changelog."""
         self.trace: list[str] = []
         self.depth = 0
         self._events: list[tuple[float, int, Callable[[], None]]] = []
