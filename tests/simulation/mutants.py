@@ -13,7 +13,6 @@ from msgspec import structs
 from penstock.changelog import reading
 from penstock.changelog.restore import RestoreOutcome, RestoreResult
 from penstock.coordination import commits
-from penstock.coordination.beginnings import Beginnings
 from penstock.coordination.ids import Epoch
 from penstock.coordination.members import Members
 from penstock.coordination.tasks import Entry, TaskBook
@@ -315,11 +314,6 @@ def _nobody_is_told_to_release_a_task(patch: pytest.MonkeyPatch) -> None:
         return replace(original(*given), release={})
 
     patch.setattr(copies, "corrections", corrections)
-
-
-def _copies_that_were_held_back_are_never_begun(patch: pytest.MonkeyPatch) -> None:
-    """While a lost instance was replaced nobody began with one; nor does anybody later."""
-    patch.setattr(Beginnings, "are_due", lambda self, **_: False)
 
 
 def _a_lease_counts_from_when_its_answer_is_read(patch: pytest.MonkeyPatch) -> None:

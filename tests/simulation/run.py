@@ -31,7 +31,6 @@ BRANCHES = (
     "a commit was judged: apply",
     "a commit was judged: refuse",
     "a copy followed its changelog",
-    "a copy that caught up is failed",
     "a copy that caught up is following",
     "a damaged store was rebuilt",
     "a driver gave up, and was started again",

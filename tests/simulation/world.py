@@ -67,7 +67,7 @@ class Process:
         if self.dead:
             return
         if self.is_paused:
-            world.at(self.paused_until, lambda: self.run(work))
+            world.at(world.after_pause(self), lambda: self.run(work))
             return
         before, world.current = world.current, self
         try:
@@ -120,6 +120,14 @@ class World:
     def at(self, when: float, work: Callable[[], None]) -> None:
         """Do this then."""
         heapq.heappush(self._events, (max(when, self.now), next(self._numbers), work))
+
+    def after_pause(self, process: Process) -> float:
+        """When something is done that waits until a process goes on: it does several things then,
+        and any of them may be the first.
+        """
+        if self.fetch_max is None:
+            return process.paused_until
+        return process.paused_until + self.random.choice([0.0, 0.1])
 
     def run_until(self, when: float) -> None:
         """Let happen what happens until then."""
