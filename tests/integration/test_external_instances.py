@@ -11,6 +11,7 @@ import subprocess
 import sys
 from collections import Counter
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -18,8 +19,12 @@ from typing import Any
 import pytest
 
 from penstock.driver.events import Event, Rebalanced
-from penstock.errors import ConfigError
+from penstock.errors import ConfigError, QueryError
 from penstock.instance.process import TOKEN_VARIABLE
+from penstock.queries import Client
+from penstock.queries.contract import Question
+from penstock.queries.driver_file import read_driver_file
+from penstock.stores.directory import StateDirectory
 from tests.certificates import Authority
 from tests.harness import Scene, Stream, wait_until
 from tests.in_process import Run, start_fails
@@ -136,7 +141,7 @@ def loads(run: Run) -> list[int]:
     return sorted(Counter(each.instance for each in lags if each.role == "active").values())
 
 
-def test_an_instance_that_was_paused_for_too_long_commits_nothing_and_ends(
+def test_an_instance_that_was_paused_for_too_long_commits_nothing_answers_nothing_and_ends(
     scene: Scene, address: str, operator: Operator
 ) -> None:
     total = scene.produce(records(400))
@@ -146,7 +151,8 @@ def test_an_instance_that_was_paused_for_too_long_commits_nothing_and_ends(
         if isinstance(event, Rebalanced):
             moved.extend(event.rebalance.why)
 
-    instances = [operator.start("one", "--capacity", "3"), operator.start("two")]
+    paused = operator.start("one", "--name", "one", "--capacity", "3", "--http", "127.0.0.1:0")
+    operator.start("two", "--name", "two")
     run = Run(
         scene,
         coordinator_listen=address,
@@ -154,22 +160,29 @@ def test_an_instance_that_was_paused_for_too_long_commits_nothing_and_ends(
         commit_interval=timedelta(milliseconds=100),
     )
     run.app.on_event(hear)
-    with run:
+    with run, contextlib.ExitStack() as stack:
         run.wait_committed(total)
         run.wait_for(lambda: loads(run) == [1, 3], what="each had tasks by its capacity")
         run.wait_for(lambda: settled(run), what="all tasks are served")
-        paused = instances[0]
+        stream = stack.enter_context(Stream(scene, KEYS))
+        run.wait_committed(total + 100)
+        client = stack.enter_context(client_of(scene, "one"))
         paused.send_signal(signal.SIGSTOP)
-        total += scene.produce(records(400))
         run.wait_for(
             lambda: any("lost" in why for why in moved) and settled(run), what="it was given up"
         )
-        run.wait_committed(total)
+        run.wait_committed(total + stream.sent)
+        # They are heard when it goes on, before it can know what became of it.
+        pool = stack.enter_context(ThreadPoolExecutor(4))
+        asked = [pool.submit(who_is_active, client) for _ in range(4)]
+        wait_until(lambda: all(each.running() for each in asked), what="it was asked")
         paused.send_signal(signal.SIGCONT)
         # Refused: the coordinator does not know it any more.
         assert wait_until_ended(paused) == 1
-        total += scene.produce(records(100))
-        run.wait_committed(total)
+        assert not any("one" in each.result() for each in asked)
+        StateDirectory.open(scene.state_dir / "one", scene.application_id).close()
+        stream.stop()
+        run.wait_committed(total + stream.sent)
     assert scene.sequences() == scene.expected_sequences()
 
 
@@ -192,6 +205,23 @@ def test_an_instance_whose_disk_takes_no_task_ends_and_others_go_on(
         total += scene.produce(records(100))
         run.wait_committed(total)
     assert scene.sequences() == scene.expected_sequences()
+
+
+def client_of(scene: Scene, instance: str) -> Client:
+    """Whoever asks that instance over HTTP."""
+    found = read_driver_file(scene.state_dir, scene.application_id)
+    with Client(found.url, token=found.token) as driver:
+        url = driver.instances()[instance]
+    return Client(url, token=found.token, timeout=timedelta(seconds=60))
+
+
+def who_is_active(client: Client) -> set[str]:
+    """Those who spoke as active."""
+    try:
+        answer = client.ask("counts", Question(kind="get", keys=tuple(KEYS)))
+    except QueryError:
+        return set()
+    return {source.instance for source in answer.sources if source.role == "active"}
 
 
 def test_whoever_listens_needs_a_token(

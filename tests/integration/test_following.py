@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from confluent_kafka import Producer
 
-from penstock.changelog.reading import wait_stable
+from penstock.changelog.reading import LogRange, wait_stable
 from penstock.changelog.snapshots import (
     Manifest,
     Snapshot,
@@ -38,6 +38,7 @@ from penstock.instance.protocol import (
     TaskStatus,
     UnfollowOrder,
 )
+from penstock.instance.state import TaskStores
 from penstock.instance.task import OpenTask, TaskEnvironment
 from penstock.observability.time_of_day import wall_clock_ms
 from penstock.stores.contract import StoreIdentity, stored_value
@@ -275,6 +276,32 @@ def test_a_copy_is_used_though_its_owner_goes_on_while_it_is_made(
         assert follower.restored() == {"counts": 0}
 
 
+def test_what_is_written_while_a_copy_catches_up_is_applied_once(
+    world: World, follower: Follower, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    owner = world.take()
+    commit(owner, [(b"1", b"old", 2)], to=1, metadata={})
+    commit(owner, [(b"1", b"new", 3)], to=2, metadata={})
+
+    def as_of_the_first(*given: Any, **options: Any) -> dict[tuple[str, int], LogRange]:
+        found = wait_stable(*given, **options)
+        # A record and its marker come after that.
+        return {where: LogRange(log.start, log.end - 2) for where, log in found.items()}
+
+    monkeypatch.setattr("penstock.instance.state.wait_stable", as_of_the_first)
+    applied, apply = list[int | None](), RocksDBStore.apply
+
+    def noting(store: RocksDBStore, changes: Any, *, offset: int | None) -> None:
+        applied.append(offset)
+        apply(store, changes, offset=offset)
+
+    monkeypatch.setattr(RocksDBStore, "apply", noting)
+    follower.follow()
+    follower.wait_caught_up()
+    # Read again from its first record on, the store would say "old" for a moment.
+    assert applied == sorted(set(applied))
+
+
 def test_what_is_not_committed_is_not_applied(world: World, follower: Follower) -> None:
     owner = world.take()
     commit(owner, rows(1), to=1, metadata={})
@@ -327,6 +354,44 @@ def test_what_is_followed_no_longer_rests_on_the_disk(world: World, follower: Fo
     owner.close()
     follower.take()
     assert follower.restored() == {"counts": 0}
+
+
+def test_who_flushes_and_beats_does_not_wait_for_a_copy_that_catches_up(
+    world: World, follower: Follower, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    began, caught_up = threading.Event(), threading.Event()
+
+    def catch_up(stores: TaskStores, stop: Callable[[], bool]) -> list[str]:
+        began.set()
+        assert caught_up.wait(60)
+        return []
+
+    monkeypatch.setattr(TaskStores, "catch_up", catch_up)
+    follower.follow()
+    assert began.wait(60)
+    flushing = threading.Thread(target=follower.holder.flush)
+    flushing.start()
+    flushing.join(10)
+    waits = flushing.is_alive()
+    caught_up.set()
+    flushing.join()
+    assert not waits
+
+
+def test_a_task_is_taken_that_is_followed_no_longer_while_others_catch_up_for_long(
+    world: World, follower: Follower
+) -> None:
+    owner = world.take()
+    commit(owner, rows(*range(10)), to=1, metadata={})
+    follower.follow()
+    follower.wait_caught_up()
+    owner.close()
+    caught_up = threading.Event()
+    for _ in range(standby.CATCH_UPS_AT_ONCE):
+        follower.holder._standbys._pool.submit(caught_up.wait, 60)
+    follower.call("unfollow", UnfollowOrder(task="0_0"))
+    assert values(follower.take(), 9) == expected(9)
+    caught_up.set()
 
 
 def test_a_store_without_a_changelog_is_not_followed(world: World, follower: Follower) -> None:

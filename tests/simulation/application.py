@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import random
 from dataclasses import dataclass
 from datetime import timedelta
 from types import SimpleNamespace
@@ -12,8 +13,8 @@ from penstock.config import Config
 from penstock.coordination.assignment import TaskFacts
 from penstock.coordination.ids import Epoch, TaskId
 from penstock.errors import InstanceUnreachableError
-from penstock.instance.protocol import InputOrder, StoreOrder, TakeOrder
-from tests.simulation.broker import Log, Transaction
+from penstock.instance.protocol import FollowOrder, InputOrder, StoreOrder, TakeOrder
+from tests.simulation.broker import Log, Partition, Transaction
 from tests.simulation.world import World
 
 if TYPE_CHECKING:
@@ -35,6 +36,16 @@ def next_value(old: bytes | None, record: bytes) -> bytes:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Copies:
+    """What the assignor goes by."""
+
+    standbys: int
+    acceptable_lag: int
+    warm_ups: int
+    eager: bool
+
+
+@dataclass(frozen=True, kw_only=True)
 class Shape:
     """What differs between seeds."""
 
@@ -48,6 +59,9 @@ class Shape:
     input_has_transactions: bool
     foreign_start: bool
     """Another program, with producers of its own, ran the application before."""
+    copies: Copies | None
+    """How instances follow what the driver says; without it they follow some tasks by themselves,
+    on the disk that a take would use, and the assignor knows nothing of it."""
 
 
 def shape_of(world: World) -> Shape:
@@ -63,7 +77,33 @@ def shape_of(world: World) -> Shape:
         children=chance() < 0.5,
         input_has_transactions=chance() < 0.5,
         foreign_start=is_logged and chance() < 0.3,
+        copies=_copies_of(world.seed),
     )
+
+
+def _copies_of(seed: int) -> Copies | None:
+    """Of every other seed, by a chance of its own: the others stay what they were."""
+    if seed % 2 == 0:
+        return None
+    own = random.Random(f"copies of {seed}")
+    return Copies(
+        standbys=own.choice([0, 1, 1, 2]),
+        acceptable_lag=own.choice([0, 1, 4]),
+        warm_ups=own.choice([1, 2]),
+        eager=own.random() < 0.2,
+    )
+
+
+def _options(copies: Copies | None) -> dict[str, Any]:
+    if copies is None:
+        return {}
+    return {
+        "num_standby_replicas": copies.standbys,
+        "acceptable_recovery_lag": copies.acceptable_lag,
+        "max_warmup_replicas": copies.warm_ups,
+        "probing_rebalance_interval": timedelta(minutes=1),
+        "rebalance_protocol": "eager" if copies.eager else "cooperative",
+    }
 
 
 class Application:
@@ -94,6 +134,7 @@ class Application:
             transaction_timeout=timedelta(seconds=8),
             slice_records_max=8,
             auto_offset_reset="earliest",
+            **_options(shape.copies),
         )
         self.sub_topology: Any = SimpleNamespace(name="sub", has_processors=False, sources=())
         self.prepared: Any = SimpleNamespace(
@@ -101,6 +142,8 @@ class Application:
             config=self.config,
             partition_counts={},
             take_order=self.take_order,
+            follow_order=self.follow_order,
+            changelogs=self.changelogs,
             task_facts=self.task_facts,
             layout=SimpleNamespace(
                 tasks=[
@@ -127,12 +170,6 @@ class Application:
         peers: list[str],
     ) -> TakeOrder:
         """Prepared.take_order."""
-        store = StoreOrder(
-            name=STORE,
-            changelog=CHANGELOG if self.is_logged else "",
-            changelog_id="c" if self.is_logged else "",
-            recovers=not self.is_logged,
-        )
         return TakeOrder(
             task=str(task),
             name=f"sub-{task.partition}",
@@ -147,8 +184,33 @@ class Application:
                     reset="earliest",
                 )
             ],
-            stores=[store],
+            stores=[self._store()],
             commits_partition=commits_partition,
+        )
+
+    def follow_order(
+        self, task: TaskId, *, commits_partition: int, peers: list[str]
+    ) -> FollowOrder:
+        """Prepared.follow_order."""
+        return FollowOrder(
+            task=str(task),
+            name=f"sub-{task.partition}",
+            stores=[self._store()],
+            commits_partition=commits_partition,
+        )
+
+    def changelogs(self) -> dict[TaskId, list[Partition]]:
+        """Prepared.changelogs."""
+        if not self.is_logged:
+            return {}
+        return {TaskId(0, number): [(CHANGELOG, number)] for number in range(self.partitions)}
+
+    def _store(self) -> StoreOrder:
+        return StoreOrder(
+            name=STORE,
+            changelog=CHANGELOG if self.is_logged else "",
+            changelog_id="c" if self.is_logged else "",
+            recovers=not self.is_logged,
         )
 
     # Input.

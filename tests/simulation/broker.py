@@ -25,6 +25,12 @@ class Entry(NamedTuple):
     transaction: Transaction | None
     is_marker: bool = False
 
+    @property
+    def is_decided(self) -> bool:
+        """Whether it is a record that counts."""
+        committed = self.transaction is None or self.transaction.state == "commit"
+        return committed and not self.is_marker
+
 
 @dataclass(eq=False)
 class Transaction:
@@ -70,9 +76,24 @@ class Log:
         """What committed readers get."""
         for offset in range(start, min(self.stable_end, self.end if end is None else end)):
             entry = self.entries[offset]
-            visible = entry.transaction is None or entry.transaction.state == "commit"
-            if visible and not entry.is_marker:
+            if entry.is_decided:
                 yield offset, entry
+
+    @property
+    def last_committed(self) -> int:
+        """The offset of the last record that will be seen by all, though its marker may be late."""
+        found = [offset for offset, entry in enumerate(self.entries) if entry.is_decided]
+        return found[-1] if found else -1
+
+    def state_at(self, offset: int) -> dict[bytes, bytes]:
+        """What the records up to there make, without those that are not committed."""
+        found: dict[bytes, bytes] = {}
+        for entry in self.entries[: offset + 1]:
+            if entry.is_decided:
+                assert entry.key is not None
+                assert entry.value is not None
+                found[entry.key] = entry.value
+        return found
 
 
 @dataclass
@@ -410,7 +431,11 @@ class SimConsumer:
     def consume(self, count: int, timeout: float) -> list[SimMessage]:
         log = self._world.broker.log(self._where)
         found = list(log.committed(self._next))
-        messages = [SimMessage(self._where, offset, entry) for offset, entry in found]
+        fetched = found[: self._world.fetch_max]
+        messages = [SimMessage(self._where, offset, entry) for offset, entry in fetched]
+        if len(fetched) < len(found):
+            self._next = fetched[-1][0] + 1
+            return messages
         self._next = max(self._next, log.stable_end)
         return [*messages, SimMessage(self._where, self._next, None)]
 

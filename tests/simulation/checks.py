@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 from penstock.changelog.commit_record import CommitRecord
+from penstock.coordination.tasks import Entry
+from penstock.instance.standby import Followed
+from penstock.instance.state import TaskStores
+from penstock.instance.task import OpenTask
 from tests.simulation.application import CHANGELOG, INPUT, OUTPUT, Application, next_value
 from tests.simulation.world import ViolationError, World
 
@@ -88,18 +92,80 @@ def _is_ours(world: World, partition: int, at: int) -> bool:
 
 
 def check_store(application: Application, partition: int, state: dict[bytes, bytes]) -> None:
-    """The owner's store holds that state."""
+    """The store of the one owner holds that state, and so do the copies that are followed."""
+    [owner] = _servers(application, partition)
+    _check_entries(f"task 0_{partition}", owner.stores, state)
+    end = application.world.broker.log((CHANGELOG, partition)).stable_end
+    for name, followed in copies_of(application, partition):
+        # Of those that nobody waits for any more some are on their way.
+        if followed.positions.get(CHANGELOG) == end:
+            _check_entries(f"the copy of 0_{partition} on {name}", followed.stores, state)
+
+
+def _servers(application: Application, partition: int) -> list[OpenTask]:
+    """Those who serve the task as the driver says."""
+    known = _entry(application, partition)
+    held = [
+        task
+        for instance in application.instances
+        if instance.holder is not None
+        and known.owner == instance.name
+        and (task := instance.holder.task(f"0_{partition}")) is not None
+    ]
+    return [task for task in held if known.epoch == tuple(task.order.epoch)]
+
+
+def _check_entries(whose: str, stores: TaskStores, state: dict[bytes, bytes]) -> None:
+    found = {key: value[8:] for key, value in stores.get("counts").all()}
+    if found != state:
+        raise ViolationError(f"{whose}: the store holds {found}, not {state}")
+
+
+def _entry(application: Application, partition: int) -> Entry:
+    driver = application.driver
+    assert driver is not None
+    assert driver.driver is not None
+    entries = driver.driver.book.entries.values()
+    return next(each for each in entries if each.task.partition == partition)
+
+
+def copies_of(application: Application, partition: int) -> list[tuple[str, Followed]]:
+    """Who follows the task, by what it was told, and how far it is."""
+    return [
+        (instance.name, followed)
+        for instance in application.instances
+        if instance.holder is not None
+        and (followed := instance.holder._standbys.get(f"0_{partition}")) is not None
+    ]
+
+
+def _are_placed(application: Application) -> bool:
+    """Whether everybody holds what the assignor says: nobody more, as many standbys as there are
+    to be, and the load even.
+    """
+    copies, driver = application.shape.copies, application.driver
+    if copies is None or not application.is_logged:
+        return True
+    assert driver is not None
+    assert driver.driver is not None
+    owners = driver.driver.owners
+    members = driver.coordinator.names()
+    if owners._placements.warming or owners._pending:
+        return False
+    standbys = min(copies.standbys, len(members) - 1)
+    for partition in range(application.partitions):
+        held = [(name, each) for name, each in copies_of(application, partition) if name in members]
+        if len(held) != standbys or any(each.state != "following" for _, each in held):
+            return False
+        log = application.world.broker.log((CHANGELOG, partition))
+        if any(each.status().positions[CHANGELOG] != log.stable_end for _, each in held):
+            return False
+    counts = dict.fromkeys(members, 0)
     for instance in application.instances:
-        task = instance.holder.task(f"0_{partition}") if instance.holder else None
-        entry = application.driver and application.driver.driver
-        if task is None or entry is None:
-            continue
-        known = next(e for e in entry._book.entries.values() if e.task.partition == partition)
-        if known.owner != instance.name or known.epoch != tuple(task.order.epoch):
-            continue
-        found = {key: value[8:] for key, value in task.stores.get("counts").all()}
-        if found != state:
-            raise ViolationError(f"task 0_{partition}: the store holds {found}, not {state}")
+        if instance.holder is not None and instance.name in counts:
+            counts[instance.name] += len(instance.holder._tasks)
+    is_even = max(counts.values()) - min(counts.values()) <= 1
+    return is_even and sum(counts.values()) == application.partitions
 
 
 def is_done(world: World, application: Application) -> bool:
@@ -114,8 +180,11 @@ def is_done(world: World, application: Application) -> bool:
         at = entry.position.get(INPUT, {}).get(entry.task.partition)
         if entry.state != "ready" or at != log.end:
             return False
+        # Its owner may be dead, and the driver has not heard of it yet.
+        if len(_servers(application, entry.task.partition)) != 1:
+            return False
     decided = not any(log.open for log in world.broker.logs.values())
-    return decided and not world.broker.undecided
+    return decided and not world.broker.undecided and _are_placed(application)
 
 
 def where_it_stands(world: World, application: Application) -> str:
@@ -124,11 +193,14 @@ def where_it_stands(world: World, application: Application) -> str:
     lines = [f"driver {driver and driver.name}"]
     if driver is not None and driver.driver is not None:
         lines += [f"settled {driver.settled}, members {driver.coordinator.names()}"]
+        lines += [f"follow {driver.driver.owners._placements.following}"]
+        lines += [f"pending {driver.driver.owners._pending}"]
         lines += [str(entry) for entry in driver.driver._book.entries.values()]
         lines += [f"running {batch}" for batch, _ in driver.driver._running]
     for instance in application.instances:
         tasks = instance.holder._tasks.values() if instance.holder else []
         lines += [f"{instance.name} busy {instance.busy}", *(str(t.status()) for t in tasks)]
+        lines += [str(copy) for copy in (instance.holder._standbys.status() if tasks else [])]
     for (topic, partition), log in world.broker.logs.items():
         lines.append(f"{topic}-{partition} {log.stable_end}/{log.end}")
     return "\n".join(lines)

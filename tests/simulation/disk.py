@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from penstock.errors import StateLockedError, StoreDamagedError
 from penstock.stores.contract import Change, StoreIdentity
 from penstock.stores.memory import MemoryStore
+from tests.simulation.broker import Log
 from tests.simulation.world import Process, ViolationError, World, WouldBlock
 
 
@@ -43,6 +44,7 @@ class SimStore(MemoryStore):
         self._identity = files.identity
         self._caught_up_at = files.caught_up_at
         self._has_more = files.has_more
+        self._more_until = self._changelog_end() if files.has_more else -1
 
     def get_many(self, keys: Sequence[bytes]) -> list[bytes | None]:
         # Not always at the first opportunity: another run of the slice may have read before.
@@ -53,7 +55,7 @@ class SimStore(MemoryStore):
     def apply(self, changes: Any, *, offset: int | None) -> None:
         changes = list[Change](changes)
         super().apply(changes, offset=offset)
-        if offset is not None:
+        if offset is not None and offset >= self._more_until:
             self._has_more = False
             self._compare(offset)
         elif changes:
@@ -68,18 +70,32 @@ class SimStore(MemoryStore):
         files.identity, files.caught_up_at = self._identity, self._caught_up_at
         files.has_more = self._has_more
 
-    def _compare(self, offset: int) -> None:
-        """Whoever holds a changelog up to the same offset holds the same."""
+    def _changelog(self) -> Log | None:
         identity = self._identity
         if identity is None or not identity.changelog_topic:
+            return None
+        partition = int(identity.task.rpartition("_")[2])
+        return self._world.broker.log((identity.changelog_topic, partition))
+
+    def _changelog_end(self) -> int:
+        """The last offset by now: no more than that was written to the store."""
+        log = self._changelog()
+        return -1 if log is None else log.last_committed
+
+    def _compare(self, offset: int) -> None:
+        """Whoever holds a changelog up to an offset holds what is committed there, be it the owner
+        or one who follows.
+        """
+        log = self._changelog()
+        if log is None:
             return
-        seen = self._world.disk.seen.setdefault((identity.task, identity.store, offset), {})
-        if not seen:
-            seen.update(self._entries)
-        elif seen != self._entries:
+        assert self._identity is not None
+        state = log.state_at(offset)
+        self._world.compared += 1
+        if state != {key: value[8:] for key, value in self._entries.items()}:
             raise ViolationError(
-                f"task {identity.task}: two stores differ at offset {offset}: "
-                f"{seen} and {self._entries}"
+                f"task {self._identity.task}: a store differs from its changelog at offset "
+                f"{offset}: {self._entries}, not {state}"
             )
 
 
@@ -91,7 +107,6 @@ class Disk:
         self.files: dict[str, dict[str, dict[str, Files]]] = {}
         """By directory, task and store."""
         self.holders: dict[str, Process] = {}
-        self.seen: dict[tuple[str, str, int], dict[bytes, bytes]] = {}
 
     def take_free(self, process: Process) -> SimStateDirectory:
         """The first directory that no living process holds."""
@@ -128,6 +143,15 @@ class SimStateDirectory:
         self.world = world
         self.name = name
         self.locked: set[str] = set()
+
+    def checkpoints(self, *, but: Collection[str] = ()) -> dict[str, dict[str, int]]:
+        """How far the stores are that nobody holds."""
+        found: dict[str, dict[str, int]] = {}
+        for task, stores in self.world.disk.files.get(self.name, {}).items():
+            for files in stores.values():
+                if task not in but and files.identity is not None and files.offset is not None:
+                    found.setdefault(task, {})[files.identity.changelog_topic] = files.offset + 1
+        return found
 
     def lock_task(self, task: str, wait: object = None) -> SimTaskDirectory:
         """A task's directory, for one at a time."""

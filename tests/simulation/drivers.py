@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Any
 
 from penstock.coordination.members import Change, Member, Members
 from penstock.coordination.planning import Batch
+from penstock.coordination.rebalances import Rebalance
 from penstock.driver.driver import Driver
-from penstock.driver.events import Totals
+from penstock.driver.events import Rebalanced, Totals
 from penstock.driver.lease import DriverLease
 from penstock.driver.monitor import Monitor
 from penstock.errors import (
@@ -25,8 +26,9 @@ from penstock.instance import protocol
 from penstock.instance.protocol import CommitHeader, Message, Reply
 from penstock.queries.catalogue import Catalogue
 from penstock.queries.freshness import EndsSeen
-from tests.simulation.application import INPUT
+from tests.simulation.application import CHANGELOG, INPUT
 from tests.simulation.broker import SimLogClients
+from tests.simulation.copies import SimCopyWatch
 from tests.simulation.jobs import Job
 from tests.simulation.world import Process, ViolationError, World
 
@@ -44,7 +46,7 @@ class SimCoordinator:
     trust = None
 
     def __init__(self, driver: DriverProcess, application: Application) -> None:
-        self._driver = driver
+        self._driver = self.driver = driver
         self._application = application
         self.members = Members(
             session_timeout_seconds=application.session_timeout,
@@ -87,7 +89,10 @@ class SimCoordinator:
     def restart_children(self, *, others_take_over: bool) -> None: ...
 
     def awaits_children(self) -> bool:
-        return False  # Copies are modelled apart.
+        shape = self._application.shape
+        if shape.copies is None or not shape.children:
+            return False  # Copies are modelled apart, or instances come from somewhere else.
+        return len(self.members.names) < self._application.slots
 
     def is_silent(self, name: str) -> bool:
         return self.members.is_silent(name, self._driver.world.now)
@@ -162,7 +167,11 @@ class SimDriver(Driver):
             return None
 
     def _watch_copies(self, commits: Mapping[str, int]) -> Any:
-        return SimCopies()
+        coordinator: Any = self._parts.coordinator
+        SimCopyWatch.driver = coordinator.driver
+        if coordinator.driver.application.shape.copies is None:
+            return SimCopies()
+        return super()._watch_copies(commits)
 
     def take_in_all(self) -> None:
         """Take in what jobs have ended."""
@@ -171,7 +180,7 @@ class SimDriver(Driver):
 
 
 class SimCopies:
-    """CopyWatch of instances that have nothing but what they own; standbys are modelled apart."""
+    """CopyWatch of instances that have nothing but what they own: copies are modelled apart."""
 
     def __init__(self) -> None:
         self.ends_seen = EndsSeen()
@@ -198,14 +207,15 @@ class SimCopies:
 class SimInputs:
     """InputLogs."""
 
-    def __init__(self, world: World, partitions: int) -> None:
+    def __init__(self, world: World, topic: str, partitions: int) -> None:
         self._world = world
+        self._topic = topic
         self._partitions = partitions
 
     def ends(self) -> dict[tuple[str, int], int]:
         if self._world.broker.hang_until > self._world.now:
             raise KafkaError("simulated: the broker does not answer")
-        wheres = [(INPUT, partition) for partition in range(self._partitions)]
+        wheres = [(self._topic, partition) for partition in range(self._partitions)]
         return {where: self._world.broker.log(where).stable_end for where in wheres}
 
 
@@ -250,7 +260,8 @@ class DriverProcess(Process):
             prepared=self.application.prepared,
             lease=self.lease,
             coordinator=self.coordinator,
-            inputs=SimInputs(self.world, self.application.partitions),
+            inputs=SimInputs(self.world, INPUT, self.application.partitions),
+            changelogs=SimInputs(self.world, CHANGELOG, self.application.partitions),
             watch=SimpleNamespace(check=lambda now, book, ends: []),
             spark=warm,
             monitor=Monitor("app", self.application.config),
@@ -265,10 +276,21 @@ class DriverProcess(Process):
 
     def _hear(self, event: object) -> None:
         name = type(event).__name__
-        if name == "Rebalanced":
-            self.world.reached("a rebalance")
+        if isinstance(event, Rebalanced):
+            self._count_moves(event.rebalance)
         if name in ("Rebalanced", "Notice"):
             self.world.note(str(getattr(event, "text", "") or getattr(event, "rebalance", "")))
+
+    def _count_moves(self, rebalance: Rebalance) -> None:
+        self.world.reached("a rebalance")
+        has_warmed_up = any("has caught up with" in why for why in rebalance.why)
+        for move in rebalance.moves:
+            if move.role == "warm_up":
+                self.world.reached("an instance began to warm a task up")
+            elif move.role == "active" and move.why in ("balance", "lag"):
+                self.world.reached("a task moved between two slices")
+                if has_warmed_up:
+                    self.world.reached("a task moved to one that had warmed up")
 
     def start_beating(self) -> None:
         """Beat like the thread that the lease starts."""

@@ -39,6 +39,8 @@ POINTS = (
     "restore.mid_batch",
     "restore.before_running",
 )
+MORE_POINTS = (*POINTS, "follow.before_catching_up")
+"""Those of the seeds in which instances are told what to follow."""
 FAULTS_MIN = 3
 """So many there are in every seed."""
 LASTING_SECONDS = 20.0
@@ -185,12 +187,21 @@ def _broker_hangs(world: World, application: Application) -> None:
 
 
 def _crash_at_point(world: World, application: Application) -> None:
-    world.point_faults.append((world.random.choice(POINTS), "crash at a point", 0.0))
+    world.point_faults.append((_some_point(world, application), "crash at a point", 0.0))
+
+
+def _some_point(world: World, application: Application) -> str:
+    return world.random.choice(POINTS if application.shape.copies is None else MORE_POINTS)
 
 
 def _pause_at_point(world: World, application: Application) -> None:
     seconds = world.random.choice([1.0, 4.0, 9.0])
-    world.point_faults.append((world.random.choice(POINTS), "pause at a point", seconds))
+    world.point_faults.append((_some_point(world, application), "pause at a point", seconds))
+
+
+def _pause_before_an_answer_is_read(world: World, application: Application) -> None:
+    """For longer than the session timeout: what the answer grants is over then."""
+    world.point_faults.append(("beat.answered", "pause before an answer is read", 9.0))
 
 
 def _arm(name: str) -> Callable[[World, Application], None]:
@@ -231,17 +242,19 @@ SCHEDULED: dict[str, Callable[[World, Application], None]] = {
     **{name: _arm(name) for name in ARMED},
     **{name: _bad_network(name) for name in NETWORK},
 }
-CLASSES = (*SCHEDULED, "late marker of another program")
+MORE = {**SCHEDULED, "pause before an answer is read": _pause_before_an_answer_is_read}
+"""Those of the seeds in which instances are told what to follow."""
+CLASSES = (*MORE, "late marker of another program")
 
 
 def schedule(world: World, application: Application) -> None:
     """Decide what goes wrong in this world: three to seven things, some of them close together."""
-    names = list(SCHEDULED)
+    names = list(SCHEDULED if application.shape.copies is None else MORE)
     start = world.now
     when = start + world.random.uniform(0.5, 4.0)
     for _ in range(world.random.randint(4, 8)):
         name = world.random.choice(names)
-        _at(world, application, when, SCHEDULED[name])
+        _at(world, application, when, MORE[name])
         when += world.random.choice([0.05, 0.5, 2.0, 4.0]) * world.random.random() * 2
         when = min(when, start + LASTING_SECONDS - 1.0)
 

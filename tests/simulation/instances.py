@@ -15,6 +15,7 @@ from penstock.instance.restores import Restores
 from penstock.instance.task import TaskEnvironment
 from penstock.stores.contract import StoreIdentity
 from tests.simulation.broker import SimLogClients
+from tests.simulation.copies import end_followers
 from tests.simulation.disk import SimStore
 from tests.simulation.world import Process, World
 
@@ -88,6 +89,8 @@ class InstanceProcess(Process):
         self.is_member = False
         self._stopping = False
         self.lease = Lease(application.session_timeout)
+        self.may_serve_until = 0.0
+        """By what its driver was heard to say; not by its own reckoning."""
         driver.children.append(self)
         self.after(world.random.uniform(0.05, 0.3), self._join)
 
@@ -106,6 +109,7 @@ class InstanceProcess(Process):
     def _join(self) -> None:
         members = self.driver.coordinator.members
         self.lease = Lease(self.application.session_timeout)
+        self.may_serve_until = self.world.now + self.application.session_timeout
         try:
             if self.holder is None:
                 verdict = self.world.network.call(
@@ -148,7 +152,7 @@ class InstanceProcess(Process):
         return holds
 
     def _beat(self) -> None:
-        members = self.driver.coordinator.members
+        members, asked_at = self.driver.coordinator.members, self.world.now
         if self._stopping:
             return
         try:
@@ -166,7 +170,10 @@ class InstanceProcess(Process):
                 self.world.reached("an instance learnt that nobody counts on it")
                 self._end("not known")
                 return
-            self.lease.renew()
+            # Whoever is stopped here reads an answer that is old.
+            self.world.point("beat.answered")
+            self.lease.renew(asked_at)
+            self.may_serve_until = asked_at + self.application.session_timeout
         if self.world.random.random() < 0.2 and self.holder is not None:
             self.holder.flush()
         self.after(self.application.heartbeat, self._beat)
@@ -199,6 +206,7 @@ class InstanceProcess(Process):
             self.holder._tasks.clear()
             for task in tasks:
                 task.close()
+            end_followers(self.holder._standbys)
         self.die()
 
     def die(self) -> None:
@@ -212,7 +220,7 @@ class InstanceProcess(Process):
     def _follow(self) -> None:
         """Follow changelogs of tasks that are not held here, on the disk that a take would use."""
         application = self.application
-        if self._stopping:
+        if self._stopping or application.shape.copies is not None:
             return
         for partition in range(application.partitions):
             task = f"0_{partition}"

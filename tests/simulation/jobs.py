@@ -182,7 +182,7 @@ class SliceRun(Process):
     def _served(self, target: InstanceProcess, work: Any) -> Any:
         """What the owner does with a call; it may serve it only while it is the owner."""
         assert target.holder is not None
-        may = target.lease.holds()
+        may = self.world.now < target.may_serve_until
         answer = work(target.holder)
         reply = answer if isinstance(answer, Reply) else answer[0]
         if reply.status in ("ok", "done"):

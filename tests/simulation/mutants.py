@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -15,15 +16,17 @@ from penstock.coordination import commits
 from penstock.coordination.ids import Epoch
 from penstock.coordination.members import Members
 from penstock.coordination.tasks import Entry, TaskBook
+from penstock.driver import copies
 from penstock.driver.lease import DriverLease
 from penstock.driver.owners import TaskOwners
 from penstock.driver.questions import Answer
-from penstock.instance import standing, state, task
+from penstock.instance import process, standing, state, task
+from penstock.instance.process import Lease
 from penstock.instance.protocol import Reply, StatusReply
+from penstock.instance.standby import Followed
 from penstock.instance.state import TaskStores
 from penstock.instance.task import OpenTask
 from penstock.instance.writer import Writer, WriteUnknownError
-from tests.simulation.application import INPUT
 from tests.simulation.broker import SimConsumer, SimMessage, SimProducer
 from tests.simulation.drivers import SimInputs
 from tests.simulation.instances import InstanceProcess, SimClients
@@ -245,7 +248,7 @@ def _slices_reach_into_open_transactions(patch: pytest.MonkeyPatch) -> None:
     """Ranges end at the high watermark: what is committed there later is never read."""
 
     def ends(self: SimInputs) -> dict[tuple[str, int], int]:
-        wheres = [(INPUT, partition) for partition in range(self._partitions)]
+        wheres = [(self._topic, partition) for partition in range(self._partitions)]
         return {where: self._world.broker.log(where).end for where in wheres}
 
     patch.setattr(SimInputs, "ends", ends)
@@ -271,6 +274,52 @@ def _a_move_of_the_group_is_forgotten(patch: pytest.MonkeyPatch) -> None:
 def _an_old_owners_word_counts_for_the_new_one(patch: pytest.MonkeyPatch) -> None:
     """A job that ends after its task moved says where the task stands."""
     patch.setattr(TaskBook, "has_moved", lambda self, task: False)
+
+
+def _a_copy_goes_back_where_it_caught_up_with_more(patch: pytest.MonkeyPatch) -> None:
+    """What the last fetch of a catch-up had beyond its end is applied again, from the oldest on."""
+    original = Followed._restored
+
+    def restored(self: Followed) -> dict[str, int]:
+        found = original(self)
+        return found | {
+            each.topic: each.end for each in self._stores.restores.latest() if each.state == "ended"
+        }
+
+    patch.setattr(Followed, "_restored", restored)
+
+
+def _a_copy_that_takes_over_is_thought_to_be_whole(patch: pytest.MonkeyPatch) -> None:
+    """What the changelog has beyond it is not applied."""
+    original = Followed.give_up
+
+    def give_up(self: Followed) -> TaskStores | None:
+        stores = original(self)
+        if stores is not None:
+            clients: Any = self._environment.clients
+            stores.read_to = {
+                store: clients.high_watermark(topic, self.partition)
+                for topic, store in stores.logged.items()
+            }
+        return stores
+
+    patch.setattr(Followed, "give_up", give_up)
+
+
+def _nobody_is_told_to_release_a_task(patch: pytest.MonkeyPatch) -> None:
+    """The last owner of a task that moved keeps it, and what would follow it cannot."""
+    original = copies.corrections
+
+    def corrections(*given: Any) -> copies.Corrections:
+        return replace(original(*given), release={})
+
+    patch.setattr(copies, "corrections", corrections)
+
+
+def _a_lease_counts_from_when_its_answer_is_read(patch: pytest.MonkeyPatch) -> None:
+    """Whoever is stopped between the two serves what others have by now."""
+    original = Lease.renew
+    patch.setattr(Lease, "renew", lambda self, asked_at: original(self, process.time.monotonic()))
 
 
 MUTANTS: dict[str, Mutant] = {

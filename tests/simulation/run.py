@@ -30,6 +30,8 @@ BRANCHES = (
     "a call was not served: the task is taking",
     "a commit was judged: apply",
     "a commit was judged: refuse",
+    "a copy followed its changelog",
+    "a copy that caught up is following",
     "a damaged store was rebuilt",
     "a driver gave up, and was started again",
     "a fenced driver stopped",
@@ -45,6 +47,7 @@ BRANCHES = (
     "a member was lost by its silence",
     "a range without records was committed",
     "a rebalance",
+    "a rebalance of all tasks at once",
     "a second member of one id was refused",
     "a standby followed its changelog",
     "a standby was promoted",
@@ -52,6 +55,8 @@ BRANCHES = (
     "a store was restored from an empty disk and its changelog",
     "a store was restored from what was on the disk and its changelog",
     "a take that failed was tried again",
+    "a task moved between two slices",
+    "a task moved to one that had warmed up",
     "a task read its input again",
     "a task was given to its owner again",
     "a task was taken anew after an unknown outcome",
@@ -60,9 +65,15 @@ BRANCHES = (
     "a transaction was aborted, and its producer went on",
     "a worker was told done",
     "a worker was told lost",
+    "an instance began to warm a task up",
     "an instance ended with its lease",
     "an instance learnt that nobody counts on it",
+    "an instance was told to follow",
+    "an instance was told to release",
+    "an instance was told to unfollow",
+    "an owner waited for a copy to be cut off",
     "an owner was fenced",
+    "an owner was handed the open stores of a copy",
     "the broker ended a transaction that took too long",
     "the group's offsets were written again",
     "waited for markers of the last transaction",
@@ -135,6 +146,8 @@ def play(world: World) -> Application:
     world.disk = Disk(world)
     world.network = Network(world)
     application = Application(world, shape_of(world))
+    if application.shape.copies is not None:
+        world.fetch_max = 3  # So that much happens between two pieces of a restore.
     application.begin()
     application.start_driver()
     start = world.now

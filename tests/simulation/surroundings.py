@@ -12,13 +12,14 @@ import pytest
 
 from penstock.changelog import reading, restore
 from penstock.coordination import commits
-from penstock.driver import driver, lease, owners, questions
+from penstock.driver import copies, driver, lease, owners, questions
 from penstock.errors import FencedError, KafkaError
-from penstock.instance import handover, holder, process, standing, state, task, writer
+from penstock.instance import handover, holder, process, standby, standing, state, task, writer
 from penstock.instance.protocol import Reply
 from penstock.instance.state import TaskStores
 from penstock.instance.task import OpenTask
 from tests.simulation.broker import SimMessage, SimProducer, sim_log_offsets
+from tests.simulation.copies import SimCopyWatch, replace_followers
 from tests.simulation.disk import SimStore
 from tests.simulation.world import Process, World, WouldBlock
 
@@ -38,6 +39,7 @@ def _time() -> Any:
 
     return SimpleNamespace(
         monotonic=lambda: _Now.world.now,
+        perf_counter=lambda: _Now.world.now,
         time_ns=lambda: int(_Now.world.now * 1e9),
         sleep=sleep,
     )
@@ -47,24 +49,24 @@ class _Lock:
     """A lock; who would have to wait for it tries again later."""
 
     def __init__(self) -> None:
-        self._held = False
+        self.is_held = False
 
     def __enter__(self) -> None:
-        if self._held:
+        if self.is_held:
             raise WouldBlock
-        self._held = True
+        self.is_held = True
 
     def __exit__(self, *_: object) -> None:
-        self._held = False
+        self.is_held = False
 
     def acquire(self, *, blocking: bool = True, timeout: float = -1) -> bool:
         """Take it if it is free; who would wait for a while has waited in vain."""
         assert not blocking or timeout >= 0
-        free, self._held = not self._held, True
+        free, self.is_held = not self.is_held, True
         return free
 
     def release(self) -> None:
-        self._held = False
+        self.is_held = False
 
 
 class _Event:
@@ -75,6 +77,13 @@ class _Event:
         self._set = True
 
     def is_set(self) -> bool:
+        return self._set
+
+    def wait(self, timeout: float) -> bool:
+        """Rest, for about as long as a piece of work takes."""
+        del timeout  # By the real clock.
+        if not self._set:
+            _Now.world.wait(_Now.world.random.choice([0.0, 0.05, 1.0]))
         return self._set
 
 
@@ -143,15 +152,16 @@ def simulated(
 def _replace_clients(patch: pytest.MonkeyPatch) -> None:
     clock = _time()
     timed: tuple[ModuleType, ...] = (reading, restore, lease, driver, owners, process)
+    timed += (copies, standby)
     for module in timed:
         patch.setattr(module, "time", clock)
-    for module in (lease, holder, task):
+    for module in (lease, holder, task, copies, standby):
         patch.setattr(module, "threading", _THREADING)
-    for module in (holder, driver, questions):
+    for module in (holder, driver, questions, copies, standby):
         patch.setattr(module, "ThreadPoolExecutor", _Pool)
     for module in (writer, lease):
         patch.setattr(module, "Producer", SimProducer)
-    for module in (writer, task, state, restore):
+    for module in (writer, task, state, restore, standby):
         patch.setattr(module, "crash_point", _crash_point)
     patch.setattr(writer, "crash_point_soon", _crash_point)
     # No record is ever refused here: there is nothing to look for while a flush waits.
@@ -165,6 +175,8 @@ def _replace_clients(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(restore, "Message", SimMessage)
     patch.setattr(driver, "pickle_sub_topology", lambda sub: b"")
     patch.setattr(TaskStores, "_make_store", _make_store)
+    patch.setattr(driver, "CopyWatch", SimCopyWatch)
+    replace_followers(patch, lambda: _Now.world)
 
 
 # Which ways to recover are taken is heard, not asked of the code.
@@ -269,7 +281,7 @@ def _count_of_driver(patch: pytest.MonkeyPatch) -> None:
         owners.TaskOwners._give,
         owners.TaskOwners._come_back,
     )
-    failed = driver.Driver._job_failed
+    failed, stop_all = driver.Driver._job_failed, owners.TaskOwners._release_pending
 
     def on_take_again(self: Any, *given: Any) -> None:
         _Now.world.reached("a take that failed was tried again")
@@ -292,4 +304,10 @@ def _count_of_driver(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(owners.TaskOwners, "_take_again", on_take_again)
     patch.setattr(owners.TaskOwners, "_give", on_give)
     patch.setattr(owners.TaskOwners, "_come_back", on_come_back)
+
+    def on_stop_all(self: Any) -> None:
+        _Now.world.reached("a rebalance of all tasks at once")
+        stop_all(self)
+
     patch.setattr(driver.Driver, "_job_failed", on_failed)
+    patch.setattr(owners.TaskOwners, "_release_pending", on_stop_all)

@@ -67,7 +67,7 @@ class Process:
         if self.dead:
             return
         if self.is_paused:
-            world.at(self.paused_until, lambda: self.run(work))
+            world.at(world.after_pause(self), lambda: self.run(work))
             return
         before, world.current = world.current, self
         try:
@@ -93,6 +93,7 @@ class World:
     network: Network
 
     def __init__(self, seed: int) -> None:
+        self.seed = seed
         self.random = random.Random(seed)
         self.now = 1000.0
         self.current: Process | None = None
@@ -103,6 +104,10 @@ class World:
         """Faults that strike at the next opportunity, so many times."""
         self.point_faults: list[tuple[str, str, float]] = []
         """What happens to the process that comes to a point of the code next."""
+        self.fetch_max: int | None = None
+        """How many records a consumer is given at once."""
+        self.compared = 0
+        """How often a store was compared with its changelog."""
         self.trace: list[str] = []
         self.depth = 0
         self._events: list[tuple[float, int, Callable[[], None]]] = []
@@ -115,6 +120,14 @@ class World:
     def at(self, when: float, work: Callable[[], None]) -> None:
         """Do this then."""
         heapq.heappush(self._events, (max(when, self.now), next(self._numbers), work))
+
+    def after_pause(self, process: Process) -> float:
+        """When something is done that waits until a process goes on: it does several things then,
+        and any of them may be the first.
+        """
+        if self.fetch_max is None:
+            return process.paused_until
+        return process.paused_until + self.random.choice([0.0, 0.1])
 
     def run_until(self, when: float) -> None:
         """Let happen what happens until then."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from datetime import timedelta
 from pathlib import Path
@@ -125,6 +126,45 @@ def test_an_instance_that_says_goodbye_has_left(coordinator: Coordinator, client
     assert not say(client, "beat", "a", 1)
     with pytest.raises(InstanceUnreachableError, match="no such instance"):
         coordinator.call("a", "status", StatusReply(tasks=[]), StatusReply)
+
+
+@pytest.mark.parametrize(("seconds", "lost"), [(8 * 3600, []), (9 * 3600, ["b"])])
+def test_a_driver_that_stood_still_does_not_take_its_instances_for_silent(
+    coordinator: Coordinator,
+    client: Client,
+    monkeypatch: pytest.MonkeyPatch,
+    seconds: int,
+    lost: list[str],
+) -> None:
+    for pid, name in enumerate("ab"):
+        register(client, name, pid, is_static=False)
+    changes(coordinator)
+    stopped = time.monotonic() + seconds
+    clock = SimpleNamespace(monotonic=lambda: stopped)  # As if all of that had been at once.
+    monkeypatch.setattr("penstock.driver.coordinator.time", clock)
+    # A beat that waited to be read says nothing of those whose beats come later.
+    assert say(client, "beat", "a", 0)
+    assert coordinator.is_silent("b") == bool(lost)
+    coordinator.doubt("b", InstanceUnreachableError("It misses its beats"))
+    clock.monotonic = lambda: stopped + 1
+    assert changes(coordinator) == [("lost", name) for name in lost]
+    monkeypatch.undo()
+    for pid, name in enumerate("ab"):
+        say(client, "leave", name, pid)
+
+
+def test_an_instance_that_is_gone_is_missed_though_the_driver_stands_still_again_and_again(
+    coordinator: Coordinator, client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    register(client, "a", 1, is_static=False)
+    changes(coordinator)
+    started, heard = time.monotonic(), list[tuple[str, str]]()
+    for turn in range(1, 8):
+        clock = SimpleNamespace(monotonic=lambda turn=turn: started + turn * 3 * 3600)
+        monkeypatch.setattr("penstock.driver.coordinator.time", clock)
+        heard += changes(coordinator)
+    assert heard == [("lost", "a")]
+    monkeypatch.undo()
 
 
 def test_a_static_instance_that_says_goodbye_is_away_until_it_is_back(

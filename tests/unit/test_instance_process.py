@@ -4,13 +4,18 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import threading
+from datetime import timedelta
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
 from penstock.errors import InstanceUnreachableError
+from penstock.instance import process
 from penstock.instance.client import Client
 from penstock.instance.process import _why_waiting
-from penstock.instance.protocol import Hello, Settings
+from penstock.instance.protocol import BeatReply, Hello, Settings
 from penstock.instance.server import Server
 
 _PROGRAM = """
@@ -37,6 +42,26 @@ def refused(location: str) -> str:
         client.call("hello", Hello(instance="ward"), Settings)
     client.close()
     return _why_waiting(refusal.value, location)
+
+
+def test_a_process_that_was_stopped_while_it_was_answered_has_no_lease(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    clock = SimpleNamespace(monotonic=lambda: 0.0)
+    monkeypatch.setattr(process, "time", clock)
+    lease, stop = process.Lease(10.0), threading.Event()
+
+    def call(action: str, message: object, reply: object) -> BeatReply:
+        # The answer is there, and is read much later.
+        clock.monotonic = lambda: 60.0
+        stop.set()
+        return BeatReply(known=True)
+
+    coordinator: Any = SimpleNamespace(call=call)
+    holder: Any = SimpleNamespace(flush=list)
+    options = process.InstanceOptions(name="a", coordinator="c", token="t")
+    process._beat(options, coordinator, lease, stop, holder, timedelta())
+    assert not lease.holds()
 
 
 def test_whoever_waits_says_what_for_in_words_of_the_command_line() -> None:

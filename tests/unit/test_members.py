@@ -203,6 +203,17 @@ class TestStatic:
         assert static.members.away == {"s"}
         assert static.changes() == []
 
+    def test_who_waits_for_a_place_is_not_refused_because_the_driver_stood_still(
+        self, static: Group
+    ) -> None:
+        static.now = 12
+        assert static.join("s", 2, is_static=True) == "wait"
+        static.now = 42
+        static.members.stood_still(30)
+        assert static.join("s", 2, is_static=True) == "wait"
+        static.now = 47
+        assert static.join("s", 2, is_static=True) == "joined"
+
     def test_of_two_that_wait_for_one_place_one_gets_it(self, static: Group) -> None:
         static.members.die("s")
         static.now = 11

@@ -165,6 +165,14 @@ class Members:
         }
         return lost
 
+    def stood_still(self, seconds: float) -> None:
+        """Whoever asks here was stopped for so long: no beat was heard, and nobody was silent."""
+        self._members = {
+            name: replace(member, last_beat=member.last_beat + seconds)
+            for name, member in self._members.items()
+        }
+        self._claims = {who: asked + seconds for who, asked in self._claims.items()}
+
     def take_changes(self) -> list[Change]:
         """What happened since this was last asked, in order."""
         changes, self._changes = self._changes, []

@@ -92,6 +92,7 @@ class Coordinator:
             session_timeout_seconds=settings.session_timeout.total_seconds(),
             heartbeat_seconds=settings.heartbeat_interval.total_seconds(),
         )
+        self._awake_at, self._stood_still = time.monotonic(), 0.0
         self._children: dict[str, _Child] = {}
         self._ended_slots: list[tuple[str, float]] = []
         self._started = 0
@@ -187,6 +188,24 @@ class Coordinator:
             child.process.wait()
             self._ended_slots.append((child.slot, time.monotonic()))
 
+    def _now(self) -> float:
+        """The time, by which members are judged; under the lock.
+
+        The loop and the beats come by here all the time. If nobody did for long, this process was
+        stopped, or its machine: what members said meanwhile is still to be read, and to take them
+        for silent would lose all of them at once. But those who cannot have asked for a session
+        timeout have ended.
+        """
+        now = time.monotonic()
+        still, self._awake_at = now - self._awake_at, now
+        is_long = still > 2 * self._settings.heartbeat_interval.total_seconds()
+        total = self._stood_still + still
+        if is_long and total <= self._settings.session_timeout.total_seconds():
+            _log.info("The driver stood still for %.1f s; no instance is lost for that", still)
+            self._members.stood_still(still)
+            self._stood_still = total
+        return now
+
     def _ended(self) -> set[str]:
         """The children that have ended by themselves."""
         ended = {n: each for n, each in self._children.items() if each.process.poll() is not None}
@@ -203,7 +222,7 @@ class Coordinator:
 
         A static child that died may have a successor, which has not registered yet.
         """
-        pids = {member.name: member.pid for member in self._members.expire(time.monotonic())}
+        pids = {member.name: member.pid for member in self._members.expire(self._now())}
         return {n for n, each in self._children.items() if each.process.pid == pids.get(n)}
 
     def restart_children(self, *, others_take_over: bool = False) -> None:
@@ -238,7 +257,7 @@ class Coordinator:
     def is_silent(self, name: str) -> bool:
         """Whether an instance has missed so many beats that nothing is to be asked of it."""
         with self._lock:
-            return self._members.is_silent(name, time.monotonic())
+            return self._members.is_silent(name, self._now())
 
     def doubt(self, name: str, error: InstanceError) -> None:
         """A call to an instance failed; if it missed beats too, it is lost."""
@@ -248,7 +267,7 @@ class Coordinator:
             if member is not None:
                 self._clients.drop(member.tcp_location or member.unix_location)
             if name not in self._children:
-                self._members.doubt(name, time.monotonic(), is_gone=is_gone)
+                self._members.doubt(name, self._now(), is_gone=is_gone)
 
     def call(self, name: str, action: str, message: Message, reply: type[M]) -> M:
         """Ask an instance something. Raises `InstanceUnreachableError`, `InstanceError`."""
@@ -333,13 +352,13 @@ class Coordinator:
         return self._settings
 
     def _on_claim(self, body: bytes) -> Message:
-        newcomer = _member(body)
         with self._lock:
+            newcomer = _member(body, now=self._now())
             return self._reply(newcomer, self._members.claim(newcomer))
 
     def _on_register(self, body: bytes) -> Message:
-        newcomer = _member(body)
         with self._lock:
+            newcomer = _member(body, now=self._now())
             return self._reply(newcomer, self._members.join(newcomer))
 
     def _reply(self, newcomer: Member, verdict: Verdict) -> RegistrationReply:
@@ -357,7 +376,8 @@ class Coordinator:
     def _on_beat(self, body: bytes) -> Message:
         beat = protocol.decode(body, Beat)
         with self._lock:
-            known = self._members.beat(beat.instance, beat.member_id, time.monotonic())
+            known = self._members.beat(beat.instance, beat.member_id, self._now())
+            self._stood_still = 0.0
         return BeatReply(known=known)
 
     def _on_leave(self, body: bytes) -> Message:
@@ -394,7 +414,7 @@ class Coordinator:
         return self.overview()
 
 
-def _member(body: bytes) -> Member:
+def _member(body: bytes, *, now: float) -> Member:
     who = protocol.decode(body, Registration)
     return Member(
         name=who.instance,
@@ -402,7 +422,7 @@ def _member(body: bytes) -> Member:
         pid=who.pid,
         unix_location=who.unix_location,
         tcp_location=who.tcp_location,
-        last_beat=time.monotonic(),
+        last_beat=now,
         member_id=who.member_id,
         is_static=who.is_static,
         tags=who.tags,

@@ -212,15 +212,18 @@ class CopyWatch:
 
     def _run(self) -> None:
         while not self._stopping:
-            names = set(self._coordinator.names()) - self._coordinator.away()
-            # One alone can neither follow nor be compared with another.
-            if len(names) > 1:
-                self._ask_ends()
-                for name in sorted(names - self._asked):
-                    self._asked.add(name)
-                    self._pool.submit(self._visit, name)
+            self._turn()
             self._wake.wait(ASK_SECONDS)
             self._wake.clear()
+
+    def _turn(self) -> None:
+        names = set(self._coordinator.names()) - self._coordinator.away()
+        # One alone can neither follow nor be compared with another.
+        if len(names) > 1:
+            self._ask_ends()
+            for name in sorted(names - self._asked):
+                self._asked.add(name)
+                self._pool.submit(self._visit, name)
 
     def _ask_ends(self) -> None:
         now = time.monotonic()

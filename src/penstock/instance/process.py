@@ -103,9 +103,13 @@ class Lease:
         self._timeout = timeout_seconds
         self._renewed = time.monotonic()
 
-    def renew(self) -> None:
-        """The coordinator answered just now."""
-        self._renewed = time.monotonic()
+    def renew(self, asked_at: float) -> None:
+        """The coordinator has answered what it was asked then.
+
+        From then on it counts: an answer may be old when it is read, by a process that was stopped
+        in between, and its tasks may be others' since.
+        """
+        self._renewed = asked_at
 
     def holds(self) -> bool:
         """Whether this instance may still serve."""
@@ -492,6 +496,7 @@ def _beat(
     busy: list[OpenTask] = []
     beat = Beat(instance=options.name, member_id=options.member_id)
     while not stop.wait(interval.total_seconds()):
+        asked_at = time.monotonic()
         try:
             reply = coordinator.call("beat", beat, BeatReply)
         except InstanceUnreachableError:
@@ -501,7 +506,7 @@ def _beat(
         if not reply.known:
             # The coordinator has given our tasks to others; a fresh process starts clean.
             return Ending.GIVEN_UP
-        lease.renew()
+        lease.renew(asked_at)
         if options.is_patient and holder.disk_failure is not None:
             # Others have disks of their own, and take the tasks.
             raise holder.disk_failure

@@ -43,6 +43,8 @@ BATCH_RECORDS = 5_000
 WATCH_SECONDS = 5.0
 """How often it is asked where the changelogs end."""
 _POLL_SECONDS = 0.05
+_FLUSH_WAIT_SECONDS = 1.0
+"""For what came of a changelog to be applied: a batch."""
 _RETRY_SECONDS = 0.5
 _RETRY_DOUBLINGS = 6
 _LASTING_MIN = timedelta(minutes=5)
@@ -145,18 +147,28 @@ class Followed:
         self._ends[topic] = end
 
     def flush(self) -> None:
-        """Make what was applied durable, and export how far that is; never raises."""
-        with self._lock, self._failing():
-            if self.state != "following":
-                return
-            try:
-                self._stores.flush(caught_up_at=self._stores.whole_at)
-            except StoreDamagedError as error:
-                for store in self._stores_by_topic.values():
-                    # A user's store need not say its name: then all are made anew.
-                    if error.where.get("store", store) == store:
-                        self._wipe(store, error)
-                raise
+        """Make what was applied durable, and export how far that is; never raises.
+
+        Who asks renews the lease too, and must not wait for a copy that catches up: for hours.
+        """
+        if self.state != "following" or not self._lock.acquire(timeout=_FLUSH_WAIT_SECONDS):
+            return
+        try:
+            with self._failing():
+                if self.state == "following":
+                    self._flush()
+        finally:
+            self._lock.release()
+
+    def _flush(self) -> None:
+        try:
+            self._stores.flush(caught_up_at=self._stores.whole_at)
+        except StoreDamagedError as error:
+            for store in self._stores_by_topic.values():
+                # A user's store need not say its name: then all are made anew.
+                if error.where.get("store", store) == store:
+                    self._wipe(store, error)
+            raise
 
     def stop(self) -> None:
         """Have what is under way, or still to come, end early; does not wait for it."""
@@ -169,29 +181,36 @@ class Followed:
         """
         self.stop()
         with self._lock:
-            if self.state == "following":
-                self.state = "at_rest"
-                # Who takes the stores judges by that whether they have missed deletions.
-                for store, at in self._stores.whole_at.items():
-                    with contextlib.suppress(PenstockError):
-                        self._stores.get(store).set_caught_up_at(at)
-                self._stores.read_to = {
-                    store: self._positions[topic] for topic, store in self._stores_by_topic.items()
-                }
-                self._stores.meter.promote()
-                # Its owner tells of its own restores only.
-                self._stores.restores = Restores(self._stores.meter)
-                return self._stores
-            # What was restored stays on the disk, and is opened again as after any cut.
-            self._close()
-            return None
+            return self._give_up()
+
+    def _give_up(self) -> TaskStores | None:
+        if self.state == "following":
+            self.state = "at_rest"
+            # Who takes the stores judges by that whether they have missed deletions.
+            for store, at in self._stores.whole_at.items():
+                with contextlib.suppress(PenstockError):
+                    self._stores.get(store).set_caught_up_at(at)
+            self._stores.read_to = {
+                store: self._positions[topic] for topic, store in self._stores_by_topic.items()
+            }
+            self._stores.meter.promote()
+            # Its owner tells of its own restores only.
+            self._stores.restores = Restores(self._stores.meter)
+            return self._stores
+        # What was restored stays on the disk, and is opened again as after any cut.
+        self._close()
+        return None
 
     def close(self) -> None:
-        """Follow no longer; flush and close the stores."""
-        stores = self.give_up()
-        if stores is not None:
-            with contextlib.suppress(PenstockError):
-                stores.close()
+        """Follow no longer; flush and close the stores. Twice does nothing, but waits for the
+        first.
+        """
+        self.stop()
+        with self._lock:
+            stores = self._give_up()
+            if stores is not None:
+                with contextlib.suppress(PenstockError):
+                    stores.close()
 
     def lag_of(self, topic: str) -> int:
         """How many offsets one of its changelogs has behind what was read, as far as is known."""
@@ -216,9 +235,11 @@ class Followed:
         """How far each changelog was read by the restore that is under way."""
         found: dict[str, int] = {}
         for each in self._stores.restores.latest():
-            # A restore that has ended read markers too, which are no records.
-            at = each.end if each.state == "ended" else max(each.start, each.offset + 1)
-            found[each.topic] = at
+            # A restore that has ended read markers too, which are no records. Its last fetch may
+            # have had more than it was to read: what follows must not be applied twice, or stores
+            # would go back for a moment.
+            ended_at = each.end if each.state == "ended" else each.start
+            found[each.topic] = max(ended_at, each.offset + 1)
             self._ends[each.topic] = max(each.end, self._ends.get(each.topic, 0))
         return found
 
@@ -304,9 +325,13 @@ class Standbys:
         self._environment = environment
         self._pace = pace
         self._followed: dict[str, Followed] = {}
+        self._leaving: list[Followed] = []
+        """Tasks that are followed no longer, until their stores are closed."""
         self._lock = threading.Lock()
         self._stopping = threading.Event()
         self._pool = ThreadPoolExecutor(CATCH_UPS_AT_ONCE, thread_name_prefix="catch-up")
+        # Not behind catch-ups, of which each may last for hours.
+        self._closing = ThreadPoolExecutor(CATCH_UPS_AT_ONCE, thread_name_prefix="unfollow")
         self._thread: threading.Thread | None = None
         self._watch_due = 0.0
 
@@ -347,15 +372,28 @@ class Standbys:
 
     def unfollow(self, task: str) -> None:
         """Follow a task no longer; what it has is flushed and closed in time."""
-        followed = self._forget(task)
-        if followed is not None:
+        with self._lock:
+            if task not in self._followed or self._stopping.is_set():
+                return
+            followed = self._followed.pop(task)
+            self._leaving.append(followed)
             followed.stop()
-            with contextlib.suppress(RuntimeError):  # The pool is closed, and will have closed it.
-                self._pool.submit(followed.close)
+            self._closing.submit(self._let_go, followed)
+
+    def _let_go(self, followed: Followed) -> None:
+        followed.close()
+        with self._lock:
+            self._leaving.remove(followed)
 
     def hand_over(self, task: str) -> TaskStores | None:
         """Follow a task no longer; its open stores, for the one who is to own it."""
-        followed = self._forget(task)
+        with self._lock:
+            leaving = [each for each in self._leaving if each.order.task == task]
+            followed = self._followed.pop(task, None)
+        for each in leaving:
+            # Its stores may take long to be flushed. Who only tried their lock would give up, and
+            # the application with it.
+            each.close()
         return None if followed is None else followed.give_up()
 
     def flush(self) -> None:
@@ -377,12 +415,9 @@ class Standbys:
         for each in followed:
             self._pool.submit(each.close)
         self._pool.shutdown()
+        self._closing.shutdown()
         if self._thread is not None:
             self._thread.join()
-
-    def _forget(self, task: str) -> Followed | None:
-        with self._lock:
-            return self._followed.pop(task, None)
 
     # The thread.
 
@@ -444,14 +479,17 @@ class _Following:
     def keep_up(self, wanted: Callable[[], _Followings | None]) -> None:
         """Apply what comes until there is nothing to be followed any more."""
         while (now := wanted()) is not None:
-            self._assign(now)
-            for where, messages in _by_partition(
-                self._consumer.consume(BATCH_RECORDS, _POLL_SECONDS)
-            ).items():
-                if where in self._assigned:
-                    followed, _ = self._assigned[where]
-                    followed.apply(where[0], messages)
-            self._note_ends()
+            self.turn(now)
+
+    def turn(self, wanted: _Followings) -> None:
+        """Apply what comes of these now."""
+        self._assign(wanted)
+        messages = self._consumer.consume(BATCH_RECORDS, _POLL_SECONDS)
+        for where, told in _by_partition(messages).items():
+            if where in self._assigned:
+                followed, _ = self._assigned[where]
+                followed.apply(where[0], told)
+        self._note_ends()
 
     def _assign(self, wanted: _Followings) -> None:
         gone = [each for each, who in self._assigned.items() if wanted.get(each) != who]
