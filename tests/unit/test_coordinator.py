@@ -103,6 +103,52 @@ def test_another_child_is_started_when_those_who_take_over_have_had_their_while(
     coordinator.close(1.0)
 
 
+class Undying(Process):
+    """Waits for its disk: a signal is heard only then."""
+
+    def kill(self) -> None: ...
+
+    def wait(self, timeout: float | None = None) -> None:
+        if timeout is None:
+            raise AssertionError("it never ends")
+
+
+def test_nobody_waits_for_a_child_that_cannot_die(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    started: list[Undying] = []
+
+    def start(*_: object, **__: object) -> Undying:
+        started.append(Undying())
+        return started[-1]
+
+    monkeypatch.setattr("penstock.driver.coordinator.start_instance", start)
+    config = Config(
+        state_dir=tmp_path,
+        heartbeat_interval=timedelta(milliseconds=1),
+        session_timeout=timedelta(milliseconds=3),
+    )
+    settings = Settings.of("app", config, over_tcp=False, global_tables=[])
+    coordinator = Coordinator(settings, token=TOKEN)
+    name = coordinator.start_child("a")
+    client = Client(coordinator.location, token=TOKEN, timeout_seconds=30)
+    register(client, name, Process.pid, is_static=False)
+    client.close()
+    told: list[tuple[str, str]] = []
+    while ("lost", name) not in told:
+        told += changes(coordinator)
+    coordinator.restart_children()
+    # What is on its disk it still holds.
+    assert len(started) == 1
+    assert coordinator.awaits_children()
+    started[0].returncode = -9
+    coordinator.changes()
+    coordinator.restart_children()
+    assert len(started) == 2
+    started[1].returncode = 0
+    coordinator.close(1.0)
+
+
 def register(client: Client, name: str, pid: int, *, is_static: bool) -> RegistrationReply:
     message = Registration(
         instance=name, host=f"host-{pid}", pid=pid, member_id=f"id-{pid}", is_static=is_static

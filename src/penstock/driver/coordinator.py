@@ -94,6 +94,8 @@ class Coordinator:
         )
         self._awake_at, self._stood_still = time.monotonic(), 0.0
         self._children: dict[str, _Child] = {}
+        self._dying: list[_Child] = []
+        """Killed, and not dead yet: one that waits for its disk cannot die."""
         self._ended_slots: list[tuple[str, float]] = []
         self._started = 0
         self._failure: PenstockError | None = None
@@ -182,11 +184,13 @@ class Coordinator:
             raise self._failure
         with self._lock:
             gone = [self._children.pop(name) for name in sorted(self._ended() | self._expired())]
-        # Who wants to know who is there does not wait for one that takes long to die.
         for child in gone:
             child.process.kill()
-            child.process.wait()
-            self._ended_slots.append((child.slot, time.monotonic()))
+        # Nobody waits for one that takes long to die; its directory is free only then.
+        self._dying += gone
+        dead = [child for child in self._dying if child.process.poll() is not None]
+        self._dying = [child for child in self._dying if child not in dead]
+        self._ended_slots += [(child.slot, time.monotonic()) for child in dead]
 
     def _now(self) -> float:
         """The time, by which members are judged; under the lock.
@@ -241,7 +245,7 @@ class Coordinator:
     def awaits_children(self) -> bool:
         """Whether instances are started, or about to be, that have not registered yet."""
         with self._lock:
-            return bool(self._ended_slots) or any(
+            return bool(self._dying or self._ended_slots) or any(
                 not self._is_registered(name) for name in self._children
             )
 
