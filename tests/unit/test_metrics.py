@@ -70,6 +70,19 @@ def test_a_rate_in_the_first_moment_is_as_if_a_window_were_full() -> None:
     assert read(recorder, "process-latency-avg") == pytest.approx(10)
 
 
+def test_a_counter_that_is_watched_is_there_before_it_counts() -> None:
+    recorder = Recorder("INFO", clock=Clock())
+    for _ in range(2):
+        recorder.begin(groups.THREAD, "punctuate", ("i",))
+        assert (read(recorder, "punctuate-total"), read(recorder, "punctuate-rate")) == (0, 0)
+        assert read(recorder, "punctuate-latency-max") is None
+    recorder.begin(groups.TASK, "restore", ("i", "0_0"))
+    assert not {each.name for each in recorder.snapshot() if each.group == groups.TASK}
+    recorder.add(groups.THREAD, "punctuate", ("i",), Tally.of(0.1))
+    recorder.begin(groups.THREAD, "punctuate", ("i",))
+    assert (read(recorder, "punctuate-total"), read(recorder, "punctuate-latency-max")) == (1, 100)
+
+
 @pytest.mark.parametrize(
     ("level", "names"),
     [

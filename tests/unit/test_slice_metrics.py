@@ -315,6 +315,20 @@ def test_the_driver_puts_workers_counts_under_instance_and_task() -> None:
     assert ("counts", "commit") in shown(found, groups.JOB, "runs-total")
 
 
+def test_what_alerts_watch_is_told_before_it_happens() -> None:
+    monitor = Monitor("app", Config())
+    found = monitor.snapshot()
+    for name in ("failed-jobs-total", "skipped-slices-total"):
+        assert shown(found, groups.DRIVER, name) == {("app",): 0}
+    assert shown(found, groups.COORDINATOR, "rebalance-total") == {("app",): 0}
+    monitor.committed("one", "counts", Outcome(task="0_0", status="committed", records=1))
+    found = monitor.snapshot()
+    assert shown(found, groups.TASK, "dropped-records-total") == {("one", "0_0"): 0}
+    assert shown(found, groups.THREAD, "punctuate-total") == {("one",): 0}
+    monitor.job_failed()
+    assert shown(monitor.snapshot(), groups.DRIVER, "failed-jobs-total") == {("app",): 1}
+
+
 def test_edges_are_told_by_sub_topology_whoever_ran_them() -> None:
     monitor = Monitor("app", Config())
     for task, count in (("0_0", 30), ("0_1", 12)):

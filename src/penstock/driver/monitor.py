@@ -29,6 +29,13 @@ _KAFKA_STATES = tuple(ApplicationState)
 """In the order of Kafka Streams' numbers."""
 _PROGRAMS_OWN = frozenset({groups.JOB, groups.EDGE})
 """Told by sub-topology, whichever task and instance it was."""
+_WATCHED = (
+    (groups.COORDINATOR, "rebalance"),
+    (groups.DRIVER, "failed-jobs"),
+    (groups.DRIVER, "skipped-slices"),
+)
+"""What is counted here from 0 on: an alert on its growth misses the first step of one that was not
+there before."""
 
 Ends = Mapping[tuple[str, int], int]
 
@@ -50,6 +57,8 @@ class Monitor:
         self._lost = 0
         self._owners: dict[str, str] = {}
         self._inputs: tuple[TaskBook, Ends] | None = None
+        for group, name in _WATCHED:
+            self.recorder.begin(group, name, self._client)
         self._set_texts(application_id)
 
     # What happened.
@@ -119,6 +128,9 @@ class Monitor:
         if before != owner:
             self.recorder.forget(before, outcome.task)
         self._owners[outcome.task] = owner
+        if owner:
+            self.recorder.begin(groups.THREAD, "punctuate", (owner,))
+            self.recorder.begin(groups.TASK, "dropped-records", (owner, outcome.task))
         for entry in outcome.metrics:
             first: tuple[str, ...] = (owner,)
             if entry.group in _PROGRAMS_OWN:

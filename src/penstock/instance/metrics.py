@@ -21,6 +21,11 @@ from penstock.stores.rocksdb import RocksDBStore
 
 _ASSIGNED, _RUNNING = 3, 4
 """Kafka Streams' numbers for a thread that gets its partitions, and for one that works."""
+_FROM_THE_START = (
+    *((groups.THREAD, name) for name in ("commit", "task-created", "task-closed")),
+    *((groups.UPDATER, name) for name in ("restore", "call", "update", "checkpoint")),
+)
+"""What an instance counts of itself, from 0 on, as Kafka Streams does."""
 
 
 class InstanceMetrics:
@@ -32,6 +37,8 @@ class InstanceMetrics:
         self._sums: dict[tuple[str, ...], dict[str, int]] = {}
         # Statistics are read as differences: two who ask at once would count them twice.
         self._lock = threading.Lock()
+        for group, name in _FROM_THE_START:
+            recorder.begin(group, name, ())
 
     def snapshot(
         self, active: Iterable[tuple[str, TaskStores]], standby: Iterable[tuple[str, TaskStores]]

@@ -29,10 +29,11 @@ Python it is in the tag `<scope>-id` as in Kafka Streams. What is text is in the
 `kafka_streams_stream_metrics_info`.
 
 What Kafka Streams calls a thread is an instance here. As there, rates, averages and maxima are
-over the last 30 to 60 seconds, and without anything to measure they are not a number. What is a
-latency of one call there is a part of one of many here: records are processed, and state is read
-and written, in bulk. Counting is per slice, Arrow batch or bulk read, never per record; what
-RocksDB knows is looked up when someone asks.
+over the last 30 to 60 seconds, and without anything to measure they are not a number. Failures,
+rebalances, commits and dropped records are counted from 0 on; what else has not happened yet, such
+as a deletion from a store, has no metrics yet. What is a latency of one call there is a part of one
+of many here: records are processed, and state is read and written, in bulk. Counting is per slice,
+Arrow batch or bulk read, never per record; what RocksDB knows is looked up when someone asks.
 
 A processor counts and measures under names of its own, with `context.metrics`; the tag `metric`
 has the name. What a slice counted is told when it is committed, so that records which are processed

@@ -123,6 +123,15 @@ class Recorder:
             else:
                 counted.add(now, tally)
 
+    def begin(self, group: str, name: str, tags: tuple[str, ...]) -> None:
+        """Show that nothing of it was counted yet: who watches a counter sees its first step only
+        if it was 0 before.
+        """
+        if (group, name) in self._known:
+            sensor = Sensor(group, name, (*self._first, *tags))
+            with self._lock:
+                self._counted.setdefault(sensor, _Counted(Tally.nothing()))
+
     def add_all(self, entries: Iterable[Entry], *, first: tuple[str, ...] = ()) -> None:
         """Count what another process did; `first` is put before its tags."""
         for entry in entries:

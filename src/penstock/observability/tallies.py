@@ -5,6 +5,7 @@ Nothing here is called for a single record: a slice, an Arrow batch or a bulk re
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Iterator
 from typing import Any, NamedTuple
 
@@ -24,6 +25,15 @@ class Tally(msgspec.Struct, frozen=True, array_like=True):
     total: float
     least: float
     most: float
+
+    @classmethod
+    def nothing(cls) -> Tally:
+        """No event yet.
+
+        >>> Tally.nothing() + Tally.of(2.0)
+        Tally(count=1.0, total=2.0, least=2.0, most=2.0)
+        """
+        return cls(0.0, 0.0, math.inf, -math.inf)
 
     @classmethod
     def of(cls, value: float) -> Tally:
