@@ -69,6 +69,15 @@ def test_filters_on_the_key_are_pushed_down(
 
 
 @pytest.mark.parametrize(
+    ("option", "asked", "read"), [("k1", "k11", "k11"), ("k1", "k", "k1"), ("k1", "k2", "k1")]
+)
+def test_a_filter_never_reads_what_an_option_leaves_out(option: str, asked: str, read: str) -> None:
+    # What is read beyond the filter, Spark drops.
+    wanted = chosen({"prefix": option}, TEXT)
+    assert pushed([StringStartsWith(KEY, asked)], TEXT, wanted) == KeyFilter(prefix=read)
+
+
+@pytest.mark.parametrize(
     ("options", "serde", "wanted"),
     [
         ({}, TEXT, KeyFilter()),

@@ -232,7 +232,7 @@ def pushed(
             ):
                 wanted = replace(wanted, upper=_lowest(wanted.upper, value))
             case StringStartsWith(value=value) if isinstance(serde, StringSerde):
-                wanted = replace(wanted, prefix=value)
+                wanted = replace(wanted, prefix=_longer(wanted.prefix, value))
     return wanted
 
 
@@ -248,6 +248,11 @@ def _highest(bound: Any, value: Any) -> Any:
 
 def _lowest(bound: Any, value: Any) -> Any:
     return _plain(value) if bound is None else min(bound, _plain(value))
+
+
+def _longer(prefix: str | None, value: str) -> str:
+    """Of two beginnings the one that says more; where no key has both, Spark drops all rows."""
+    return value if prefix is None or value.startswith(prefix) else prefix
 
 
 def _plain(value: Any) -> Any:
