@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -264,6 +264,20 @@ def test_windows_and_sessions_have_their_times(tmp_path: Path) -> None:
     assert [row["window_end"] for row in rows(sessions, KeyFilter(keys=("ann",)))] == [
         moment(n * minute + 7) for n in range(3)
     ]
+
+
+@pytest.mark.parametrize("kind", ["window", "session"])
+def test_what_a_store_finds_no_more_is_not_in_its_snapshot(tmp_path: Path, kind: Any) -> None:
+    minute = 60_000
+    entries = [("ann", n, 5, n * minute, n * minute + 7) for n in range(4)]
+    write_snapshot(tmp_path, "clinic", "pulses", 0, entries, kind=kind)
+    table = SnapshotTable(
+        location=tmp_path.as_uri(), application_id="clinic", store="pulses", key=TEXT, value=NUMBER
+    )
+    assert [row["value"] for row in rows(table)] == [0, 1, 2, 3]
+    kept = replace(table, retention_ms=minute + minute // 2)
+    for wanted in (KeyFilter(), KeyFilter(keys=("ann",))):
+        assert [row["value"] for row in rows(kept, wanted)] == [2, 3]
 
 
 def test_only_what_is_wanted_stays() -> None:

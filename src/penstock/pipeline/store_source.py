@@ -280,6 +280,7 @@ def table_of(options: Mapping[str, str]) -> StoreTable:
             key=key or BytesSerde(),
             value=value or BytesSerde(),
             window_ms=None if spec is None or spec.duplicates else spec.window_ms,
+            retention_ms=None if spec is None else spec.retention_ms,
             choice=_snapshot(options),
         )
     for name in ("snapshot_number", "snapshot_time"):

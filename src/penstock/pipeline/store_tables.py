@@ -324,6 +324,8 @@ class SnapshotTable:
     value: Serde[Any]
     window_ms: int | None = None
     """How long a window is, if it is known: the location does not tell."""
+    retention_ms: int | None = None
+    """How long windows, sessions and versions are found, if it is known; else all that is there."""
     choice: SnapshotChoice = SnapshotChoice()
 
     def __repr__(self) -> str:
@@ -363,7 +365,8 @@ class SnapshotTable:
         with tempfile.TemporaryDirectory(prefix="penstock-snapshot-") as directory:
             path = Path(directory) / self.store
             copy_snapshot(location.snapshot(name, manifest), path)
-            with opened(StoreOnDisk(path=path, place=name)) as found:
+            disk = StoreOnDisk(path=path, place=name)
+            with opened(disk, retention_ms=self.retention_ms) as found:
                 question = store_question(shape, wanted)
                 while True:
                     answer = findings(found.store, question)
