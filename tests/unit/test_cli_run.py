@@ -75,6 +75,23 @@ def test_it_says_what_it_waits_for(
     assert told[1] == ('{"ok":true,"data":{"state":"rebalancing","waits_for":"starting Spark"}}')
 
 
+def test_a_log_of_json_has_no_other_lines(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(ps.Application, "run", begin)
+    monkeypatch.setenv("PENSTOCK_LOG_FORMAT", "json")
+    file = tmp_path / "collected_application.py"
+    file.write_text(PROGRAM)
+    with pytest.raises(SystemExit):
+        main(["run", str(file), "--dev"])
+    assert capsys.readouterr() == ("", "")
+    with pytest.raises(SystemExit):
+        main(["run", str(file), "--json"])
+    told = capsys.readouterr()
+    assert len(told.out.splitlines()) == 3
+    assert told.err == ""
+
+
 def overview(state: str, waits_for: str = "") -> Overview:
     prepared = SimpleNamespace(application_id="pulse", config=Config())
     record = DriverRecord(generation=2, host="here", pid=7, process_start=0.0, beat=1)

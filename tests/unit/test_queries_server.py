@@ -223,6 +223,17 @@ def test_half_a_request_or_none_ends_the_connection(
         assert b" 200 " not in talk(server, sent)
 
 
+def test_what_is_no_request_is_told_in_our_own_log(
+    server: HttpServer, caplog: pytest.LogCaptureFixture
+) -> None:
+    # A log of JSON has no lines of uvicorn's between.
+    with caplog.at_level("WARNING"):
+        talk(server, b"nonsense\r\n\r\n")
+    assert [(each.name, each.message) for each in caplog.records] == [
+        ("penstock.queries", "Invalid HTTP request received.")
+    ]
+
+
 def test_a_body_that_does_not_come_is_not_waited_for(
     queries: InMemoryQueries, listening: Listening
 ) -> None:

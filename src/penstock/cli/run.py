@@ -34,11 +34,16 @@ def run(
         app.config = dataclasses.replace(
             app.config, statestore_cache_max_bytes=0, commit_interval=_DEV_COMMIT_INTERVAL
         )
+    # A log of JSON says all of this itself, and who reads it wants no other lines between.
+    is_told = app.config.log_format != "json"
+    if dev and is_told:
         milliseconds = _DEV_COMMIT_INTERVAL // timedelta(milliseconds=1)
         print_progress(f"--dev: no record cache, a commit every {milliseconds} ms")
-    app.on_event(partial(_show, as_json=json))
-    on_terminal = sys.stderr.isatty()
-    RestoreProgress(Console(stderr=True, soft_wrap=not on_terminal, highlight=False)).listen(app)
+    if json or is_told:
+        app.on_event(partial(_show, as_json=json))
+    if is_told:
+        console = Console(stderr=True, soft_wrap=not sys.stderr.isatty(), highlight=False)
+        RestoreProgress(console).listen(app)
     app.run()
 
 

@@ -7,6 +7,7 @@ begun: a few hundred slow senders would take every connection.
 from __future__ import annotations
 
 import asyncio
+import logging
 from typing import Any, ClassVar
 
 import h11
@@ -24,6 +25,8 @@ from penstock.queries.quick_requests import (
     quick_scope,
 )
 
+_log = logging.getLogger("penstock.queries")
+
 
 class LimitedProtocol(H11Protocol):
     """uvicorn's protocol, where a request's head must be there in time.
@@ -37,6 +40,8 @@ class LimitedProtocol(H11Protocol):
     """What came while a request on the short way was being answered."""
 
     def connection_made(self, transport: Any) -> None:
+        # uvicorn's own logger has no handler: what it says would stand between lines of JSON.
+        self.logger = _log
         super().connection_made(transport)
         self._start()
         if len(self.connections) > 2 * self.limits.connections:
