@@ -188,6 +188,18 @@ def test_coroutines_ask_many_at_once(server: HttpServer, listening: Listening) -
     assert asyncio.run(asked()) == [0, 1, 2, 3, 4, 5] * 4
 
 
+def test_coroutines_have_all_that_others_have(server: HttpServer, listening: Listening) -> None:
+    public = {name for name in vars(Client) if not name.startswith("_")}
+    assert public <= set(vars(AsyncClient))
+
+    async def read() -> list[Any]:
+        async with AsyncClient(server.url, token=listening.token) as client:
+            question = Question(kind="all", limit=2)
+            return [row.value async for row in client.rows("counts", question)]
+
+    assert asyncio.run(read()) == [0, 1, 2, 3, 4, 5]
+
+
 def test_nothing_there_is_unreachable() -> None:
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))

@@ -10,7 +10,7 @@ import asyncio
 import socket
 import ssl
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, replace
 from datetime import timedelta
@@ -332,7 +332,8 @@ class Client:
 
 
 class AsyncClient:
-    """The same for programs of coroutines: each method of `Client`, to be awaited.
+    """The same for programs of coroutines: each method of `Client`, to be awaited, and `rows` to
+    be gone through by `async for`.
 
     As many questions are under way at once as there are connections.
     """
@@ -364,6 +365,16 @@ class AsyncClient:
     async def ask(self, store: str, question: Question, **options: Any) -> Answer:
         """The answer of whoever holds the state."""
         return await self._run(partial(self._client.ask, store, question, **options))
+
+    async def rows(self, store: str, question: Question, **options: Any) -> AsyncIterator[Row]:
+        """The rows of all pages, one after the other."""
+        while True:
+            answer = await self.ask(store, question, **options)
+            for row in answer.rows:
+                yield row
+            if answer.next_page is None:
+                return
+            question = replace(question, page=answer.next_page)
 
     async def table(self, store: str, question: Question, **options: Any) -> ArrowAnswer:
         """A page of rows as Arrow columns of bytes."""
