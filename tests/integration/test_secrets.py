@@ -8,6 +8,7 @@ import os
 import signal
 import subprocess
 import sys
+import urllib.error
 import urllib.request
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -22,6 +23,13 @@ from tests.harness import Scene, wait_until
 TOKEN = "planted-token-0123456789abcdef-0123456789abcdef"
 S3_SECRET, KEY_PASSWORD, OAUTH = "planted-s3-secret", "planted-key-password", "planted-oauth"
 DSN_PASSWORD = "planted-dsn-password"
+READER, ADMIN = "planted-reader-0123456789abcdef-01", "planted-admin-0123456789abcdef-012"
+OWN_PAGES = [
+    *("/metrics", "/docs", "/openapi.json", "/health/ready", "/console"),
+    *("/v1/stores", "/v1/stores/counts/all", "/v1/instances", "/v1/lags"),
+    *("/v1/console/configuration", "/v1/console/topics", "/v1/console/groups"),
+    *("/v1/console/topology.svg", "/v1/console/events", "/v1/stores/nowhere/all", "/nowhere"),
+]
 
 PROGRAM = """
 import logging, sys
@@ -91,6 +99,7 @@ def output(guarded: Guarded, tmp_path_factory: pytest.TempPathFactory) -> Output
         found |= command_lines(run.pid)
         found["penstock status"] = printed(["status"], program, environment)
         found |= spark_pages(log)
+        found |= own_pages(scene)
     finally:
         run.send_signal(signal.SIGTERM)
         run.wait(60)
@@ -108,6 +117,10 @@ def output(guarded: Guarded, tmp_path_factory: pytest.TempPathFactory) -> Output
 def planted(guarded: Guarded, scene: Scene, directory: Path) -> dict[str, str]:
     """The environment of an application with a secret wherever one can be."""
     (directory / "events").mkdir()
+    tokens = {"reader": READER, "admin": ADMIN}
+    for name, token in tokens.items():
+        (directory / name).write_text(token)
+        (directory / name).chmod(0o600)
     kafka = {
         **guarded.scram.kafka,
         "ssl.certificate.pem": guarded.client.certificate.read_text(),
@@ -132,6 +145,8 @@ def planted(guarded: Guarded, scene: Scene, directory: Path) -> dict[str, str]:
         "PENSTOCK_COORDINATOR_LISTEN": "127.0.0.1:0",
         "PENSTOCK_NUM_INSTANCES": "1",
         "PENSTOCK_TOKEN": TOKEN,
+        "PENSTOCK_HTTP_TOKEN_FILE": str(directory / "reader"),
+        "PENSTOCK_HTTP_ADMIN_TOKEN_FILE": str(directory / "admin"),
         "SUMS_DSN": f"host=127.0.0.1 password={DSN_PASSWORD}",
     }
 
@@ -167,6 +182,23 @@ def spark_pages(log: Path) -> dict[str, str]:
     return found
 
 
+def own_pages(scene: Scene) -> dict[str, str]:
+    """What the application's own service tells, refusals and the console's first news too."""
+    path = scene.state_dir / scene.application_id / "driver.json"
+    url = json.loads(path.read_text())["url"]
+    found = {}
+    for each in OWN_PAGES:
+        request = urllib.request.Request(url + each, headers={"Authorization": f"Bearer {ADMIN}"})
+        try:
+            with urllib.request.urlopen(request, timeout=30) as answer:
+                # News go on for ever.
+                text = answer.readline() if each.endswith("events") else answer.read()
+                found[each] = str(text.decode())
+        except urllib.error.HTTPError as refused:
+            found[each] = str(refused.read().decode())
+    return found
+
+
 def page(url: str) -> str:
     with urllib.request.urlopen(url, timeout=30) as answer:
         return str(answer.read().decode())
@@ -180,7 +212,11 @@ def printed(words: list[str], program: Path, environment: dict[str, str]) -> str
 
 
 @pytest.mark.parametrize(
-    "secret", [PASSWORD_WORD, TOKEN, S3_SECRET, KEY_PASSWORD, OAUTH, DSN_PASSWORD, "private key"]
+    "secret",
+    [
+        *(PASSWORD_WORD, TOKEN, READER, ADMIN, S3_SECRET, KEY_PASSWORD, OAUTH, DSN_PASSWORD),
+        "private key",
+    ],
 )
 def test_no_secret_comes_out(output: Output, guarded: Guarded, secret: str) -> None:
     if secret == "private key":
@@ -197,4 +233,9 @@ def test_what_was_searched_is_what_there_is(output: Output) -> None:
     assert "'sasl.password': '***'" in output.texts["log"]
     settings = next(text for at, text in output.texts.items() if at.endswith("/environment"))
     assert "spark.hadoop.fs.s3a.secret.key" in settings
+    assert "sasl.password=***" in output.texts["/v1/console/configuration"]
+    assert '"key":"k0"' in output.texts["/v1/stores/counts/all"].replace("0x6b30", "k0")
+    assert "kafka_streams_stream_metrics_info" in output.texts["/metrics"]
+    assert "running" in output.texts["/v1/console/events"]
+    assert "unknown_store" in output.texts["/v1/stores/nowhere/all"]
     assert "(redacted)" in settings
