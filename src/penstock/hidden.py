@@ -11,8 +11,9 @@ from collections.abc import Mapping
 
 HIDDEN = "***"
 SECRET_WORDS = (
-    r"secret|passw|token|jaas|credential|[.]pem$|keystore[.]key|keystore[.]certificate|"
-    r"access[.]?key|account[.]key|api[.]?key|user[.]info|sasl[.]oauthbearer[.](?:config|assertion)"
+    r"secret|passw|passphrase|token|jaas|credential|[.]pem$|keystore[.]key|keystore[.]certificate|"
+    r"access[.]?key|account[.]key|api[.]?key|private[.]?key|encryption[.]key$|[.]sas[.]|user[.]info|"
+    r"sasl[.]oauthbearer[.](?:config|assertion)"
 )
 """A regular expression, as Python and Java read it, that finds the names of settings not shown."""
 

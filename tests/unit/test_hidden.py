@@ -36,6 +36,10 @@ NAMES = [
     "spark.hadoop.fs.s3a.secret.key",
     "spark.hadoop.fs.s3a.session.token",
     "spark.hadoop.fs.azure.account.key.wards.dfs.core.windows.net",
+    "spark.hadoop.fs.azure.sas.wards.clinic.blob.core.windows.net",
+    "spark.hadoop.fs.gs.auth.service.account.private.key",
+    "spark.hadoop.fs.s3a.encryption.key",
+    "spark.hadoop.fs.s3a.server-side-encryption.key",
     "spark.authenticate.secret",
     "spark.ssl.keyPassword",
 ]

@@ -98,6 +98,12 @@ def test_a_secret_of_the_config_is_not_written_wherever_it_comes_up(
     assert len(lines(stream)) == 3
 
 
+def test_settings_of_spark_are_secrets_by_the_names_that_are_hidden_elsewhere() -> None:
+    account = "spark.hadoop.fs.azure.account.key.wards.dfs.core.windows.net"
+    switch = "spark.security.credentials.hive.enabled"
+    assert secrets_of(Config(spark={account: SECRET, switch: "false"})) == (SECRET,)
+
+
 @pytest.mark.parametrize(
     "text",
     [

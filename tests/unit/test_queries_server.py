@@ -471,6 +471,18 @@ def test_client_certificates_that_cannot_be_used_are_told(
         )
 
 
+def test_who_may_read_is_never_let_in_as_an_admin(tmp_path: Path) -> None:
+    for name, token in (("reader", TOKEN), ("admin", TOKEN), ("other", f"{TOKEN}-other")):
+        (tmp_path / name).write_text(f"{token}\n")
+    reader, admin, other = (str(tmp_path / name) for name in ("reader", "admin", "other"))
+    with pytest.raises(ConfigError, match="the same token") as caught:
+        Listening.of(Config(http_token_file=reader, http_admin_token_file=admin))
+    assert TOKEN not in str(caught.value)
+    access = Listening.of(Config(http_token_file=reader, http_admin_token_file=other)).access
+    assert access.scopes_of(f"Bearer {TOKEN}") == {"read"}
+    assert access.scopes_of(f"Bearer {TOKEN}-other") == {"read", "admin"}
+
+
 @pytest.mark.parametrize(
     "missing", ["http_tls_certificate_file", "http_tls_key_file", "http_token_file"]
 )

@@ -14,6 +14,7 @@ from datetime import UTC, datetime
 from typing import IO
 
 from penstock.config import Config
+from penstock.hidden import is_secret
 
 LOGGER = "penstock"
 _PLAIN = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
@@ -26,6 +27,8 @@ _IN_ADDRESS = re.compile(r"(\w+://[^\s/:@]*):[^\s/@]+@")
 HIDDEN = "***"
 _SHORT = 4
 """A secret of fewer characters would blot out innocent words."""
+_WORDS = ("true", "false")
+"""What settings say that are named as secrets and only switch something."""
 
 
 def secrets_of(config: Config, *more: str) -> tuple[str, ...]:
@@ -34,7 +37,7 @@ def secrets_of(config: Config, *more: str) -> tuple[str, ...]:
         value
         for settings in (config.kafka, config.spark)
         for name, value in settings.items()
-        if _SECRET.search(name)
+        if is_secret(name) and value not in _WORDS
     ]
     return tuple(sorted({each for each in (*named, *more) if len(each) >= _SHORT}, key=len))[::-1]
 

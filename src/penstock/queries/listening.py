@@ -45,7 +45,13 @@ class Listening:
         if config.http_token_file:
             tokens[_token(config.http_token_file, "http_token_file")] = "read"
         if config.http_admin_token_file:
-            tokens[_token(config.http_admin_token_file, "http_admin_token_file")] = "admin"
+            admin = _token(config.http_admin_token_file, "http_admin_token_file")
+            if tokens.get(admin) == "read":
+                raise ConfigError(
+                    "http_token_file and http_admin_token_file have the same token",
+                    hint="Whoever may read could pause too: make another by `openssl rand -hex 32`",
+                )
+            tokens[admin] = "admin"
         names = [*config.http_hosts, *([] if is_loopback(host) else [socket.gethostname(), host])]
         return cls(
             host=host,
