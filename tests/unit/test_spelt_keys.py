@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import timedelta
+from itertools import combinations
 from typing import Any
 from uuid import UUID
 
@@ -127,6 +128,27 @@ def test_windowed_keys(spelt: str) -> None:
     topic.pipe_all((key, "a") for key in driver_in)
     [(key, value)] = dict(driver.store("latest")).items()
     assert (key, value) == (Windowed(serde.inner.deserialize(keys[0]), 20, 30), "a")
+
+
+def test_equal_sets_are_one_key() -> None:
+    """Their items come in the order in which they were put in, where their hashes meet."""
+    app = ps.Application("pairs")
+    pairs = app.stream("in", key=str, value=str).group_by(
+        lambda one, two: frozenset([one, two]), key=ps.JsonSerde(frozenset[str])
+    )
+    pairs.count("pairs")
+    driver = TopologyTestDriver(app)
+    topic = driver.input_topic("in", key=str, value=str)
+    both = list(combinations([f"user{number}" for number in range(12)], 2))
+    topic.pipe_all(both)
+    topic.pipe_all((two, one) for one, two in both)
+    assert dict(driver.store("pairs")) == {frozenset(pair): 2 for pair in both}
+
+
+def test_sets_of_what_has_no_order_are_written_all_the_same() -> None:
+    serde = serde_of(dict[str, set[str | int]])
+    assert serde.deserialize(serde.serialize({"b": {1, "a"}})) == {"b": {1, "a"}}
+    assert serde.serialize({"b": {2, 1}, "a": set()}) == b'{"a":[],"b":[1,2]}'
 
 
 def test_keys_that_nobody_writes_need_no_bytes() -> None:
