@@ -132,15 +132,12 @@ def test_groups_of_rows(windows: str, cache: int) -> None:
 def test_versions() -> None:
     def rows(in_place: bool) -> list[Any]:
         def build(app: ps.Application) -> Any:
-            lists = (
-                app.stream("in", key=str, value=str)
-                .group_by_key()
-                .aggregate(
-                    list,
-                    _added_in_place if in_place else _added,
-                    ps.versioned_store("lists", history_retention=_ms(50)),
-                    value=_KIND,
-                )
+            stream: Any = app.stream("in", key=str, value=str)
+            lists = stream.group_by_key().aggregate(
+                list,
+                _added_in_place if in_place else _added,
+                ps.versioned_store("lists", history_retention=_ms(50)),
+                value=_KIND,
             )
             return lists.filter(lambda key, held: len(held) % 3 != 1)
 

@@ -133,9 +133,9 @@ def test_windowed_keys(spelt: str) -> None:
 def test_equal_sets_are_one_key() -> None:
     """Their items come in the order in which they were put in, where their hashes meet."""
     app = ps.Application("pairs")
-    pairs = app.stream("in", key=str, value=str).group_by(
-        lambda one, two: frozenset([one, two]), key=ps.JsonSerde(frozenset[str])
-    )
+    kind: Any = ps.JsonSerde(frozenset[str])
+    stream = app.stream("in", key=str, value=str)
+    pairs = stream.group_by(lambda one, two: frozenset([one, two]), key=kind)
     pairs.count("pairs")
     driver = TopologyTestDriver(app)
     topic = driver.input_topic("in", key=str, value=str)
@@ -146,7 +146,7 @@ def test_equal_sets_are_one_key() -> None:
 
 
 def test_sets_of_what_has_no_order_are_written_all_the_same() -> None:
-    serde = serde_of(dict[str, set[str | int]])
+    serde: Any = ps.JsonSerde(dict[str, set[str | int]])
     assert serde.deserialize(serde.serialize({"b": {1, "a"}})) == {"b": {1, "a"}}
     assert serde.serialize({"b": {2, 1}, "a": set()}) == b'{"a":[],"b":[1,2]}'
 
