@@ -28,7 +28,7 @@ class Column:
     """Keys or values: bytes, Python values, an Arrow array of values, or several of these; each is
     made when first asked for."""
 
-    __slots__ = ("_arrow", "_binary", "_objects", "_serde", "_shown")
+    __slots__ = ("_arrow", "_binary", "_foreign", "_objects", "_serde", "_shown")
 
     def __init__(
         self,
@@ -37,6 +37,7 @@ class Column:
         serde: Serde[Any] | None = None,
         objects: list[Any] | None = None,
         arrow: pa.Array | None = None,
+        foreign: bool = False,
     ) -> None:
         self._binary = binary
         self._serde = serde
@@ -44,6 +45,8 @@ class Column:
         self._arrow = arrow
         # Values that a user's function has seen may have been changed in place.
         self._shown = False
+        # Whether others, who wrote these bytes, may have written equal values otherwise.
+        self._foreign = foreign
 
     def objects(self) -> list[Any]:
         """The Python values, `None` for nulls, to be shown to a user's function."""
@@ -74,18 +77,23 @@ class Column:
         return made
 
     def binary(self, serde: Serde[Any]) -> pa.BinaryArray:
-        """The bytes by this serde; bytes that came by the same serde are passed on untouched."""
+        """The bytes by this serde; those that came by the same serde are passed on untouched, but
+        for foreign ones."""
         same, untouched = self._serde == serde, serde.immutable or not self._shown
-        if same and untouched and self._binary is not None:
+        if same and untouched and self._binary is not None and not self._foreign:
             return self._binary
         made = None
         if same and untouched and self._arrow is not None:
             made = bytes_of_column(serde, self._arrow)
         if made is None:
             made = serde.serialize_column(self._values())
-        if self._binary is None:
-            self._binary, self._serde = made, serde
+        if self._binary is None or (same and self._foreign):
+            self._binary, self._serde, self._foreign = made, serde, False
         return made
+
+    def as_came(self) -> pa.BinaryArray | None:
+        """The bytes that the column was made of."""
+        return self._binary
 
     def numbers(self, serde: LongSerde | DoubleSerde) -> npt.NDArray[Any] | None:
         """The values, if each is what this serde reads: an `int` for it or a `float`, no null."""
@@ -125,6 +133,7 @@ class Column:
             serde=self._serde,
             objects=objects,
             arrow=None if self._arrow is None else self._arrow.take(indices),
+            foreign=self._foreign,
         )
         taken._shown = self._shown
         return taken

@@ -10,6 +10,33 @@ from penstock.serdes import DoubleSerde, Serde
 Settle = Callable[[Any], Any]
 
 
+def copying(serde: Serde[Any], *, needed: bool) -> Settle:
+    """Makes copies of values that functions may change in place; gives others as they are.
+
+    >>> from penstock.serdes import JsonSerde
+    >>> value = [1]
+    >>> copying(JsonSerde(list[int]), needed=True)(value) is value
+    False
+    """
+    if serde.immutable or not needed:
+        return _itself
+    read, write = serde.deserialize, serde.serialize
+
+    def copied(value: Any) -> Any:
+        if value is None:
+            return None
+        try:
+            return read(write(value))
+        except Exception:  # noqa: BLE001 - An aggregation may begin with what no store can keep.
+            return value
+
+    return copied
+
+
+def _itself(value: Any) -> Any:
+    return value
+
+
 def settling(serde: Serde[Any]) -> Settle | None:
     """Makes of a value what a store gives back of it; None where that is the value itself.
 

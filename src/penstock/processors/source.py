@@ -16,6 +16,7 @@ from penstock.processors.batch import Batch, Column
 from penstock.processors.calls import call_each, coordinates
 from penstock.processors.records import Handler, Int64s, Records
 from penstock.serdes import Serde
+from penstock.serdes.windowed import is_canonical
 from penstock.topology import SourceNode
 
 _INT64 = np.iinfo(np.int64)
@@ -38,7 +39,9 @@ def read_source(
     error of those that cannot be decoded. `now_ms` is the wall clock, and `partition_time` the
     latest time that this input had so far.
     """
-    keys, bad_keys = _decoded(records.keys, source.key_serde)
+    # Stores, joins and partitions go by a key's bytes, which must be those that we would write.
+    foreign = not is_canonical(source.key_serde)
+    keys, bad_keys = _decoded(records.keys, source.key_serde, foreign=foreign)
     values, bad_values = _decoded(records.values, source.value_serde)
     batch = Batch(
         topic=records.topic,
@@ -127,13 +130,16 @@ def _untimed(source: SourceNode, batch: Batch) -> TimestampError:
     )
 
 
-def _decoded(array: pa.BinaryArray, serde: Serde[Any]) -> tuple[Column, dict[int, ValueError]]:
+def _decoded(
+    array: pa.BinaryArray, serde: Serde[Any], *, foreign: bool = False
+) -> tuple[Column, dict[int, ValueError]]:
     """The column, and the rows that cannot be decoded with the reason."""
     try:
-        return Column(binary=array, serde=serde, objects=serde.check_column(array)), {}
+        objects = serde.check_column(array)
+        return Column(binary=array, serde=serde, objects=objects, foreign=foreign), {}
     except ValueError:
         # The fast way says only that some row is bad; the slow one finds out which.
-        objects: list[Any] = []
+        objects = []
         bad: dict[int, ValueError] = {}
     for row, data in enumerate(array.to_pylist()):
         try:
@@ -141,7 +147,7 @@ def _decoded(array: pa.BinaryArray, serde: Serde[Any]) -> tuple[Column, dict[int
         except ValueError as error:
             objects.append(None)
             bad[row] = error
-    return Column(binary=array, serde=serde, objects=objects), bad
+    return Column(binary=array, serde=serde, objects=objects, foreign=foreign), bad
 
 
 def _undecodable(

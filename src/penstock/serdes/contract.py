@@ -38,6 +38,9 @@ class Serde(ABC, Generic[T]):
     # Whether what is read is the very value that was written, and no rounded one: only then may a
     # step that will read a value again keep it instead.
     exact: ClassVar[bool] = False
+    # Whether no two spellings in bytes are read as one value. Stores find keys by their bytes: as
+    # in Kafka Streams, keys that others may have spelt differently are written anew before that.
+    canonical: ClassVar[bool] = False
     # The length of every serialised value, where it is always the same.
     fixed_length: ClassVar[int | None] = None
 

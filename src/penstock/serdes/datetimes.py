@@ -27,6 +27,7 @@ class DateTimeSerde(Serde[datetime]):
 
     name: ClassVar[str] = "datetime"
     immutable: ClassVar[bool] = True
+    canonical: ClassVar[bool] = True
     fixed_length: ClassVar[int | None] = 8
 
     def serialize(self, value: datetime) -> bytes:

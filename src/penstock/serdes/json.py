@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, ClassVar, TypeVar
 
 import msgspec
@@ -22,17 +22,24 @@ class JsonSerde(Serde[T]):
     >>> JsonSerde(dict[str, int]).serialize({"bpm": 72})
     b'{"bpm":72}'
 
+    Equal sets have equal bytes, so that they can be keys:
+
+    >>> JsonSerde(frozenset[str]).serialize(frozenset({"b", "a"}))
+    b'["a","b"]'
+
     Raises `TopologyError` for a type that has a field which cannot be read back.
     """
 
     type: Any
     name: ClassVar[str] = "json"
+    _sorts: bool = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         check_json_type(self.type)
+        object.__setattr__(self, "_sorts", _has_sets(self.type))
 
     def serialize(self, value: T) -> bytes:
-        return _ENCODE(value)
+        return _sorted(value) if self._sorts else _ENCODE(value)
 
     def deserialize(self, data: bytes) -> T:
         value: T = decoder(self.type).decode(data)
@@ -40,6 +47,16 @@ class JsonSerde(Serde[T]):
 
 
 _ENCODE = msgspec.json.Encoder().encode
+_ENCODE_SORTED = msgspec.json.Encoder(order="deterministic").encode
+_SETS = (msgspec.inspect.SetType, msgspec.inspect.FrozenSetType)
+
+
+def _sorted(value: Any) -> bytes:
+    """JSON with sets in their items' order; in any, where the items have none."""
+    try:
+        return _ENCODE_SORTED(value)
+    except TypeError:
+        return _ENCODE(value)
 
 
 def check_json_type(kind: Any) -> None:
@@ -66,6 +83,18 @@ def check_json_type(kind: Any) -> None:
 
 def _unknown(root: msgspec.inspect.Type) -> Iterator[Any]:
     """The classes inside a type that msgspec does not know; it would find out only on reading."""
+    for part in _parts(root):
+        if isinstance(part, msgspec.inspect.CustomType) and part.cls is not object:
+            yield part.cls
+
+
+def _has_sets(kind: Any) -> bool:
+    """Whether there are sets inside a type, whose items come in an order that is not theirs."""
+    return any(isinstance(part, _SETS) for part in _parts(msgspec.inspect.type_info(kind)))
+
+
+def _parts(root: msgspec.inspect.Type) -> Iterator[Any]:
+    """A type and the types inside it."""
     seen: set[int] = set()
     waiting: list[Any] = [root]
     while waiting:
@@ -74,9 +103,8 @@ def _unknown(root: msgspec.inspect.Type) -> Iterator[Any]:
         if id(part) in seen:
             continue
         seen.add(id(part))
-        if isinstance(part, msgspec.inspect.CustomType) and part.cls is not object:
-            yield part.cls
-        elif isinstance(part, (tuple, list)):
+        if isinstance(part, (tuple, list)):
             waiting += part
         elif isinstance(part, (msgspec.inspect.Type, msgspec.inspect.Field)):
+            yield part
             waiting += [getattr(part, each) for each in part.__struct_fields__]

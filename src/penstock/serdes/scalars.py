@@ -27,6 +27,7 @@ class BytesSerde(Serde[bytes]):
 
     name: ClassVar[str] = "bytes"
     immutable: ClassVar[bool] = True
+    canonical: ClassVar[bool] = True
     exact: ClassVar[bool] = True
 
     def serialize(self, value: bytes) -> bytes:
@@ -55,6 +56,7 @@ class StringSerde(Serde[str]):
 
     name: ClassVar[str] = "string"
     immutable: ClassVar[bool] = True
+    canonical: ClassVar[bool] = True
     exact: ClassVar[bool] = True
 
     def serialize(self, value: str) -> bytes:
@@ -126,6 +128,7 @@ class _Whole(NumberColumns, Serde[int]):
     """Whole numbers, big-endian, signed: an `int`, or what says which it is, as numpy's do."""
 
     immutable: ClassVar[bool] = True
+    canonical: ClassVar[bool] = True
     exact: ClassVar[bool] = True
     letter: ClassVar[str]
     """What `struct` calls them."""
@@ -208,6 +211,7 @@ class _Floating(NumberColumns, Serde[float]):
     """Floating-point numbers, big-endian."""
 
     immutable: ClassVar[bool] = True
+    canonical: ClassVar[bool] = True
     layout: ClassVar[str]
 
     def serialize(self, value: float) -> bytes:
@@ -285,6 +289,7 @@ class BoolSerde(Serde[bool]):
 
     name: ClassVar[str] = "boolean"
     immutable: ClassVar[bool] = True
+    canonical: ClassVar[bool] = True
     exact: ClassVar[bool] = True
     fixed_length: ClassVar[int | None] = 1
 
@@ -302,7 +307,7 @@ _UUID_TEXT = re.compile(rb"[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}")
 
 @dataclass(frozen=True)
 class UuidSerde(Serde[UUID]):
-    """A UUID as its text, 36 characters in lower case: Kafka's UUID.
+    """A UUID as its text, 36 characters in lower case: Kafka's UUID. It is read in upper case, too.
 
     >>> UuidSerde().serialize(UUID(int=1))
     b'00000000-0000-0000-0000-000000000001'

@@ -103,6 +103,18 @@ def window_depth(serde: Serde[Any]) -> int:
     return depth
 
 
+def is_canonical(serde: Serde[Any]) -> bool:
+    """Whether no two spellings in bytes are read as one key, which may be in windows.
+
+    >>> from penstock.serdes import StringSerde
+    >>> is_canonical(WindowedSerde(StringSerde(), 10))
+    True
+    """
+    while isinstance(serde, WindowedSerde | SessionWindowedSerde):
+        serde = serde.inner
+    return serde.canonical
+
+
 def window_end(start: int, size_ms: int) -> int:
     """Where a window ends; windows near the end of time end with it, as Java's do."""
     return min(start + size_ms, _LONG_MAX)

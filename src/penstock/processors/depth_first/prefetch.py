@@ -55,7 +55,9 @@ def prefetch(
     for name, source, batch in inputs:
         if not len(batch):
             continue
-        binary = batch.keys.binary(source.key_serde)
+        # As they came: writing them anew, for those that are spelt otherwise, may cost more.
+        binary = batch.keys.as_came()
+        assert binary is not None
         keys, times = binary.to_pylist(), batch.timestamps.tolist()
         if binary.null_count:
             times = [time for key, time in zip(keys, times, strict=True) if key is not None]

@@ -12,7 +12,7 @@ from penstock.processors.depth_first.record import Record, Shared
 from penstock.processors.depth_first.state import KeyValueState, Stored
 from penstock.processors.depth_first.steps import NO_TIME, Step, Value, View
 from penstock.processors.depth_first.versioned import VersionedTable
-from penstock.processors.settling import settling
+from penstock.processors.settling import copying, settling
 from penstock.serdes import Change, Serde
 from penstock.topology import StoreSpec, TableSelectNode
 
@@ -45,6 +45,8 @@ class TableStore:
         self.state = state
         self._sends_old = sends_old
         caches = spec.caching and cache_bytes > 0
+        # What a row was before, to be asked for before a function may change that in place.
+        self.before = copying(self._work, needed=sends_old and self._is_shown and not caches)
         handler = step.shared.on_processing_error
         self._pass_on = guarded(step.shared, step.name, self._tell, handler)
         self._cache = RecordCache(cache_bytes, self._let_through) if caches else None
@@ -203,8 +205,9 @@ class Aggregate(StoredStep):
             old, timestamp = self.call(self._initializer), record.timestamp
         else:
             old, timestamp = before.value, max(record.timestamp, before.timestamp)
+        told = self.table.before(old)
         new = self.call(self._aggregator, record.key, record.value, old)
-        self.table.put(record, new, timestamp, old=old)
+        self.table.put(record, new, timestamp, old=told)
 
 
 class TableAggregate(StoredStep):
@@ -226,10 +229,10 @@ class TableAggregate(StoredStep):
     def process(self, record: Record) -> None:
         change: Change = record.value
         before = self.table.get(record.key)
-        old = None if before is None else before.value
-        aggregate, timestamp = old, record.timestamp
+        aggregate = None if before is None else before.value
+        told, timestamp = self.table.before(aggregate), record.timestamp
         if change.old is not None and before is not None:
-            aggregate = self.call(self._subtractor, record.key, change.old, old)
+            aggregate = self.call(self._subtractor, record.key, change.old, aggregate)
             timestamp = max(timestamp, before.timestamp)
         if change.new is not None:
             if aggregate is None:
@@ -237,7 +240,7 @@ class TableAggregate(StoredStep):
             aggregate = self.call(self._adder, record.key, change.new, aggregate)
             if before is not None:
                 timestamp = max(timestamp, before.timestamp)
-        self.table.put(record, aggregate, timestamp, old=old)
+        self.table.put(record, aggregate, timestamp, old=told)
 
 
 class TableTransform(Step):

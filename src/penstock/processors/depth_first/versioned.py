@@ -12,6 +12,7 @@ from penstock.processors.depth_first.record import Record, Shared
 from penstock.processors.depth_first.state import FAR, TIME_BYTES, Row, Stored
 from penstock.processors.depth_first.steps import Step, Value
 from penstock.processors.records import GAP, Entry, ScanReader
+from penstock.processors.settling import copying
 from penstock.serdes import Change
 from penstock.topology import VALID_TO_UNDEFINED, StoreSpec, VersionedRecord
 
@@ -171,6 +172,7 @@ class VersionedTable:
         self._spec = spec
         self._versions = versions
         self._sends_old = sends_old
+        self.before = copying(spec.value_serde, needed=sends_old)
 
     def get(self, key: Any, *, sent: bool = False) -> Value | None:
         """The latest row of a key; each was passed on at once."""

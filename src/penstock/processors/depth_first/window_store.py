@@ -10,7 +10,7 @@ from penstock.processors.depth_first.record import Record
 from penstock.processors.depth_first.state import Stored, TimedState
 from penstock.processors.depth_first.steps import Step, Value
 from penstock.processors.record_cache import SEGMENT_BYTES, TIMESTAMP_BYTES
-from penstock.processors.settling import settling
+from penstock.processors.settling import copying, settling
 from penstock.serdes import Change, Serde, Windowed
 from penstock.serdes.windowed import window_end
 from penstock.topology import StoreSpec
@@ -58,6 +58,9 @@ class WindowStore:
         handler = step.shared.on_processing_error
         self._pass_on = guarded(step.shared, step.name, self._tell, handler)
         caches = spec.caching and cache_bytes > 0
+        self.copied = copying(self._work, needed=self._is_shown)
+        # What a window's value was, to be asked for before a function may change it in place.
+        self.before = copying(self._work, needed=sends_old and self._is_shown and not caches)
         self._cache = None
         if caches:
             self._cache = RecordCache(

@@ -138,8 +138,9 @@ class WindowStep(Step, Generic[W]):
             old, timestamp = self.call(self.fold.initializer), record.timestamp
         else:
             old, timestamp = before.value, max(record.timestamp, before.timestamp)
+        told = self.store.before(old)
         new = self.call(self.fold.aggregator, record.key, record.value, old)
-        self.store.put(record, key, window, new, timestamp, old=old)
+        self.store.put(record, key, window, new, timestamp, old=told)
 
     def drop_late(self) -> None:
         """Count a record, or one of its windows, that came too late."""
@@ -242,7 +243,8 @@ class SlidingWindowAggregate(WindowStep[SlidingWindows]):
             if window.start == time + 1:
                 right_exists = True
             elif window.end > time:
-                right = right or value
+                # The function may change the value in place, which another window begins with.
+                right = right or self._copied(value)
                 self._update(record, key, window, value)
             elif window.end == time:
                 left_exists = True
@@ -276,7 +278,7 @@ class SlidingWindowAggregate(WindowStep[SlidingWindows]):
                 first = (window, value)
                 previous = value.timestamp if value.timestamp < time else None
             elif window.start <= time:
-                right = value
+                right = self._copied(value)
                 self._update(record, key, window, value)
         if right is None and first is not None and first[1].timestamp > time:
             right = first[1]
@@ -288,6 +290,9 @@ class SlidingWindowAggregate(WindowStep[SlidingWindows]):
             if previous is not None and previous + 1 not in starts:
                 self._update(record, key, self._window(previous + 1), None)
             self._update(record, key, *first)
+
+    def _copied(self, value: Value) -> Value:
+        return Value(self.store.copied(value.value), value.timestamp)
 
     def _begin_after(self, record: Record, key: bytes, previous: int, starts: set[int]) -> None:
         """Make the window that the record before begins, if this one is the first in it."""
@@ -334,13 +339,14 @@ class SessionAggregate(WindowStep[SessionWindows]):
             for session, value in self.store.windows(key, time - gap, FAR)
             if session.start <= time + gap
         ]
+        told = [self.store.before(value.value) for _, value in near]
         aggregate, merged = self._merged(record, near)
         if merged.end < close_time:
             self.drop_late()
         else:
             if merged != Window(time, time):
-                for session, value in near:
-                    self.store.put(record, key, session, None, session.end, old=value.value)
+                for (session, _), old in zip(near, told, strict=True):
+                    self.store.put(record, key, session, None, session.end, old=old)
             aggregate = self.call(self.fold.aggregator, record.key, record.value, aggregate)
             self.store.put(record, key, merged, aggregate, merged.end, old=None)
         if self.should_emit(close_time):
