@@ -111,6 +111,12 @@ def is_following(standbys: Standbys, task: str) -> bool:
     return followed is not None and followed.state == "following" and followed.status().lag == 0
 
 
+def _is_at_work(followed: Followed) -> bool:
+    """Whether someone who would use its stores would have to wait."""
+    lock: Any = followed._lock
+    return bool(lock.is_held)
+
+
 def replace_followers(patch: Any, world_of: Callable[[], World]) -> None:
     """Put this in the place of what waits and of what runs by itself; count what happens."""
     hand_over, catch_up, apply = Standbys.hand_over, Followed.catch_up, Followed.apply
@@ -122,13 +128,16 @@ def replace_followers(patch: Any, world_of: Callable[[], World]) -> None:
 
     def handed_over(self: Standbys, task: str) -> TaskStores | None:
         followed = self.get(task)
-        if followed is not None:
-            lock: Any = followed._lock
-            if lock.is_held:
-                # Whoever would wait here for the one at work on it comes again.
-                world_of().reached("an owner waited for a copy to be cut off")
-                self.unfollow(task)
-                raise WouldBlock
+        leaving = [each for each in self._leaving if each.order.task == task]
+        # Whoever would wait here for the one at work on it comes again, and finds as it was what
+        # the real one has in hand while it waits: a copy that is followed since another is not.
+        if any(_is_at_work(each) for each in leaving):
+            world_of().reached("an owner waited for a copy to be let go")
+            raise WouldBlock
+        if followed is not None and _is_at_work(followed):
+            world_of().reached("an owner waited for a copy to be cut off")
+            self.unfollow(task)
+            raise WouldBlock
         stores = hand_over(self, task)
         if stores is not None:
             world_of().reached("an owner was handed the open stores of a copy")

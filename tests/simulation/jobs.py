@@ -180,20 +180,24 @@ class SliceRun(Process):
             return None
 
     def _served(self, target: InstanceProcess, work: Any) -> Any:
-        """What the owner does with a call; it may serve it only while it is the owner."""
+        """What the owner does with a call; it may serve it only while it is the owner.
+
+        Who has the call is who was held when it came: while a commit that was begun is ended, the
+        order for the next epoch may come, whose task waits for it.
+        """
         assert target.holder is not None
         may = self.world.now < target.may_serve_until
+        held = target.holder._tasks.get(self._order.task)
         answer = work(target.holder)
         reply = answer if isinstance(answer, Reply) else answer[0]
         if reply.status in ("ok", "done"):
-            open_task = target.holder._tasks.get(self._order.task)
-            epoch = open_task.order.epoch if open_task is not None else self._order.epoch
             if not may:
                 raise ViolationError(f"{target.name} served {self._order.task} without a lease")
-            if tuple(epoch) < tuple(self._order.epoch) or (
-                tuple(epoch) > tuple(self._order.epoch) and not target.busy
-            ):
+            epoch = None if held is None else tuple(held.order.epoch)
+            if epoch != tuple(self._order.epoch):
                 raise ViolationError(f"{self._order.task} was served under {epoch}")
+            if held is not None and not held.is_running:
+                raise ViolationError(f"{self._order.task} was served by one that had given it up")
         return answer
 
     def _stopped(self, reply: Reply) -> None:

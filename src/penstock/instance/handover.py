@@ -2,10 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 
-from penstock.changelog.commit_record import ChangelogEnd, CommitRecord, InputTopic
+from penstock.changelog.clients import LogClients
+from penstock.changelog.commit_record import (
+    DRIVER_KEY,
+    DRIVER_PARTITION,
+    ChangelogEnd,
+    CommitRecord,
+    DriverRecord,
+    InputTopic,
+)
 from penstock.changelog.offset_metadata import UNKNOWN_TIME, OffsetMetadata
+from penstock.changelog.reading import read_committed
 from penstock.errors import FencedError, PartitionCountError, TopicMismatchError
 from penstock.instance.clients import GroupOffsets, SharedClients
 from penstock.instance.protocol import CommitHeader, Positions, TakeOrder
@@ -117,6 +126,24 @@ def check_owner(order: TakeOrder, record: CommitRecord) -> None:
         raise FencedError(
             "A newer owner has committed to this task",
             where={"task": order.task, "epoch": order.epoch, "newer": tuple(record.epoch)},
+        )
+
+
+def check_driver(
+    order: TakeOrder, logs: LogClients, *, commits: str, stop: Callable[[], bool]
+) -> None:
+    """Make sure that no newer driver was written down; to be called with the task's producer.
+
+    One that is written down later gives the task to an owner that fences this one. The last commit
+    says nothing of one that was there before: its owner may have had nothing to commit.
+    """
+    messages = read_committed(logs, commits, DRIVER_PARTITION, stop=stop)
+    data = [message.value() for message in messages if message.key() == DRIVER_KEY][-1:]
+    newest = max((DriverRecord.decode(each).generation for each in data if each), default=0)
+    if newest > order.epoch[0]:
+        raise FencedError(
+            "A newer driver has taken over",
+            where={"task": order.task, "epoch": order.epoch, "newer": newest},
         )
 
 

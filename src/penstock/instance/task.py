@@ -34,6 +34,7 @@ from penstock.instance.clients import SharedClients
 from penstock.instance.external import ExternalStores
 from penstock.instance.handover import (
     changelog_ends,
+    check_driver,
     check_inputs,
     check_owner,
     input_logs,
@@ -212,6 +213,13 @@ class OpenTask:
     def _read_again(self) -> None:
         """Go back to where the task began, with empty stores: one of them is lost."""
         standing, lost = self._standing, self._stores.lost
+        # The newer owner of a driver that took over would not hear of it before its next commit.
+        check_driver(
+            self.order,
+            self._environment.clients.logs,
+            commits=commits_name(self._environment.application_id),
+            stop=self._stopping.is_set,
+        )
         logs = input_logs(self.order, self._environment.clients)
         recovery = standing.recovery.restarted(
             standing.position, logs, task=self.order.task, lost=lost
