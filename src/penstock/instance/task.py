@@ -213,14 +213,7 @@ class OpenTask:
     def _read_again(self) -> None:
         """Go back to where the task began, with empty stores: one of them is lost."""
         standing, lost = self._standing, self._stores.lost
-        # The newer owner of a driver that took over would not hear of it before its next commit.
-        check_driver(
-            self.order,
-            self._environment.clients.logs,
-            commits=commits_name(self._environment.application_id),
-            stop=self._stopping.is_set,
-        )
-        logs = input_logs(self.order, self._environment.clients)
+        logs = _inputs_again(self.order, self._environment, stop=self._stopping.is_set)
         recovery = standing.recovery.restarted(
             standing.position, logs, task=self.order.task, lost=lost
         )
@@ -545,6 +538,16 @@ def _new_writer(order: TakeOrder, environment: TaskEnvironment, batch_bytes: int
     )
     writer.open(commits_name(environment.application_id))
     return writer
+
+
+def _inputs_again(
+    order: TakeOrder, environment: TaskEnvironment, *, stop: Callable[[], bool]
+) -> dict[tuple[str, int], tuple[int, int]]:
+    """The inputs of a task that is to go back to where it began."""
+    # The owner of a driver that took over would not hear of it before its next commit.
+    commits = commits_name(environment.application_id)
+    check_driver(order, environment.clients.logs, commits=commits, stop=stop)
+    return input_logs(order, environment.clients)
 
 
 def _send_record(
