@@ -57,12 +57,12 @@ _FILES = {
         session spark_on_its_way task tidy transactions worker
     """,
     "dsl": """
-        async_functions cache_sizes changed_programs collect conformance driver engines_agree
-        error_handlers examples
+        async_functions cache_sizes changed_in_place changed_programs collect conformance driver
+        engines_agree error_handlers examples
         expressions functions global_programs global_rows global_tables keys_to_read known_tables
         mistakes odd_functions operators partitioners patterns printing processor_stores processors
         processors_depth_first processors_oracle punctuators record_cache refusals rejected
-        registry registry_steps rejections serdes stream_joins_agree
+        registry registry_steps rejections serdes spelt_keys stream_joins_agree
         serdes_kafka_bytes serdes_registry several_inputs stable_names table_options table_times
         taking_over ticks topology topology_change topology_cycles topology_describe topology_diff
         topology_knots topology_messages topology_misread topology_values unlimited_windows
@@ -76,8 +76,8 @@ _FILES = {
     """,
     "members": """
         assignment beginnings brokers_fail client coming_to_rest coordination coordinator decisions
-        external_instances following gathering holder instance_process members owners pace peers
-        placements rebalances server standbys states static_id static_ids tls
+        external_instances following gathering holder instance_process members newer_drivers owners
+        pace peers placements rebalances server standbys states static_id static_ids tls
     """,
     "queries": """
         access answers batch_reads health hidden instance_http instance_metrics json_logs

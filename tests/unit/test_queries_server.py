@@ -241,7 +241,7 @@ def test_what_is_no_request_is_told_in_our_own_log(
     # A log of JSON has no lines of uvicorn's between.
     with caplog.at_level("WARNING"):
         talk(server, b"nonsense\r\n\r\n")
-    assert [(each.name, each.message) for each in caplog.records] == [
+    assert [(each.name, each.getMessage()) for each in caplog.records] == [
         ("penstock.queries", "Invalid HTTP request received.")
     ]
 
