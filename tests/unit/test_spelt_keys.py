@@ -18,7 +18,7 @@ from penstock.serdes import Serde, StringSerde, Windowed, WindowedSerde, serde_o
 from penstock.testing import TopologyTestDriver
 from penstock.testing.stores import DriverState
 from penstock.topology import StreamsBuilder
-from tests.unit.slices import Row, outputs, records
+from tests.unit.slices import DictState, Row, build, outputs, records, run
 
 
 @dataclass(frozen=True)
@@ -65,10 +65,10 @@ def _in_expressions(stream: Any) -> None:
 def _sent(kind: Any, sub: Any, slices: list[tuple[str, list[Row]]]) -> list[Any]:
     state = DriverState({spec.name: spec for spec in sub.stores})
     limits = Limits(partition_counts=dict.fromkeys(sub.output_topics("app"), 4), cache_max_bytes=0)
-    run = kind(sub, application_id="app", state=state, limits=limits, metadata={})
+    started = kind(sub, application_id="app", state=state, limits=limits, metadata={})
     for topic, rows in slices:
-        run.process(records(rows, topic))
-    result = run.finish()
+        started.process(records(rows, topic))
+    result = started.finish()
     return [*outputs(result), *result.outputs["partition"].to_pylist()]
 
 
@@ -114,6 +114,17 @@ def test_streams_meet() -> None:
     columns = _sent(StreamJoinRun, sub, slices)
     assert columns[0][1:3] == (lower, b"ab")
     assert columns == _sent(RecordRun, sub, slices)
+
+
+@_EVERY
+def test_their_state_is_read_in_bulk(spelt: str) -> None:
+    kind, keys = _SPELLINGS[spelt]
+    sub = build(_counted, key=kind, value=str).sub_topologies[0]
+    state = DictState()
+    rows = [Row(number, number, key, b"a") for number, key in enumerate(keys[1:])]
+    run(sub, [records(rows)], state=state, kind=RecordRun)
+    serde = serde_of(kind)
+    assert state.asked == [("counts", [serde.serialize(serde.deserialize(keys[0]))])]
 
 
 @_EVERY
