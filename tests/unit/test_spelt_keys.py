@@ -28,6 +28,14 @@ class Place:
     row: int
 
 
+@dataclass(frozen=True)
+class Seat:
+    """A key of two fields."""
+
+    row: int
+    seat: int
+
+
 _SPELLINGS: dict[str, tuple[Any, list[bytes]]] = {
     "json": (Place, [b'{"row":1}', b'{"row": 1}', b' {"row":1 }', b'{"x":0,"row":1}']),
     "uuid": (UUID, [str(UUID(int=171)).encode(), str(UUID(int=171)).upper().encode()]),
@@ -154,6 +162,16 @@ def test_equal_sets_are_one_key() -> None:
     topic.pipe_all(both)
     topic.pipe_all((two, one) for one, two in both)
     assert dict(driver.store("pairs")) == {frozenset(pair): 2 for pair in both}
+
+
+def test_fields_have_an_order_where_their_class_has_one() -> None:
+    for kind, keys in ((dict[str, int], 2), (Seat, 1)):
+        app = ps.Application("seats")
+        app.stream("in", key=kind, value=str).group_by_key().count("seats")
+        driver = TopologyTestDriver(app)
+        given = driver.input_topic("in", key=bytes, value=str)
+        given.pipe_all([(b'{"row":1,"seat":2}', "a"), (b'{"seat":2,"row":1}', "a")])
+        assert sum(1 for _ in driver.store("seats")) == keys
 
 
 def test_sets_of_what_has_no_order_are_written_all_the_same() -> None:
