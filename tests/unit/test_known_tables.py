@@ -229,6 +229,25 @@ def test_an_old_row_is_taken_out_before_its_successor_comes_in() -> None:
     assert _pipe(driver, "11:A@10 12:B@8 11:-@12 12:C@6") == "1=1@10 1=12@10 1=2@12 1=2@12"
 
 
+def test_sets_of_rows_grow_and_shrink() -> None:
+    app = ps.Application("sets")
+    kind = ps.JsonSerde(set[str])
+    rows = app.table("in", key=str, value=kind)
+    grouped = rows.group_by(lambda key, row: (key, row), key=str, value=kind)
+    grouped.reduce(lambda held, new: held | new, lambda held, old: held - old, "sets")
+    driver = TopologyTestDriver(app)
+    given = driver.input_topic("in", key=str, value=kind)
+    known: list[tuple[set[str] | None, int, tuple[set[str], int]]] = [
+        ({"a"}, 10, ({"a"}, 10)),
+        ({"b"}, 15, ({"b"}, 15)),
+        (None, 12, (set(), 15)),
+    ]
+    for row, time, expected in known:
+        given.pipe("k", row, timestamp=time)
+        held = driver.store("sets")
+        assert (held["k"], held.timestamp("k")) == expected
+
+
 def _pair(left: str | None, right: str | None) -> str:
     return f"{left}-{right}"
 

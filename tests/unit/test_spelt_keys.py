@@ -18,7 +18,7 @@ from penstock.serdes import Serde, StringSerde, Windowed, WindowedSerde, serde_o
 from penstock.testing import TopologyTestDriver
 from penstock.testing.stores import DriverState
 from penstock.topology import StreamsBuilder
-from tests.unit.slices import Row, outputs, records
+from tests.unit.slices import DictState, Row, build, outputs, records, run
 
 
 @dataclass(frozen=True)
@@ -26,6 +26,14 @@ class Place:
     """A key in JSON."""
 
     row: int
+
+
+@dataclass(frozen=True)
+class Seat:
+    """A key of two fields."""
+
+    row: int
+    seat: int
 
 
 _SPELLINGS: dict[str, tuple[Any, list[bytes]]] = {
@@ -65,10 +73,10 @@ def _in_expressions(stream: Any) -> None:
 def _sent(kind: Any, sub: Any, slices: list[tuple[str, list[Row]]]) -> list[Any]:
     state = DriverState({spec.name: spec for spec in sub.stores})
     limits = Limits(partition_counts=dict.fromkeys(sub.output_topics("app"), 4), cache_max_bytes=0)
-    run = kind(sub, application_id="app", state=state, limits=limits, metadata={})
+    started = kind(sub, application_id="app", state=state, limits=limits, metadata={})
     for topic, rows in slices:
-        run.process(records(rows, topic))
-    result = run.finish()
+        started.process(records(rows, topic))
+    result = started.finish()
     return [*outputs(result), *result.outputs["partition"].to_pylist()]
 
 
@@ -117,6 +125,17 @@ def test_streams_meet() -> None:
 
 
 @_EVERY
+def test_their_state_is_read_in_bulk(spelt: str) -> None:
+    kind, keys = _SPELLINGS[spelt]
+    sub = build(_counted, key=kind, value=str).sub_topologies[0]
+    state = DictState()
+    rows = [Row(number, number, key, b"a") for number, key in enumerate(keys[1:])]
+    run(sub, [records(rows)], state=state, kind=RecordRun)
+    serde = serde_of(kind)
+    assert state.asked == [("counts", [serde.serialize(serde.deserialize(keys[0]))])]
+
+
+@_EVERY
 def test_windowed_keys(spelt: str) -> None:
     inner, keys = _SPELLINGS[spelt]
     serde = WindowedSerde(serde_of(inner), 10)
@@ -143,6 +162,16 @@ def test_equal_sets_are_one_key() -> None:
     topic.pipe_all(both)
     topic.pipe_all((two, one) for one, two in both)
     assert dict(driver.store("pairs")) == {frozenset(pair): 2 for pair in both}
+
+
+def test_fields_have_an_order_where_their_class_has_one() -> None:
+    for kind, keys in ((dict[str, int], 2), (Seat, 1)):
+        app = ps.Application("seats")
+        app.stream("in", key=kind, value=str).group_by_key().count("seats")
+        driver = TopologyTestDriver(app)
+        given = driver.input_topic("in", key=bytes, value=str)
+        given.pipe_all([(b'{"row":1,"seat":2}', "a"), (b'{"seat":2,"row":1}', "a")])
+        assert sum(1 for _ in driver.store("seats")) == keys
 
 
 def test_sets_of_what_has_no_order_are_written_all_the_same() -> None:

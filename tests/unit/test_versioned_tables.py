@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from datetime import timedelta
+from functools import partial
 from typing import Any
 
 import pyarrow as pa
@@ -18,6 +19,7 @@ from penstock.instance.state import shaped
 from penstock.processors import Entry, Limits, SliceResult, start_slice
 from penstock.stores.contract import KeyValueStore, VersionedStore, pages, stored_value, version_key
 from penstock.stores.memory import MemoryStore
+from penstock.stores.versioned import VersionsStore
 from penstock.testing import TopologyTestDriver
 from penstock.topology import VALID_TO_UNDEFINED, StoreBuilder, StreamsBuilder, SubTopology
 from penstock.topology.diff import diff
@@ -52,7 +54,7 @@ def in_a_processor(*actions: Action) -> tuple[list[Any], TopologyTestDriver]:
             results.append(left.pop(0)(self.context.store("prices")))
 
     app = ps.Application("app")
-    app.add_state_store(versions(key=str, value=str))
+    app.add_state_store(versions(key=str, value=str, segment_interval=ms(100_000)))
     app.stream("in", key=str, value=str).process(Uses, stores=["prices"])
     driver = TopologyTestDriver(app)
     for number in range(len(actions)):
@@ -119,6 +121,71 @@ def test_what_is_past_the_history_is_dropped_and_no_longer_found() -> None:
     view = driver.store("prices")
     assert view.as_of("old", 11) is None
     assert view.as_of("alone", 11) == ps.VersionedRecord("still", 1)
+
+
+S, R = 100_000, RETENTION
+# What is known of Kafka Streams' store: `key:value@time=until` for a put (- is no value or no end,
+# x says that it came too late), `key@time=value` or `key@time=value[from,to]` for what it was then.
+KNOWN = {
+    "in order": "k:v@10=- k:v2@11=- k@=v2[11,-] k@10=v[10,11] k@11=v2[11,-] k@12=v2[11,-]",
+    "deletions in order": "k:-@10=- k:-@11=- k@=- k@10=- k@11=- k@12=-",
+    "late": "k:v@10=- k:v2@8=10 k:v1@9=10 k:v4@6=8 k@=v[10,-] k@10=v[10,-] k@9=v1[9,10]"
+    " k@8=v2[8,9] k@7=v4[6,8]",
+    "late behind a deletion": "k:-@10=- k:v2@8=10 k:v1@9=10 k:v4@6=8 k@=- k@10=- k@9=v1[9,10]"
+    " k@8=v2[8,9] k@7=v4[6,8]",
+    "late deletions": "k:v@10=- k:-@8=10 k:-@9=10 k:-@6=8 k:v5@5=6 k:v3@7=8 k:-@4=5 k@=v[10,-]"
+    " k@9=- k@8=- k@7=v3[7,8] k@6=- k@5=v5[5,6] k@4=-",
+    "of one time": "k:x@10=- k:b@10=- k@=b[10,-] k:-@10=- k@=- k:-@10=- k@=- k:b@10=- k@=b[10,-]"
+    " k@9=-",
+    "around a segment": f"k:vp20@{S + 20}=- k:vp10@{S + 10}={S + 20} k:vn10@{S - 10}={S + 10}"
+    f" k:vn2@{S - 2}={S + 10} k:vn1@{S - 1}={S + 10} k:vp1@{S + 1}={S + 10} k@=vp20[{S + 20},-]"
+    f" k@{S + 15}=vp10[{S + 10},{S + 20}] k@{S + 5}=vp1[{S + 1},{S + 10}]"
+    f" k@{S}=vn1[{S - 1},{S + 1}] k@{S - 1}=vn1[{S - 1},{S + 1}] k@{S - 2}=vn2[{S - 2},{S - 1}]"
+    f" k@{S - 5}=vn10[{S - 10},{S - 2}]",
+    "at the end of the history": f"k:v@{R + 10}=- one:v1@10=- two:v2@9=x one@=v1[10,-] two@=-",
+    "as of": f"k:v@1=- ko:old@1=- ko:new@{R + 12}=- k@10=v[1,-] ko@10=-",
+    "empty": "k:@10=- k@=[10,-] k:-@11=- k@=- k@10=[10,11]",
+}
+
+
+@pytest.mark.parametrize("name", KNOWN)
+def test_the_known_versions(name: str) -> None:
+    """Each word is a record, and so a slice of its own: the next one reads what was stored."""
+    written = KNOWN[name].split()
+    results, _ = in_a_processor(*(partial(_done, word.rpartition("=")[0]) for word in written))
+    assert results == written
+
+
+def _done(word: str, store: Any) -> str:
+    """A put or a read, with what it said."""
+    rest, _, time = word.rpartition("@")
+    key, is_put, value = rest.partition(":")
+    if is_put:
+        until = store.put(key, None if value == "-" else value, int(time))
+        return f"{word}={'x' if until is None else '-' if until == LATEST else until}"
+    found = store.get(key, int(time)) if time else store.get(key)
+    if found is None:
+        return f"{word}=-"
+    until = "-" if found.valid_to is None else found.valid_to
+    return f"{word}={found.value}[{found.timestamp},{until}]"
+
+
+def test_the_known_versions_of_a_time() -> None:
+    store = VersionsStore(MemoryStore("prices"), retention_ms=RETENTION, segment_ms=100_000)
+    puts = ((30, b"v1"), (25, b"v2"), (20, None), (15, None), (10, b"v3"), (5, b"v4"))
+    for offset, (before, value) in enumerate(puts):
+        stored = None if value is None else stored_value(S - before, value)
+        store.apply([(version_key(b"k", S - before), stored)], offset=offset)
+    for first, last, known in (
+        (30, 5, [b"v1", b"v2", b"v3", b"v4"]),
+        (24, 11, [b"v2"]),
+        (11, 4, [b"v3", b"v4"]),
+        (31, 21, [b"v1", b"v2"]),
+        (15, 10, [b"v3"]),
+        (19, 16, []),
+    ):
+        found = [data[8:] for _, data in store.versions(b"k", S - first, S - last)]
+        assert [value for value in found if value] == known
 
 
 # Slices of any size, over the stores of an instance.

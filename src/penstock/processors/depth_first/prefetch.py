@@ -6,6 +6,9 @@ import contextlib
 from collections.abc import Iterable, Sequence
 from typing import Any
 
+import numpy as np
+import pyarrow as pa
+
 from penstock.processors.batch import Batch
 from penstock.processors.depth_first.building import Builder
 from penstock.processors.depth_first.foreign_keys import subscription_range
@@ -15,6 +18,7 @@ from penstock.processors.depth_first.shaped import ShapedState
 from penstock.processors.depth_first.state import FAR, KeyValueState, TimedState
 from penstock.processors.depth_first.versioned import VersionedState
 from penstock.processors.depth_first.windows import WindowStep
+from penstock.serdes.windowed import is_canonical
 from penstock.topology import (
     AggregateNode,
     AnswerRowNode,
@@ -39,6 +43,9 @@ from penstock.topology import (
     WindowAggregateNode,
 )
 
+_TRIED = 16
+"""Of so many of an input's keys it is asked whether they would be written as they came."""
+
 
 def prefetch(
     builder: Builder,
@@ -55,9 +62,7 @@ def prefetch(
     for name, source, batch in inputs:
         if not len(batch):
             continue
-        # As they came: writing them anew, for those that are spelt otherwise, may cost more.
-        binary = batch.keys.as_came()
-        assert binary is not None
+        binary = _as_stored(source, batch)
         keys, times = binary.to_pylist(), batch.timestamps.tolist()
         if binary.null_count:
             times = [time for key, time in zip(keys, times, strict=True) if key is not None]
@@ -71,6 +76,23 @@ def prefetch(
         found = foreseen(builder, sub_topology, source, name, batch)
         if found is not None:
             _read_by_record(builder, *found, earliest)
+
+
+def _as_stored(source: SourceNode, batch: Batch) -> pa.BinaryArray:
+    """The keys in the bytes by which stores find them.
+
+    As they came, where some of them show that nobody spelt them otherwise: writing all of them anew
+    would cost more than it saves.
+    """
+    came, serde = batch.keys.as_came(), source.key_serde
+    assert came is not None
+    if not is_canonical(serde):
+        some = np.unique(np.linspace(0, len(batch) - 1, _TRIED).astype(np.int64))
+        # What cannot be written is told where a step writes it.
+        with contextlib.suppress(Exception):
+            if not batch.keys.take(some).binary(serde).equals(came.take(pa.array(some))):
+                return batch.keys.binary(serde)
+    return came
 
 
 def _same_key(source: SourceNode, sub_topology: SubTopology) -> Iterable[Node]:
