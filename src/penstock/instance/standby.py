@@ -235,11 +235,11 @@ class Followed:
         """How far each changelog was read by the restore that is under way."""
         found: dict[str, int] = {}
         for each in self._stores.restores.latest():
-            # A restore that has ended read markers too, which are no records. Its last fetch may
-            # have had more than it was to read: what follows must not be applied twice, or stores
-            # would go back for a moment.
-            ended_at = each.end if each.state == "ended" else each.start
-            found[each.topic] = max(ended_at, each.offset + 1)
+            # A restore that has ended read markers too, which are no records. Its last fetch, or
+            # the copy that it began with, may have had more than it was to read: what follows must
+            # not be applied twice, or stores would go back for a moment.
+            ended_at = each.end if each.state == "ended" else 0
+            found[each.topic] = max(ended_at, each.start, each.offset + 1)
             self._ends[each.topic] = max(each.end, self._ends.get(each.topic, 0))
         return found
 
