@@ -30,6 +30,7 @@ from penstock.changelog.reading import (
 )
 from penstock.errors import (
     ChangelogError,
+    KafkaError,
     StateForeignError,
     StoreDamagedError,
     TopicMissingError,
@@ -345,6 +346,18 @@ def truncated(topic: str, partition: int, log: LogRange, held: int | None) -> Ch
         hint="Bring back the state directory that was there, or start afresh: delete the "
         "application's internal topics, consumer group and state directory. To go on with what is "
         "left: allow_truncated_changelog=True",
+    )
+
+
+def outrun(topic: str, partition: int) -> KafkaError:
+    """The error of a changelog whose start goes again and again while it is read: what is empty by
+    then must not pass for restored. The task is taken again.
+    """
+    return KafkaError(
+        "The changelog lost its start again while it was read",
+        where={"topic": topic, "partition": partition},
+        hint="Kafka removes records by their age (retention.ms) faster than they are read, or "
+        "somebody deletes them; keep them longer",
     )
 
 

@@ -18,6 +18,7 @@ from penstock.changelog.restore import (
     check_end,
     check_identity,
     noticing_deletion,
+    outrun,
     recreated,
     restore,
     truncated,
@@ -396,6 +397,8 @@ class TaskStores:
                     raise truncated(order.changelog, self._partition, log, store.offset())
                 notes.append(_begun_anew(order, self._task))
                 store = self._reopen_empty(order)
+            else:
+                raise outrun(order.changelog, self._partition)
         return notes
 
     def _reopen(self, order: StoreOrder, *, filling: bool = False) -> KeyValueStore:
