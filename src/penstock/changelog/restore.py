@@ -21,6 +21,7 @@ import confluent_kafka
 from confluent_kafka import Consumer, Message, TopicPartition
 
 from penstock.changelog.kafka_failures import kafka_error, unreachable
+from penstock.changelog.read_ahead import Reading
 from penstock.changelog.reading import (
     LogRange,
     is_out_of_range,
@@ -56,8 +57,6 @@ interpreter from each other in between get less done."""
 
 Writing = Callable[[], contextlib.AbstractContextManager[None]]
 """Around each write, for those who read the store meanwhile."""
-Reading = Callable[[int], contextlib.AbstractContextManager[None]]
-"""Around the reading of so many records, for those who have to share the memory for it."""
 
 
 class RestoreOutcome(enum.Enum):

@@ -363,7 +363,7 @@ class TaskStores:
         if fills:
             store = self._reopen(order, filling=True)
         clients = self._clients.logs
-        with contextlib.closing(clients.consumer()) as consumer:
+        with readers.turn(stop) as reading, contextlib.closing(clients.consumer()) as consumer:
             for _ in range(2):
                 notes += self._known.notes(order, log, store.offset())
                 with self.restores.one(order.name, order.changelog, self._partition) as told:
@@ -380,7 +380,7 @@ class TaskStores:
                             milliseconds=self._known.tombstones_ms(order)
                         ),
                         writing=lambda: self.steady(order.name).changing(),
-                        reading=lambda n: readers.reading(n, stop),
+                        reading=reading,
                         markers=self._known.markers,
                     )
                     if result.outcome is RestoreOutcome.COMPLETE:
