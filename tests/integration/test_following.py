@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from confluent_kafka import Producer
 
-from penstock.changelog.reading import LogRange, wait_stable
+from penstock.changelog.reading import LogRange, read_committed, wait_stable
 from penstock.changelog.snapshots import (
     Manifest,
     Snapshot,
@@ -239,13 +239,15 @@ def test_a_standby_that_is_found_damaged_while_it_is_handed_over_is_made_anew(
 class AtWork:
     """The copies of an owner that commits while it is asked for one."""
 
-    def __init__(self, owner: OpenTask, directory: Path) -> None:
+    def __init__(self, owner: OpenTask, directory: Path, *, counted_first: bool) -> None:
         self._owner, self._directory = owner, directory
+        self._counted_first = counted_first
 
     @contextlib.contextmanager
     def open(self, task: str, wanted: StoreIdentity) -> Iterator[Snapshot | None]:
+        before = self._owner.stores.get("counts").offset()
         commit(self._owner, rows(1, 2, 3), to=2, metadata={})
-        offset = self._owner.stores.get("counts").offset()
+        offset = before if self._counted_first else self._owner.stores.get("counts").offset()
         assert offset is not None
         with self._owner.stores.copy("counts", "test") as self._directory:
             files = read_files(self._directory)
@@ -256,12 +258,21 @@ class AtWork:
         yield
 
 
+@pytest.mark.parametrize("counted_first", [False, True])
 def test_a_copy_is_used_though_its_owner_goes_on_while_it_is_made(
-    world: World, tmp_path: Path
+    world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, counted_first: bool
 ) -> None:
     owner = world.take()
     commit(owner, rows(0), to=1, metadata={})
-    copies = [AtWork(owner, tmp_path)]
+    copies = [AtWork(owner, tmp_path, counted_first=counted_first)]
+    applied, apply = list[bytes](), RocksDBStore.apply
+
+    def noting(store: RocksDBStore, changes: Any, *, offset: int | None) -> None:
+        if store.path.is_relative_to(tmp_path / "follower"):
+            applied.extend(key for key, _ in changes)
+        apply(store, changes, offset=offset)
+
+    monkeypatch.setattr(RocksDBStore, "apply", noting)
     with contextlib.closing(Follower(world, tmp_path / "follower", copies)) as follower:
         follower.follow()
         follower.wait_caught_up()
@@ -269,6 +280,8 @@ def test_a_copy_is_used_though_its_owner_goes_on_while_it_is_made(
         assert "comes from a snapshot" in note
         commit(owner, rows(4), to=3, metadata={})
         follower.wait_caught_up()
+        # It holds more than it says, and than the changelog had when that was looked at.
+        assert applied == [b"4"]
         owner.close()
         # Of the changelog it read what came after the copy, and nothing before.
         task = follower.take()
@@ -299,6 +312,12 @@ def test_what_is_written_while_a_copy_catches_up_is_applied_once(
     follower.follow()
     follower.wait_caught_up()
     # Read again from its first record on, the store would say "old" for a moment.
+    assert applied == sorted(set(applied))
+    # So it would by what came before it had to catch up once more.
+    followed = follower.holder._standbys.get("0_0")
+    assert followed is not None
+    messages = list(read_committed(world.clients.logs, world.changelog, 0))
+    followed.apply(world.changelog, messages[:1], followed.round - 1)
     assert applied == sorted(set(applied))
 
 

@@ -147,10 +147,10 @@ def replace_followers(patch: Any, world_of: Callable[[], World]) -> None:
         catch_up(self)
         world_of().reached(f"a copy that caught up is {self.state}")
 
-    def applied(self: Followed, topic: str, messages: list[Any]) -> None:
+    def applied(self: Followed, topic: str, messages: list[Any], of_round: int) -> None:
         if any(message.error() is None for message in messages):
             world_of().reached("a copy followed its changelog")
-        apply(self, topic, messages)
+        apply(self, topic, messages, of_round)
 
     patch.setattr(Standbys, "_run", run)
     patch.setattr(Standbys, "hand_over", handed_over)

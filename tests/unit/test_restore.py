@@ -49,6 +49,16 @@ def test_one_that_is_told_to_stop_waits_no_longer_and_takes_no_place() -> None:
         pass
 
 
+def test_one_that_reads_anew_keeps_its_place() -> None:
+    readers, free = Readers(1), list[int]()
+    with readers.turn(lambda: False) as reading:
+        for records in (SMALL_RECORDS, MANY, MANY):
+            with reading(records):
+                pass
+            free.append(readers._free._value)
+    assert (free, readers._free._value) == ([1, 0, 0], 1)
+
+
 def test_what_is_read_ahead_fits_into_a_quarter_of_the_memory() -> None:
     for memory in (16 * MIB, 96 * MIB, 512 * MIB, 4096 * MIB):
         ahead = ReadAhead.within(memory)

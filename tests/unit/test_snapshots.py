@@ -12,7 +12,9 @@ from typing import Any, cast
 import msgspec
 import pytest
 
+from penstock.changelog.read_ahead import Readers
 from penstock.changelog.reading import LogRange
+from penstock.changelog.restore import RestoreOutcome, RestoreResult
 from penstock.changelog.snapshots import (
     Checksums,
     Manifest,
@@ -25,7 +27,7 @@ from penstock.changelog.snapshots import (
     read_files,
 )
 from penstock.config import Config
-from penstock.errors import ConfigError, SnapshotError
+from penstock.errors import ConfigError, KafkaError, SnapshotError
 from penstock.instance import snapshots, state
 from penstock.instance.clients import SharedClients
 from penstock.instance.protocol import StoreOrder, TakeOrder
@@ -531,3 +533,20 @@ def test_whether_a_copy_is_ahead_of_its_changelog_is_asked_when_it_is_there(
         before, order = LogRange(0, 40), stores.order("counts")
         log = stores._start_from_snapshot(order, before, lambda: False, [])
         assert (log, stores.get("counts").offset()) == (LogRange(0, end), held)
+
+
+def test_a_store_whose_changelog_loses_its_start_again_and_again_does_not_pass_for_restored(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lost = RestoreResult(RestoreOutcome.TRUNCATED, restored=0, bytes=0)
+    monkeypatch.setattr(state, "_log_start", lambda *_: 0)
+    monkeypatch.setattr(state, "restore", lambda *_, **__: lost)
+    consumer = SimpleNamespace(close=lambda: None)
+    with task_stores(tmp_path / "state") as stores:
+        monkeypatch.setattr(stores._clients, "logs", SimpleNamespace(consumer=lambda: consumer))
+        with pytest.raises(KafkaError, match="lost its start again") as failed:
+            stores._restore_store(
+                stores.order("counts"), LogRange(0, 100), lambda: False, Readers(1)
+            )
+        # A task that fails for this is taken again.
+        assert type(failed.value) is KafkaError

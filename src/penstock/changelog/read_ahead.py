@@ -19,6 +19,9 @@ _FETCH_BYTES_MIN = 64 * 1024
 _LEAST_RECORD_BYTES = 32
 _WAIT_SECONDS = 0.1
 
+Reading = Callable[[int], contextlib.AbstractContextManager[None]]
+"""Around the reading of so many records, for those who have to share the memory for it."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class ReadAhead:
@@ -75,3 +78,22 @@ class Readers:
         finally:
             if waits:
                 self._free.release()
+
+    @contextlib.contextmanager
+    def turn(self, stop: Callable[[], bool]) -> Iterator[Reading]:
+        """A place that is kept, once it was waited for, to the end of the block.
+
+        Whoever has to begin anew, because what was to be read went while others read, would find
+        the same after another wait.
+        """
+        with contextlib.ExitStack() as held:
+            has_place = False
+
+            def reading(records: int) -> contextlib.AbstractContextManager[None]:
+                nonlocal has_place
+                if not has_place:
+                    held.enter_context(self.reading(records, stop))
+                    has_place = records > SMALL_RECORDS
+                return contextlib.nullcontext()
+
+            yield reading

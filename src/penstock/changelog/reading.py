@@ -224,6 +224,12 @@ def log_offsets(
         time.sleep(_STABLE_PAUSE_SECONDS)
 
 
+def first_offset(clients: LogClients, topic: str, partition: int) -> int:
+    """Where a log begins now. Raises `KafkaError`."""
+    where = (topic, partition)
+    return log_offsets(clients, [where], EARLIEST, IsolationLevel.READ_UNCOMMITTED)[where]
+
+
 def told_offsets(
     clients: LogClients,
     partitions: Iterable[tuple[str, int]],

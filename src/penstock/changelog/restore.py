@@ -21,6 +21,7 @@ import confluent_kafka
 from confluent_kafka import Consumer, Message, TopicPartition
 
 from penstock.changelog.kafka_failures import kafka_error, unreachable
+from penstock.changelog.read_ahead import Reading
 from penstock.changelog.reading import (
     LogRange,
     is_out_of_range,
@@ -28,7 +29,13 @@ from penstock.changelog.reading import (
     position_after,
     read_timeout,
 )
-from penstock.errors import ChangelogError, StateForeignError, StoreDamagedError
+from penstock.errors import (
+    ChangelogError,
+    KafkaError,
+    StateForeignError,
+    StoreDamagedError,
+    TopicMissingError,
+)
 from penstock.observability.crash_points import crash_point
 from penstock.observability.time_of_day import wall_clock_ms
 from penstock.stores.contract import ChangeColumns, KeyValueStore, StoreIdentity, VersionedStore
@@ -50,8 +57,6 @@ interpreter from each other in between get less done."""
 
 Writing = Callable[[], contextlib.AbstractContextManager[None]]
 """Around each write, for those who read the store meanwhile."""
-Reading = Callable[[int], contextlib.AbstractContextManager[None]]
-"""Around the reading of so many records, for those who have to share the memory for it."""
 
 
 class RestoreOutcome(enum.Enum):
@@ -152,6 +157,7 @@ def restore(
     partition: int,
     consumer: Consumer,
     until: int,
+    log_start: int | None = None,
     on_progress: Callable[[RestoreProgress], None] = ignore_progress,
     stop: Callable[[], bool] = never,
     silence_max: timedelta = SILENCE_MAX,
@@ -166,13 +172,16 @@ def restore(
     Behind what a store holds lie so many `markers`: one, where commits are transactions. A log that
     lost no more than those lost nothing.
 
-    `until` is an end that `wait_stable` gave. The consumer comes from `LogClients.consumer` and is
-    used for this partition alone meanwhile. Raises `ChangelogError` if the changelog ends before
-    what the store holds, `KafkaError` if it gives nothing for `silence_max`.
+    `until` is an end that `wait_stable` gave, and `log_start` where the log begins, if the caller
+    has just asked. The consumer comes from `LogClients.consumer` and is used for this partition
+    alone meanwhile. Raises `ChangelogError` if the changelog ends before what the store holds,
+    `KafkaError` if it gives nothing for `silence_max`.
     """
     began_ms = now_ms()
-    start = _start(store, topic, partition, consumer, until, markers)
     held = store.offset()
+    known = log_start if held is None or held < until else None
+    log = _log_range(consumer, topic, partition, until, known)
+    start = _start(held, log, markers, topic, partition)
     missed_nothing = held is not None and held + 1 + markers >= until
     if start is None or (not missed_nothing and _outlived(store, began_ms, tombstone_retention)):
         return RestoreResult(RestoreOutcome.TRUNCATED, 0, 0)
@@ -259,17 +268,13 @@ def apply_messages(
     )
 
 
-def _start(
-    store: KeyValueStore, topic: str, partition: int, consumer: Consumer, until: int, markers: int
-) -> int | None:
+def _start(held: int | None, log: LogRange, markers: int, topic: str, partition: int) -> int | None:
     """The first offset to read; None if the log lacks it."""
-    held = store.offset()
-    low, high = _log_range(consumer, topic, partition)
     if held is None:
-        return low
-    if held + 1 > max(high, until):
-        raise recreated(topic, f"partition {partition} ends at {high}, the store holds {held}")
-    return max(held + 1, low) if low <= held + 1 + markers else None
+        return log.start
+    if held + 1 > log.end:
+        raise recreated(topic, f"partition {partition} ends at {log.end}, the store holds {held}")
+    return max(held + 1, log.start) if log.start <= held + 1 + markers else None
 
 
 def _outlived(store: KeyValueStore, now_ms: int, tombstone_retention: timedelta) -> bool:
@@ -308,6 +313,18 @@ def recreated(topic: str, detail: str) -> ChangelogError:
     )
 
 
+@contextlib.contextmanager
+def noticing_deletion() -> Iterator[None]:
+    """Have a changelog that does not exist told as one that is lost, by `ChangelogError`.
+
+    It was there when the driver looked; making it again would not bring the state back.
+    """
+    try:
+        yield
+    except TopicMissingError as error:
+        raise recreated(str(error.where.get("topic", "")), "it does not exist") from error
+
+
 def check_end(topic: str, partition: int, log: LogRange, known_end: int) -> None:
     """Make sure that a changelog still holds the offset that the last commit knew of.
 
@@ -328,6 +345,18 @@ def truncated(topic: str, partition: int, log: LogRange, held: int | None) -> Ch
         hint="Bring back the state directory that was there, or start afresh: delete the "
         "application's internal topics, consumer group and state directory. To go on with what is "
         "left: allow_truncated_changelog=True",
+    )
+
+
+def outrun(topic: str, partition: int) -> KafkaError:
+    """The error of a changelog whose start goes again and again while it is read: what is empty by
+    then must not pass for restored. The task is taken again.
+    """
+    return KafkaError(
+        "The changelog lost its start again while it was read",
+        where={"topic": topic, "partition": partition},
+        hint="Kafka removes records by their age (retention.ms) faster than they are read, or "
+        "somebody deletes them; keep them longer",
     )
 
 
@@ -428,7 +457,13 @@ def _keyless(topic: str, partition: int, offset: int | None) -> ChangelogError:
     )
 
 
-def _log_range(consumer: Consumer, topic: str, partition: int) -> tuple[int, int]:
+def _log_range(
+    consumer: Consumer, topic: str, partition: int, until: int, known: int | None
+) -> LogRange:
+    """What the log holds, up to `until` at the least; its start may be `known`."""
+    if known is not None:
+        # To ask takes a new client most of a second now and then, while the processor is busy.
+        return LogRange(known, until)
     where = {"topic": topic, "partition": partition}
     try:
         # None when the time is over, which the client's stubs do not know.
@@ -440,7 +475,7 @@ def _log_range(consumer: Consumer, topic: str, partition: int) -> tuple[int, int
     if found is None or found[1] < 0:
         # No error, but no offset either: the partition's broker has just gone.
         raise unreachable()
-    return found
+    return LogRange(found[0], max(found[1], until))
 
 
 _WIPE = "Wipe the store's directory; its changelog rebuilds it"

@@ -507,9 +507,9 @@ def _beat(
             # The coordinator has given our tasks to others; a fresh process starts clean.
             return Ending.GIVEN_UP
         lease.renew(asked_at)
-        if options.is_patient and holder.disk_failure is not None:
+        if options.is_patient and (failure := holder.disk_failure) is not None:
             # Others have disks of their own, and take the tasks.
-            raise holder.disk_failure
+            raise failure
         if time.monotonic() - flushed > FLUSH_INTERVAL_SECONDS:
             busy, flushed = holder.flush(), time.monotonic()
         else:

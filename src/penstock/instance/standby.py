@@ -102,10 +102,11 @@ class Followed:
             if not self._stopping.is_set():
                 self._begin(began_ms)
 
-    def apply(self, topic: str, messages: list[Message]) -> None:
-        """Apply what came of one of its changelogs; never raises."""
+    def apply(self, topic: str, messages: list[Message], of_round: int) -> None:
+        """Apply what came of one of its changelogs in that round; never raises."""
         with self._lock, self._failing():
-            if self.state != "following" or self._stopping.is_set():
+            # It may have failed and caught up since they came: it is further then.
+            if self.state != "following" or self.round != of_round or self._stopping.is_set():
                 return
             store = self._stores_by_topic[topic]
             self._check_age(store, topic)
@@ -235,11 +236,11 @@ class Followed:
         """How far each changelog was read by the restore that is under way."""
         found: dict[str, int] = {}
         for each in self._stores.restores.latest():
-            # A restore that has ended read markers too, which are no records. Its last fetch may
-            # have had more than it was to read: what follows must not be applied twice, or stores
-            # would go back for a moment.
-            ended_at = each.end if each.state == "ended" else each.start
-            found[each.topic] = max(ended_at, each.offset + 1)
+            # A restore that has ended read markers too, which are no records. Its last fetch, or
+            # the copy that it began with, may have had more than it was to read: what follows must
+            # not be applied twice, or stores would go back for a moment.
+            ended_at = each.end if each.state == "ended" else 0
+            found[each.topic] = max(ended_at, each.start, each.offset + 1)
             self._ends[each.topic] = max(each.end, self._ends.get(each.topic, 0))
         return found
 
@@ -487,8 +488,8 @@ class _Following:
         messages = self._consumer.consume(BATCH_RECORDS, _POLL_SECONDS)
         for where, told in _by_partition(messages).items():
             if where in self._assigned:
-                followed, _ = self._assigned[where]
-                followed.apply(where[0], told)
+                followed, of_round = self._assigned[where]
+                followed.apply(where[0], told, of_round)
         self._note_ends()
 
     def _assign(self, wanted: _Followings) -> None:

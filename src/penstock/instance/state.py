@@ -12,11 +12,13 @@ from pathlib import Path
 from penstock.changelog.clients import LogClients
 from penstock.changelog.commit_record import ChangelogEnd, CommitRecord
 from penstock.changelog.read_ahead import Readers
-from penstock.changelog.reading import LogRange, wait_stable
+from penstock.changelog.reading import LogRange, first_offset, wait_stable
 from penstock.changelog.restore import (
     RestoreOutcome,
     check_end,
     check_identity,
+    noticing_deletion,
+    outrun,
     recreated,
     restore,
     truncated,
@@ -34,7 +36,6 @@ from penstock.errors import (
     StateForeignError,
     StoreDamagedError,
     TaskNotHereError,
-    TopicMissingError,
 )
 from penstock.instance.clients import SharedClients
 from penstock.instance.meters import TaskMeter
@@ -361,7 +362,8 @@ class TaskStores:
         fills = large and store.offset() is None and _can_be_filled(order)
         if fills:
             store = self._reopen(order, filling=True)
-        with contextlib.closing(self._clients.logs.consumer()) as consumer:
+        clients = self._clients.logs
+        with readers.turn(stop) as reading, contextlib.closing(clients.consumer()) as consumer:
             for _ in range(2):
                 notes += self._known.notes(order, log, store.offset())
                 with self.restores.one(order.name, order.changelog, self._partition) as told:
@@ -371,13 +373,14 @@ class TaskStores:
                         partition=self._partition,
                         consumer=consumer,
                         until=log.end,
+                        log_start=_log_start(clients, order, self._partition),
                         on_progress=told.move,
                         stop=stop,
                         tombstone_retention=timedelta(
                             milliseconds=self._known.tombstones_ms(order)
                         ),
                         writing=lambda: self.steady(order.name).changing(),
-                        reading=lambda n: readers.reading(n, stop),
+                        reading=reading,
                         markers=self._known.markers,
                     )
                     if result.outcome is RestoreOutcome.COMPLETE:
@@ -388,16 +391,14 @@ class TaskStores:
                     notes += _outlasted(order, self._task) if result.outlasted else []
                     break
                 # The end stays: it is the last commit's. The start may have moved meanwhile.
-                [found] = _ranges(self._clients.logs, [order], self._partition, stop).values()
-                log = LogRange(found.start, log.end)
+                log = LogRange(_log_start(clients, order, self._partition), log.end)
                 if not self._known.can_rebuild(order, log):
                     # The disk has more than the changelog: what cannot be rebuilt is not wiped.
                     raise truncated(order.changelog, self._partition, log, store.offset())
-                notes.append(
-                    f"{order.changelog} no longer holds what store {order.name} of task "
-                    f"{self._task} needs next: rebuilding the store from the changelog's start"
-                )
+                notes.append(_begun_anew(order, self._task))
                 store = self._reopen_empty(order)
+            else:
+                raise outrun(order.changelog, self._partition)
         return notes
 
     def _reopen(self, order: StoreOrder, *, filling: bool = False) -> KeyValueStore:
@@ -478,11 +479,14 @@ def _ranges(
 ) -> dict[tuple[str, int], LogRange]:
     """What the changelogs of these stores hold, once nothing in them is undecided."""
     topics = [(order.changelog, partition) for order in orders]
-    try:
+    with noticing_deletion():
         return wait_stable(clients, topics, stop=stop) if topics else {}
-    except TopicMissingError as error:
-        # It was there when the driver looked; making it again would not bring the state back.
-        raise recreated(str(error.where.get("topic", "")), "it does not exist") from error
+
+
+def _log_start(clients: LogClients, order: StoreOrder, partition: int) -> int:
+    """Where the changelog of a store begins now."""
+    with noticing_deletion():
+        return first_offset(clients, order.changelog, partition)
 
 
 def _flush(
@@ -542,6 +546,14 @@ def _outlasted(order: StoreOrder, task: str) -> list[str]:
         "`penstock state verify` tells; raise the setting, and delete the store's directory"
     )
     return [note]
+
+
+def _begun_anew(order: StoreOrder, task: str) -> str:
+    """What is to be said of a store that its changelog does not go on from."""
+    return (
+        f"{order.changelog} no longer holds what store {order.name} of task {task} needs next: "
+        "rebuilding the store from the changelog's start"
+    )
 
 
 def _can_be_filled(order: StoreOrder) -> bool:
