@@ -120,8 +120,9 @@ def test_a_task_that_comes_back_waits_until_its_stores_were_let_go(
     with task.something:
         # It waits for the first to be closed, or has not, and takes the task.
         assert task.something.wait_for(
-            lambda: task.happened.count(("closing", 1)) == waiting
-            or ("taken", last) in task.happened,
+            lambda: (
+                task.happened.count(("closing", 1)) == waiting or ("taken", last) in task.happened
+            ),
             60,
         )
     task.closable.set()
