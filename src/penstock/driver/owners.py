@@ -424,6 +424,10 @@ class TaskOwners:
             return
         if not (type(error) in (KafkaError, FencedError) or "unreachable" in error.code):
             raise error
+        if isinstance(error, FencedError) and not self._parts.lease.holds():
+            # It may be the owner of another driver who fenced this one, and who would be fenced in
+            # turn, again and again, until Kafka tells this driver that it was replaced.
+            return
         if time.monotonic() >= entry.due:
             self._notice(f"Task {entry.task} is taken again: {error}")
             entry.due = time.monotonic() + _RETRY_SECONDS * 2**entry.failed_takes
