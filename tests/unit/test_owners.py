@@ -191,8 +191,8 @@ class World:
         self.rebalances: list[Rebalance] = []
         self.notices: list[str] = []
         self.totals = Totals()
-        self.is_driver = True
-        """Whether Kafka has said so lately."""
+        self.heard_at = float("inf")
+        """When Kafka said last that this is the driver."""
         prepared = SimpleNamespace(
             config=Config(**options),
             task_facts=lambda: [TaskFacts(task=task, stateful=True) for task in TASKS],
@@ -202,7 +202,7 @@ class World:
             monitor=Monitor("app", Config()),
             prepared=prepared,
             coordinator=self.instances,
-            lease=SimpleNamespace(holds=lambda: self.is_driver),
+            lease=SimpleNamespace(holds_since=lambda moment: self.heard_at > moment),
             visit_executors=lambda: None,
             hear_restore=lambda event: None,
         )
@@ -261,14 +261,14 @@ def test_the_first_tasks_are_spread_over_all_that_are_there() -> None:
 def test_a_task_that_was_fenced_is_taken_again_by_who_knows_that_it_is_the_driver() -> None:
     world = World()
     world.instances.failing = FencedError("a newer instance")
-    world.is_driver = False
+    world.heard_at = time.monotonic()
     world.join("a")
     for _ in range(3):
         world.round()
     # Each time an owner of the other driver would have been fenced.
     assert sorted(world.instances.told) == [f"take {task} a" for task in TASKS]
     assert world.notices == []
-    world.is_driver = True
+    world.heard_at = time.monotonic()
     world.round()
     assert len(world.notices) == len(TASKS)
     world.instances.failing = None
