@@ -55,6 +55,7 @@ K = TypeVar("K")
 V = TypeVar("V")
 
 _S = ApplicationState
+_ENDED = (_S.NOT_RUNNING, _S.ERROR)
 
 
 class Application(Queryable, Heard):
@@ -93,7 +94,10 @@ class Application(Queryable, Heard):
         self._stop = threading.Event()
         self._paused = threading.Event()
         self._thread: threading.Thread | None = None
+        self._runner: threading.Thread | None = None
+        """Who drives it: that thread, or the one that called `run`."""
         self._running = threading.Event()
+        self._ended = threading.Event()
         self._error: BaseException | None = None
 
     def stream(
@@ -221,9 +225,11 @@ class Application(Queryable, Heard):
 
     def start(self) -> None:
         """Run in the background, once; returns when every task is served."""
-        self._thread = threading.Thread(target=self._run_in_background, name="penstock-driver")
-        self._thread.start()
-        while self._thread.is_alive() and not self._running.wait(0.05):
+        # By a name of its own: whoever stops it meanwhile forgets the thread.
+        thread = threading.Thread(target=self._run_in_background, name="penstock-driver")
+        self._thread = thread
+        thread.start()
+        while thread.is_alive() and not self._running.wait(0.05):
             pass
         self._raise_error()
 
@@ -246,18 +252,24 @@ class Application(Queryable, Heard):
     def stop(self, timeout: timedelta | None = None) -> bool:
         """Finish what is under way, commit it, and end; one that did not start never will.
 
-        With a timeout, whether it has ended by then; if not, it goes on ending.
+        Whether it has ended, with a timeout by then; if not, it goes on ending. Its own listeners
+        do not wait, nor, without a timeout, does anybody where another thread called `run`.
         """
         self._stop.set()
         if self._thread is None and self._change(_S.PENDING_SHUTDOWN, only_from=_S.CREATED):
             self._change(_S.NOT_RUNNING)
-        if self._thread is not None and self._thread is not threading.current_thread():
-            self._thread.join(None if timeout is None else timeout.total_seconds())
+        seconds = None if timeout is None else timeout.total_seconds()
+        if self._runner is threading.current_thread():
+            pass
+        elif self._thread is not None:
+            self._thread.join(seconds)
             if self._thread.is_alive():
                 return False
             self._thread = None
             self._raise_error()
-        return True
+        elif seconds is not None and self.state not in _ENDED:
+            self._ended.wait(seconds)
+        return self.state in _ENDED
 
     def metrics(self) -> dict[MetricName, float | str]:
         """What all metrics show now, by Kafka Streams' group, name and tags."""
@@ -344,6 +356,7 @@ class Application(Queryable, Heard):
         self._watching.begin(topology)
         if not self._change(_S.REBALANCING, only_from=_S.CREATED):
             raise ConfigError(f"The application is {self.state}", hint="Make a new Application")
+        self._runner = threading.current_thread()
         try:
             order = _http_order(self, self._watching)
             with http_service(order) as url:
@@ -354,6 +367,7 @@ class Application(Queryable, Heard):
             raise
         finally:
             self._change(end_of(self.state))
+            self._ended.set()
 
     def _drive(self, topology: Topology, *, http_url: str, http_token: str) -> None:
         """Drive until it is to stop, and anew whenever other topics match a pattern."""

@@ -148,6 +148,14 @@ def test_a_paused_application_keeps_its_tasks_and_reads_nothing(scene: Scene) ->
         assert scene.committed() == 0
         run.app.resume()
         run.wait_committed(total)
+        # And one that has worked.
+        run.app.pause()
+        sent = scene.produce(records(100))
+        time.sleep(0.5)
+        assert run.app.state is State.RUNNING
+        assert scene.committed() == total
+        run.app.resume()
+        run.wait_committed(total + sent)
         assert run.app.totals.rebalances == 1
         assert run.app.stop(timedelta(minutes=1))
     assert scene.counts() == scene.expected()

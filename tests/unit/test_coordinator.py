@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import subprocess
 import time
 from collections.abc import Iterator
 from datetime import timedelta
@@ -108,9 +109,13 @@ class Undying(Process):
 
     def kill(self) -> None: ...
 
+    terminate = kill
+
     def wait(self, timeout: float | None = None) -> None:
         if timeout is None:
             raise AssertionError("it never ends")
+        if self.returncode is None:
+            raise subprocess.TimeoutExpired("instance", timeout)
 
 
 def test_nobody_waits_for_a_child_that_cannot_die(
@@ -145,8 +150,7 @@ def test_nobody_waits_for_a_child_that_cannot_die(
     coordinator.changes()
     coordinator.restart_children()
     assert len(started) == 2
-    started[1].returncode = 0
-    coordinator.close(1.0)
+    coordinator.close(0.0)
 
 
 def register(client: Client, name: str, pid: int, *, is_static: bool) -> RegistrationReply:

@@ -135,8 +135,14 @@ def test_a_driver_knows_for_three_beats_that_nobody_took_over(
     # It beat, and Kafka did not take it.
     assert not world.lease.holds()
     assert world.lease.renewed == 100.0
+    assert not world.lease.holds_since(102.0)
     world.lease.beat()
     assert world.lease.holds()
+    # One that is slow may take each beat when three are over.
+    world.pass_seconds(60)
+    assert not world.lease.holds()
+    assert world.lease.holds_since(102.0)
+    assert not world.lease.holds_since(110.0)
 
 
 @pytest.mark.parametrize(("seconds", "asks"), [(2.9, False), (3.1, True)])

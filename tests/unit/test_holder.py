@@ -26,8 +26,10 @@ class SlowTask:
         self.order = order
         self.is_running = False
         self.notes: list[str] = []
+        self._has_stores = False
 
     def take(self, _: object) -> None:
+        self._has_stores = True
         self._tell("taken")
 
     def stop_taking(self) -> None: ...
@@ -37,7 +39,8 @@ class SlowTask:
 
     def close(self) -> None:
         self._tell("closing")
-        assert self.closable.wait(60)
+        # Who was given up before it was taken has nothing to close.
+        assert not self._has_stores or self.closable.wait(60)
         self._tell("closed")
 
     def status(self) -> TaskStatus:
@@ -79,14 +82,24 @@ def order(number: int) -> bytes:
     )
 
 
-@pytest.mark.parametrize("between", [False, True])
+@pytest.mark.parametrize(
+    "orders",
+    [
+        # Each number is an order to take the task under that epoch, or to release it (< 0).
+        [-1, 2],
+        [-1, 2, 3],
+        [-1, 2, -2, 3],
+        [2, 3],
+        [2, -2, 3],
+    ],
+)
 def test_a_task_that_comes_back_waits_until_its_stores_were_let_go(
-    task: type[SlowTask], between: bool
+    task: type[SlowTask], orders: list[int]
 ) -> None:
     environment: Any = SimpleNamespace(recorder=Recorder("OFF"))
     tables: Any = SimpleNamespace(new_notes=list, restores=SimpleNamespace(latest=list))
     actions = Holder(environment, tables).actions
-    last = 3 if between else 2
+    last = orders[-1]
 
     def wait_for(*wanted: tuple[str, int]) -> None:
         with task.something:
@@ -94,15 +107,23 @@ def test_a_task_that_comes_back_waits_until_its_stores_were_let_go(
 
     actions["take"](order(1))
     wait_for(("taken", 1))
-    release = actions["release"]
-    release(protocol.encode(ReleaseOrder(task="0_1", epoch=(1, 1))))
-    wait_for(("closing", 1))
-    for number in range(2, last + 1):
-        actions["take"](order(number))
+    for number in orders:
+        if number < 0:
+            actions["release"](protocol.encode(ReleaseOrder(task="0_1", epoch=(1, -number))))
+        else:
+            actions["take"](order(number))
+        wait_for(("closing", 1))
+        if number == -2:
+            wait_for(("closed", 2))
+    # Who releases the first closes it, and so does everybody who is to take it after that.
+    waiting = sum(number in (-1, 2, 3) for number in orders)
     with task.something:
         # It waits for the first to be closed, or has not, and takes the task.
         assert task.something.wait_for(
-            lambda: task.happened.count(("closing", 1)) > 1 or ("taken", last) in task.happened, 60
+            lambda: (
+                task.happened.count(("closing", 1)) == waiting or ("taken", last) in task.happened
+            ),
+            60,
         )
     task.closable.set()
     wait_for(("taken", last))

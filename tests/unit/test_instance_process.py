@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from penstock.errors import InstanceUnreachableError
+from penstock.errors import InstanceUnreachableError, PenstockError, StateDiskFullError
 from penstock.instance import process
 from penstock.instance.client import Client
 from penstock.instance.process import _why_waiting
@@ -62,6 +62,35 @@ def test_a_process_that_was_stopped_while_it_was_answered_has_no_lease(
     options = process.InstanceOptions(name="a", coordinator="c", token="t")
     process._beat(options, coordinator, lease, stop, holder, timedelta())
     assert not lease.holds()
+
+
+def test_an_instance_whose_disk_takes_no_task_says_goodbye_before_it_closes_the_rest() -> None:
+    called: list[str] = []
+
+    def call(action: str, message: object, reply: object) -> BeatReply:
+        called.append(action)
+        return BeatReply(known=True)
+
+    class Failing:
+        """The driver may have the task taken again at any moment, and then nothing has failed."""
+
+        failures = iter([None, StateDiskFullError("no room"), None])
+
+        @property
+        def disk_failure(self) -> PenstockError | None:
+            return next(self.failures)
+
+        def flush(self) -> list[object]:
+            return []
+
+    coordinator: Any = SimpleNamespace(call=call)
+    holder: Any = Failing()
+    options = process.InstanceOptions(name="a", coordinator="c", token="t", is_patient=True)
+    with pytest.raises(StateDiskFullError):
+        process._beat(
+            options, coordinator, process.Lease(10.0), threading.Event(), holder, timedelta()
+        )
+    assert called == ["beat", "beat", "leave"]
 
 
 def test_whoever_waits_says_what_for_in_words_of_the_command_line() -> None:

@@ -22,8 +22,16 @@ from penstock.driver.monitor import Monitor
 from penstock.driver.owners import TaskOwners
 from penstock.driver.parts import DriverParts
 from penstock.driver.questions import StatusQuestions
-from penstock.errors import InstanceError, InstanceUnreachableError
-from penstock.instance.protocol import Message, ReleaseOrder, StatusReply, TakeOrder, TaskStatus
+from penstock.errors import FencedError, InstanceError, InstanceUnreachableError, PenstockError
+from penstock.instance.protocol import (
+    Message,
+    ReleaseOrder,
+    StatusReply,
+    TakeOrder,
+    TaskState,
+    TaskStatus,
+    fault_of,
+)
 
 TASKS = A, B, C, D = tuple(TaskId(0, partition) for partition in range(4))
 
@@ -40,6 +48,8 @@ class Instances:
         self.awaited = False
         self.capacities: dict[str, int] = {}
         self.others_take_over = False
+        self.failing: PenstockError | None = None
+        """Why they cannot take any task, if they cannot."""
 
     def change(self, kind: ChangeKind, name: str) -> None:
         if kind == "joined":
@@ -100,9 +110,11 @@ class Instances:
         elif isinstance(message, ReleaseOrder):
             self.told.append(f"release {message.task} {name}")
             del held[message.task]
+        fault = None if self.failing is None else fault_of(self.failing)
+        state: TaskState = "failed" if fault else "running"
         return StatusReply(
             tasks=[
-                TaskStatus(task=task, epoch=each.epoch, state="running")
+                TaskStatus(task=task, epoch=each.epoch, state=state, fault=fault)
                 for task, each in held.items()
             ]
         )
@@ -179,6 +191,8 @@ class World:
         self.rebalances: list[Rebalance] = []
         self.notices: list[str] = []
         self.totals = Totals()
+        self.heard_at = float("inf")
+        """When Kafka said last that this is the driver."""
         prepared = SimpleNamespace(
             config=Config(**options),
             task_facts=lambda: [TaskFacts(task=task, stateful=True) for task in TASKS],
@@ -188,6 +202,7 @@ class World:
             monitor=Monitor("app", Config()),
             prepared=prepared,
             coordinator=self.instances,
+            lease=SimpleNamespace(holds_since=lambda moment: self.heard_at > moment),
             visit_executors=lambda: None,
             hear_restore=lambda event: None,
         )
@@ -241,6 +256,25 @@ def test_the_first_tasks_are_spread_over_all_that_are_there() -> None:
         wanted = world.copies.wanted[name]
         assert wanted.owned == set(world.instances.held[name])
         assert wanted.followed == {str(task) for task in TASKS} - wanted.owned
+
+
+def test_a_task_that_was_fenced_is_taken_again_by_who_knows_that_it_is_the_driver() -> None:
+    world = World()
+    world.instances.failing = FencedError("a newer instance")
+    world.heard_at = time.monotonic()
+    world.join("a")
+    for _ in range(3):
+        world.round()
+    # Each time an owner of the other driver would have been fenced.
+    assert sorted(world.instances.told) == [f"take {task} a" for task in TASKS]
+    assert world.notices == []
+    world.heard_at = time.monotonic()
+    world.round()
+    assert len(world.notices) == len(TASKS)
+    world.instances.failing = None
+    world.round()
+    assert sorted(world.instances.told) == sorted(2 * [f"take {task} a" for task in TASKS])
+    assert world.is_settled()
 
 
 def test_a_standby_gets_the_tasks_of_the_lost_at_once() -> None:

@@ -1,12 +1,17 @@
-"""The settings that Spark is started with."""
+"""The settings that Spark is started with, and what is known of its executors."""
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+from penstock.pipeline.executors import _is_running
 from penstock.pipeline.session import Session, collector, loopback
 
 
@@ -70,3 +75,23 @@ def test_a_collector_that_somebody_chose_is_left_alone(
 def test_java_is_told_of_a_collector_for_large_arrays() -> None:
     options = {"spark.driver.extraJavaOptions": "-XX:+UseStringDeduplication -Xss2m"}
     assert collector(options, {"JDK_JAVA_OPTIONS": "-Xmx2g"}) == ["-XX:+UseParallelGC"]
+
+
+def test_an_executor_whose_instance_is_dead_gets_another_though_its_number_is_anothers(
+    tmp_path: Path,
+) -> None:
+    marker = tmp_path / "started"
+    assert not _is_running(marker)
+    with subprocess.Popen([sys.executable, "-c", "input()", "ward-1"], stdin=-1) as process:
+        marker.write_text(f"{process.pid} ward-1")
+        assert _is_running(marker)
+        marker.write_text(f"{process.pid} ward-0")
+        assert not _is_running(marker)
+        marker.write_text(f"{process.pid} ward-1")
+        process.kill()
+        # Dead, and not asked for its end yet.
+        os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)
+        assert not _is_running(marker)
+    # The first process is another user's, or a container's own.
+    marker.write_text("1 ward-1")
+    assert not _is_running(marker)

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import threading
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from datetime import timedelta
 from itertools import pairwise
 from types import SimpleNamespace
 from typing import Any
@@ -193,6 +196,47 @@ def test_inputs_that_change_are_a_rebalance(monkeypatch: pytest.MonkeyPatch) -> 
         watched.wait_for(4)
     assert watched.states[2:5] == ["running", "rebalancing", "running"]
     assert watched.closed_in == [State.RUNNING, State.PENDING_SHUTDOWN]
+
+
+@pytest.mark.parametrize("in_background", [True, False])
+def test_whoever_stops_it_is_told_whether_it_has_ended(
+    monkeypatch: pytest.MonkeyPatch, in_background: bool
+) -> None:
+    at_work, may_end = threading.Event(), threading.Event()
+    told_itself: list[bool] = []
+
+    def work() -> None:
+        # As a listener may: it is not waited for by itself.
+        told_itself.append(watched.app.stop(timedelta(minutes=1)))
+        at_work.set()
+        assert may_end.wait(60)
+
+    watched = Watched(monkeypatch, Script(True, work))
+    with ThreadPoolExecutor(1) as pool, contextlib.ExitStack() as stack:
+        stack.callback(may_end.set)
+        ran = pool.submit(watched.app.start if in_background else watched.app.run)
+        assert at_work.wait(60)
+        assert not watched.app.stop(timedelta(milliseconds=1))
+        assert watched.app.state is State.RUNNING
+        may_end.set()
+        assert watched.app.stop(timedelta(minutes=1))
+        assert watched.app.state is State.NOT_RUNNING
+        assert watched.app.stop(timedelta(0))
+        ran.result(60)
+    assert told_itself == [False]
+
+
+def test_one_that_is_stopped_while_it_starts_has_ended_for_both(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    at_work = threading.Event()
+    watched = Watched(monkeypatch, Script(at_work.set))  # Its tasks are never served.
+    with ThreadPoolExecutor(1) as pool:
+        started = pool.submit(watched.app.start)
+        assert at_work.wait(60)
+        assert watched.app.stop(timedelta(minutes=1))
+        started.result(60)
+    assert watched.states[-2:] == ["pending_shutdown", "not_running"]
 
 
 def test_one_that_is_stopped_before_it_starts_never_does(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -10,6 +10,7 @@ from confluent_kafka import KafkaError as NativeError
 from confluent_kafka.admin import AdminClient
 
 from penstock.changelog.kafka_failures import COORDINATOR_ON_ITS_WAY, code_of, kafka_error
+from penstock.config import Config
 
 _ATTEMPT_SECONDS = 10.0
 _PAUSE_SECONDS = 0.1
@@ -19,6 +20,12 @@ _ASK_AGAIN = {
     NativeError._TIMED_OUT,  # noqa: SLF001 - librdkafka's own codes have such names.
 }
 
+_SESSION_SECONDS = (6, 30 * 60)
+"""What brokers grant a member, unless their `group.min.session.timeout.ms` and
+`group.max.session.timeout.ms` say otherwise."""
+_POLL_SECONDS = 5 * 60
+"""The client's own limit between two polls, which must not be below the session timeout."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class GroupClient:
@@ -27,6 +34,23 @@ class GroupClient:
     client_id: str
     host: str
     group_instance_id: str | None
+
+
+def membership(config: Config) -> dict[str, int]:
+    """The times of a member of a group, as properties: near to those of the instances, of which
+    Kafka does not know.
+
+    >>> membership(Config())
+    {'session_timeout_ms': 45000, 'heartbeat_interval_ms': 3000, 'max_poll_interval_ms': 300000}
+    """
+    least, most = _SESSION_SECONDS
+    session = min(max(config.session_timeout.total_seconds(), least), most)
+    heartbeat = min(config.heartbeat_interval.total_seconds(), session / 3)
+    return {
+        "session_timeout_ms": int(session * 1000),
+        "heartbeat_interval_ms": int(heartbeat * 1000),
+        "max_poll_interval_ms": int(max(session, _POLL_SECONDS) * 1000),
+    }
 
 
 def live_members(admin: AdminClient, group: str, *, timeout_seconds: float) -> list[GroupClient]:

@@ -53,6 +53,8 @@ class Entry:
     """Whether it is to move, and so no job is to begin for it."""
     failed_takes: int = 0
     """How often in a row its owner could not take it, as far as it matters."""
+    fenced_at: float = 0.0
+    """When it was heard that its owner was fenced; 0 if it was not."""
 
     @property
     def is_ours(self) -> bool:
@@ -85,6 +87,7 @@ class TaskBook:
         entry = self.entries[task]
         entry.owner = owner
         entry.held = False
+        entry.fenced_at = 0.0
         entry.epoch = Epoch(self._generation, self._owners)
         if entry.state != "running":
             entry.state = "taking"

@@ -50,6 +50,8 @@ _CALL_SECONDS = 5.0
 """The driver's loop waits for these calls: nothing else happens meanwhile."""
 _TAKE_OVER_SECONDS = 1.5
 """For how long nobody is started in place of a child whose tasks others take over."""
+_DEATH_SECONDS = 2.0
+"""How long the end of the application waits for a child that was killed."""
 
 
 @dataclass
@@ -319,7 +321,9 @@ class Coordinator:
             except subprocess.TimeoutExpired:
                 _log.warning("Instance %s did not stop in time; killed", name)
                 child.process.kill()
-                child.process.wait()
+                # One that waits for its disk dies when it need not any more.
+                with contextlib.suppress(subprocess.TimeoutExpired):
+                    child.process.wait(_DEATH_SECONDS)
         for name in sorted(set(self.names()) - set(self._children) - self.away()):
             # Not our child, so there is no signal to send; one that cannot be told ends by its
             # lease.

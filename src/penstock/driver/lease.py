@@ -123,6 +123,10 @@ class DriverLease:
         """
         return self.lost is None and time.monotonic() - self.renewed < self._silence_seconds
 
+    def holds_since(self, moment: float) -> bool:
+        """The same, or whether Kafka took a beat since: if it is slow, it takes each too late."""
+        return self.holds() or (self.lost is None and self.renewed > moment)
+
     def check_free(self) -> None:
         """Make sure that nobody else works under this application id.
 

@@ -14,6 +14,7 @@ from typing import Any
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
+from penstock.changelog.groups import membership
 from penstock.config import Config
 from penstock.coordination.ids import Position
 
@@ -27,6 +28,13 @@ _REPLACED = (
     KafkaError.FENCED_INSTANCE_ID,
 )
 """That of a message does not say of itself that it is fatal."""
+_NOT_LET_IN = (
+    KafkaError.INVALID_SESSION_TIMEOUT,
+    KafkaError.GROUP_AUTHORIZATION_FAILED,
+    KafkaError.INCONSISTENT_GROUP_PROTOCOL,
+    KafkaError.GROUP_MAX_SIZE_REACHED,
+)
+"""What a broker answers who wants to join, and would answer again."""
 
 
 class GroupMember:
@@ -47,8 +55,7 @@ class GroupMember:
             group_id=application_id,
             group_instance_id=self.instance_id,
             client_id=self.instance_id,
-            session_timeout_ms=int(config.session_timeout.total_seconds() * 1000),
-            heartbeat_interval_ms=int(config.heartbeat_interval.total_seconds() * 1000),
+            **membership(config),
             enable_auto_commit=False,
             auto_offset_reset="latest",
             partition_assignment_strategy="range",
@@ -57,6 +64,7 @@ class GroupMember:
         self._lock = threading.Lock()
         self._pending: dict[tuple[str, int], int] = {}
         self._writing: dict[tuple[str, int], int] = {}
+        self._told: set[int] = set()
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._loop, name="group-member", daemon=True)
 
@@ -87,8 +95,11 @@ class GroupMember:
             self._write_pending()
             message = self._consumer.poll(_POLL_SECONDS)
             error = message.error() if message is not None else None
-            if error is not None and error.code() in _REPLACED and not self._join_again(error):
+            if error is None:
+                continue
+            if error.code() in _REPLACED and not self._join_again(error):
                 return
+            self._tell(error)
         deadline = time.monotonic() + _LAST_WRITE_SECONDS
         while (self._pending or self._writing) and time.monotonic() < deadline:
             self._write_pending()
@@ -97,6 +108,16 @@ class GroupMember:
     def _subscribe(self) -> None:
         pause = {"on_assign": lambda consumer, partitions: consumer.pause(partitions)}
         self._consumer.subscribe([self._topic], **pause)
+
+    def _tell(self, error: KafkaError) -> None:
+        """Nobody else notices: the application runs without its place in the group, too."""
+        if error.code() in _NOT_LET_IN and error.code() not in self._told:
+            self._told.add(error.code())
+            _log.warning(
+                "The driver is not let into the consumer group, and so does not keep others out of "
+                "it: %s",
+                error.str(),
+            )
 
     def _join_again(self, error: KafkaError) -> bool:
         """Take the place back that another one took, if this is the driver; False if it ends."""

@@ -11,7 +11,7 @@ from penstock.coordination.assignors import load_assignor
 from penstock.coordination.beginnings import Beginnings
 from penstock.coordination.flips import Flips
 from penstock.coordination.ids import Epoch, TaskId
-from penstock.coordination.members import Change, Member
+from penstock.coordination.members import Change
 from penstock.coordination.placements import Following, Lags, Placements, Present, lags_to_take
 from penstock.coordination.planning import Slice
 from penstock.coordination.rebalances import Rebalances, moving_owners, new_moves
@@ -420,7 +420,7 @@ class TaskOwners:
         """A task could not be taken: try again what may go away, raise the rest."""
         assert status.fault is not None
         error = error_of(status.fault)
-        if _ends_its_instance(error, self._parts.coordinator.member(entry.owner)):
+        if _awaits_others(error, entry, self._parts):
             return
         if not (type(error) in (KafkaError, FencedError) or "unreachable" in error.code):
             raise error
@@ -458,9 +458,18 @@ class TaskOwners:
         give_notice(self._listener, text)
 
 
-def _ends_its_instance(error: PenstockError, member: Member | None) -> bool:
-    """Whether an instance leaves by itself over this, so that its tasks go to others."""
-    return isinstance(error, StateDirectoryError) and (member is None or member.by_operator)
+def _awaits_others(error: PenstockError, entry: Entry, parts: DriverParts) -> bool:
+    """Whether a task that could not be taken is not to be given again yet."""
+    if isinstance(error, StateDirectoryError):
+        # An operator's instance leaves by itself over this, so that its tasks go to others.
+        member = parts.coordinator.member(entry.owner)
+        return member is None or member.by_operator
+    if isinstance(error, FencedError):
+        # It may be another driver's owner that fenced this one, and would be fenced in turn, again
+        # and again, until Kafka tells this driver that it was replaced.
+        entry.fenced_at = entry.fenced_at or time.monotonic()
+        return not parts.lease.holds_since(entry.fenced_at)
+    return False
 
 
 def _loss(change: Change, tasks: list[TaskId]) -> str:

@@ -71,8 +71,8 @@ class Holder:
         self._tables = tables
         self._standbys = Standbys(environment, Pace(lambda: has_company or bool(self._tasks)))
         self._tasks: dict[str, OpenTask] = {}
-        self._leaving: dict[str, OpenTask] = {}
-        """Tasks that were released, until their stores are closed."""
+        self._leaving: dict[str, list[OpenTask]] = {}
+        """Tasks that were released or replaced, until their stores are closed."""
         self._metrics = InstanceMetrics(environment.recorder)
         self._lock = threading.Lock()
         self._pool = ThreadPoolExecutor(max_workers=_TAKES_AT_ONCE, thread_name_prefix="take")
@@ -180,18 +180,20 @@ class Holder:
                 return StatusReply(tasks=[held.status()])
             task = OpenTask(order, self._environment)
             self._tasks[order.task] = task
-            leaving = self._leaving.get(order.task)
+            leaving = list(self._leaving.get(order.task, ()))
+            if held is not None:
+                self._leaving.setdefault(order.task, []).append(held)
         self._count("task-created", 0.0)
         self._pool.submit(self._replace, leaving, held, task)
         return StatusReply(tasks=[task.status()])
 
-    def _replace(self, leaving: OpenTask | None, held: OpenTask | None, task: OpenTask) -> None:
-        if leaving is not None:
+    def _replace(self, leaving: list[OpenTask], held: OpenTask | None, task: OpenTask) -> None:
+        for each in leaving:
             # Its stores may take long to be flushed. Who only tried their lock would give up, and
             # the application with it.
-            leaving.close()
+            each.close()
         if held is not None:
-            self._close_task(held)
+            self._give_up(held)
         began = time.perf_counter()
         task.take(lambda: self._standbys.hand_over(task.order.task))
         if task.is_running:
@@ -210,7 +212,7 @@ class Holder:
             newer = held is not None and tuple(held.order.epoch) > tuple(order.epoch)
             task = None if newer else self._tasks.pop(order.task, None)
             if task is not None:
-                self._leaving[order.task] = task
+                self._leaving.setdefault(order.task, []).append(task)
         if task is not None:
             # The next owner need not wait for a flush, and neither need the driver.
             task.stop_taking()
@@ -220,8 +222,9 @@ class Holder:
     def _give_up(self, task: OpenTask) -> None:
         self._close_task(task)
         with self._lock:
-            if self._leaving.get(task.order.task) is task:
-                del self._leaving[task.order.task]
+            left = [each for each in self._leaving.pop(task.order.task, ()) if each is not task]
+            if left:
+                self._leaving[task.order.task] = left
         # What it counted belongs to its next owner, which may be this one again.
         if task.order.task not in self._tasks:
             self._environment.recorder.forget(task.order.task)

@@ -507,17 +507,23 @@ def _beat(
             # The coordinator has given our tasks to others; a fresh process starts clean.
             return Ending.GIVEN_UP
         lease.renew(asked_at)
-        if options.is_patient and (failure := holder.disk_failure) is not None:
-            # Others have disks of their own, and take the tasks.
+        failure = holder.disk_failure if options.is_patient else None
+        if failure is not None:
+            # Others have disks of their own, and take the tasks: now, and not when all is closed.
+            _say_goodbye(coordinator, beat)
             raise failure
         if time.monotonic() - flushed > FLUSH_INTERVAL_SECONDS:
             busy, flushed = holder.flush(), time.monotonic()
         else:
             busy = [task for task in busy if not task.flush()]
     # Before anything is closed: from now on nobody is to ask for our tasks here.
+    _say_goodbye(coordinator, beat)
+    return Ending.ASKED
+
+
+def _say_goodbye(coordinator: Client, beat: Beat) -> None:
     with contextlib.suppress(InstanceError):
         coordinator.call("leave", beat, BeatReply)
-    return Ending.ASKED
 
 
 def _watch_stdin(stop: threading.Event) -> None:

@@ -20,7 +20,7 @@ from collections.abc import Callable
 from confluent_kafka import Consumer, KafkaException
 
 from penstock.changelog.clients import LogClients
-from penstock.changelog.groups import GroupClient, live_members
+from penstock.changelog.groups import GroupClient, live_members, membership
 from penstock.changelog.topics import commits_name
 from penstock.config import Config
 from penstock.errors import KafkaError, MemberRefusedError
@@ -74,8 +74,7 @@ class StaticId:
         self._properties = config.client_properties(
             group_id=group_of(static_id),
             client_id=self._own,
-            session_timeout_ms=int(self._timeout * 1000),
-            heartbeat_interval_ms=int(config.heartbeat_interval.total_seconds() * 1000),
+            **membership(config),
             enable_auto_commit=False,
             partition_assignment_strategy="range",
         )

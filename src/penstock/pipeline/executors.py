@@ -138,17 +138,18 @@ def _start_here(order: InstancesOrder, programs: bytes) -> str:
     )
     devnull = subprocess.DEVNULL
     process = start_instance(options, programs=programs, stdin=devnull, stdout=devnull)
-    marker.write_text(str(process.pid))
+    marker.write_text(f"{process.pid} {name}")
     return name
 
 
 def _is_running(marker: Path) -> bool:
     try:
-        pid = int(marker.read_text())
-        os.kill(pid, 0)
-        # Its parent lives on and never asks for its end, so a dead one stays listed.
-        return ") Z " not in Path(f"/proc/{pid}/stat").read_text()
-    except (ValueError, ProcessLookupError):
+        pid, name = marker.read_text().split()
+        os.kill(int(pid), 0)
+        # Its number may be another process's by now, or its own yet: its parent lives on and never
+        # asks for its end, so a dead one stays listed, but without a command.
+        return name.encode() in Path(f"/proc/{pid}/cmdline").read_bytes()
+    except (ValueError, ProcessLookupError, PermissionError):
         return False
     except FileNotFoundError:
         return marker.exists()

@@ -408,7 +408,7 @@ def is_silent(location: str, now: float) -> bool:
     """
     since = _silent.get(location)
     if since is not None and now - since > _SILENCE_SECONDS:
-        del _silent[location]
+        _silent.pop(location, None)  # Another commit of this worker may have found the same.
         return False
     return since is not None
 
