@@ -224,8 +224,9 @@ class StoreSizes:
             # What cannot be known now is left as it was.
             with contextlib.suppress(PenstockError):
                 for store in self._queries.stores():
-                    size = self._queries.size(store.name, bound=_STALE)
-                    self._known[store.name] = dataclasses.asdict(size)
+                    with contextlib.suppress(PenstockError):
+                        size = self._queries.size(store.name, bound=_STALE)
+                        self._known[store.name] = dataclasses.asdict(size)
         finally:
             self._due = self._clock() + _SIZES_SECONDS
             self._asking.release()
