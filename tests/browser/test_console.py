@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import time
 from collections.abc import Iterator
@@ -382,6 +383,16 @@ def test_what_was_scrolled_sideways_stays_when_news_come(
     history.batch_ended("fresh", records=1, outputs=1, seconds=0.1, steps={"job": 0.1})
     expect(steps.get_by_role("cell", name="fresh")).to_have_count(1)
     assert steps.evaluate("box => box.scrollLeft") == 90
+    row = {"topic": "beats_of_all_patients_in_all_wards", "partition": 0, "position": 5, "end": 9}
+    lags = itertools.count(1)
+    application.groups = lambda: [{**row, "lag": next(lags)}]  # type: ignore[method-assign]
+    _open(page, "Topics")
+    group = page.locator(".scroll", has=page.get_by_text("Consumer group"))
+    group.evaluate("box => { box.scrollLeft = 30; }")
+    # Six seconds later it is asked about again.
+    page.evaluate("{ const now = Date.now.bind(Date); Date.now = () => now() + 6000; }")
+    expect(group.locator("td").last).to_have_text("2")
+    assert group.evaluate("box => box.scrollLeft") == 30
 
 
 def test_without_the_token_nothing_is_shown(browser: Browser, address: str) -> None:

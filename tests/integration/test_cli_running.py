@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -50,7 +51,8 @@ def test_an_application_is_shown_and_starts_over(
         "results": scene.results,
     }
     program.write_text(PROGRAM.format(**facts))
-    total = scene.produce((b"k%d" % (i % 4), b"v") for i in range(40))
+    # Some of them later than the others.
+    total = sum(scene.produce((b"k%d" % (i % 4), b"v") for i in range(20)) for _ in range(2))
     here = ["--application", scene.application_id, "--state-dir", str(scene.state_dir)]
 
     with Run(scene, num_instances=2, num_standby_replicas=1) as run:
@@ -82,6 +84,7 @@ def test_an_application_is_shown_and_starts_over(
     moves = answer["data"]["positions"][scene.source].values()
     assert sum(each["from"] for each in moves) == total
     assert all(each["to"] == 0 for each in moves)
+    positions_are_found(capsys, str(program), scene)
     assert scene.committed() == total
     assert set(scene.admin.list_topics(timeout=10).topics) == before
 
@@ -107,6 +110,24 @@ def test_an_application_is_shown_and_starts_over(
     with Run(scene) as run:
         run.wait_committed(total)
     assert len(scene.read(scene.results)) == 2 * total + 8
+
+
+def positions_are_found(capsys: pytest.CaptureFixture[str], program: str, scene: Scene) -> None:
+    """Where a reset would put the application, by the options that no other test has."""
+    rows = {p: [row for row in scene.read(scene.source) if row.partition == p] for p in (0, 1)}
+    late = sorted(row.timestamp for found in rows.values() for row in found)[20]
+    ends = [len(found) for found in rows.values()]
+    since = [sum(row.timestamp < late for row in found) for found in rows.values()]
+    wanted = {
+        "--to-offset 3": [3, 3],
+        f"--to-datetime {datetime.fromtimestamp(late / 1000, UTC).isoformat()}": since,
+        "--by-duration 0s": ends,
+    }
+    for option, to in wanted.items():
+        status, answer = called(capsys, "reset", program, *option.split())
+        moves = answer["data"]["positions"][scene.source]
+        found = [moves[partition]["to"] for partition in ("0", "1")]
+        assert (status, found, answer["data"]["executed"]) == (0, to, False), option
 
 
 def _copies(found: tuple[int, dict[str, Any]]) -> int:

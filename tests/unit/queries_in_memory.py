@@ -185,6 +185,9 @@ class InMemoryQueries:
     def approximate_count(self, store: str, *, bound: Bound = Bound()) -> int:  # noqa: B008
         return len(self._shelf(store).entries)
 
+    def sized_stores(self) -> list[str]:
+        return sorted(self.shelves)
+
     def size(self, store: str, *, bound: Bound = Bound()) -> StoreSize:  # noqa: B008
         if self.raises is not None:
             raise self.raises

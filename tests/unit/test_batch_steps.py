@@ -10,7 +10,7 @@ import pytest
 from penstock.console.history import History
 from penstock.driver.batch_steps import latencies_of, steps_of
 from penstock.driver.watching import StepRates, StoreSizes
-from penstock.errors import StoreUnavailableError
+from penstock.errors import CustomStoreError, StoreUnavailableError
 from penstock.observability import groups
 from penstock.observability.readings import Reading
 from penstock.observability.tallies import Entry, Tally
@@ -114,6 +114,20 @@ def test_sizes_of_stores_are_asked_for_now_and_then_and_kept_meanwhile() -> None
     now[0] += 10
     queries.raises = None
     assert sizes.now()["counts"] == sizes.known()["counts"] == {"entries": 0, "bytes": 0}
+
+
+def test_a_store_whose_size_nobody_tells_hides_no_other() -> None:
+    queries = InMemoryQueries()
+    first = min(queries.shelves)
+
+    def size(store: str, *, bound: Bound) -> StoreSize:
+        if store == first:
+            raise CustomStoreError("it raised")
+        return InMemoryQueries.size(queries, store, bound=bound)
+
+    queries.size = size  # type: ignore[method-assign,assignment]
+    sizes = StoreSizes(queries, aside=lambda ask: ask())
+    assert sizes.now().keys() == queries.shelves.keys() - {first}
 
 
 def test_who_looks_does_not_wait_for_an_instance_that_stands_still() -> None:

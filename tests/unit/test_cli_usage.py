@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import errno
 import io
 import json
+import os
 import subprocess
 import sys
 import time
@@ -195,6 +197,22 @@ def test_an_answer_that_a_terminal_cannot_show_is_no_error(
     monkeypatch.setattr("penstock.cli.answers._json", lambda _answer: "1 → 2")
     assert ran("example", "list", "--json") == 0
     assert printed.getvalue() == b"1 \\u2192 2\n"
+
+
+class _Full(io.StringIO):
+    """A file on a disk without room."""
+
+    def flush(self) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+
+def test_an_object_that_there_is_no_room_for_is_a_line(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "stdout", _Full())
+    assert ran("status", "--json") == 2
+    [line] = capsys.readouterr().err.splitlines()
+    assert line.startswith("penstock: Which application? Give app.py")
 
 
 def test_why_an_instance_ended_is_told_by_a_status_of_the_design(

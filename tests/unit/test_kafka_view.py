@@ -12,6 +12,7 @@ from penstock.changelog.reading import EARLIEST, LogRange, read_committed
 from penstock.config import Config
 from penstock.driver import kafka_view
 from penstock.driver.kafka_view import KafkaView
+from penstock.errors import TopicMissingError
 
 END_OF_PARTITION = SimpleNamespace(code=lambda: confluent_kafka.KafkaError._PARTITION_EOF)
 
@@ -61,7 +62,7 @@ class Log:
         self.closed += 1
 
 
-def view_of(log: Log, monkeypatch: pytest.MonkeyPatch) -> KafkaView:
+def view_of(log: Log, monkeypatch: pytest.MonkeyPatch, *, partitions_now: int = 1) -> KafkaView:
     def offsets(logs: Log, wanted: list[Any], spec: Any, isolation: Any) -> dict[Any, int]:
         return dict.fromkeys(wanted, log.start if spec is EARLIEST else log.end)
 
@@ -69,7 +70,8 @@ def view_of(log: Log, monkeypatch: pytest.MonkeyPatch) -> KafkaView:
     topics = {"beats": SimpleNamespace(partitions=1)}
     prepared: Any = SimpleNamespace(topics=topics, config=Config())
     logs: Any = log
-    return KafkaView(prepared, logs, lambda topics: {}, describe=lambda names: {})
+    now: Any = {"beats": SimpleNamespace(partitions=partitions_now)}
+    return KafkaView(prepared, logs, lambda topics: {}, describe=lambda names: now)
 
 
 @pytest.mark.parametrize(
@@ -97,6 +99,14 @@ def test_the_latest_records_are_found_behind_what_is_none(
     assert [each["offset"] for each in found] == shown
     assert log.read_from == read_from
     assert log.closed == len(read_from)
+
+
+def test_a_topic_that_grew_is_read_as_it_is_shown(monkeypatch: pytest.MonkeyPatch) -> None:
+    view = view_of(Log(start=0, end=9, holes=range(0)), monkeypatch, partitions_now=2)
+    assert [each["offset"] for each in view.records("beats", 1, 2)] == [7, 8]
+    for topic, partition in (("beats", 2), ("beats", -1), ("others", 0)):
+        with pytest.raises(TopicMissingError):
+            view.records(topic, partition, 2)
 
 
 def test_who_reads_all_that_is_committed_begins_where_the_log_does(

@@ -18,7 +18,12 @@ from msgspec import structs
 import penstock as ps
 from penstock.coordination.ids import TaskId
 from penstock.driver.whereabouts import Whereabouts
-from penstock.errors import PageRefusedError, QuestionRefusedError, StoreUnavailableError
+from penstock.errors import (
+    PageRefusedError,
+    QuestionRefusedError,
+    StoreUnavailableError,
+    UnknownStoreError,
+)
 from penstock.instance import protocol
 from penstock.instance.query_answers import findings
 from penstock.instance.query_messages import (
@@ -36,7 +41,7 @@ from penstock.processors.partitioner import partitions_of
 from penstock.queries import asking, connections
 from penstock.queries.asking import StoreQueries
 from penstock.queries.catalogue import Catalogue
-from penstock.queries.contract import Answer, Bound, Question
+from penstock.queries.contract import Answer, Bound, Question, StoreSize
 from penstock.queries.freshness import EndsSeen, Log
 from penstock.queries.live import LiveQueries
 from penstock.queries.loop_lines import LoopLines
@@ -552,10 +557,17 @@ def test_what_joins_keep_for_themselves_is_no_store_to_be_asked(world: World) ->
         ps.tumbling(timedelta(minutes=1), grace=timedelta())
     )
     windowed.count("counts").suppress(ps.until_window_closes()).to_stream().to("out")
-    described = world.queries(app.build()).stores()
-    assert [(each.name, each.kind, each.partitions) for each in described] == [
+    queries = world.queries(app.build())
+    assert [(each.name, each.kind, each.partitions) for each in queries.stores()] == [
         ("counts", "window", PARTITIONS)
     ]
+    # A picture that has it says how large it is.
+    world.add("a", says(role="active", epoch=EPOCH, count=3, size=50))
+    world.own("a")
+    [inner] = set(queries.sized_stores()) - {"counts"}
+    assert queries.size(inner) == StoreSize(entries=3 * PARTITIONS, bytes=50 * PARTITIONS)
+    with pytest.raises(UnknownStoreError):
+        queries.approximate_count(inner)
 
 
 def test_an_application_that_opens_is_waited_for(stocked: World) -> None:

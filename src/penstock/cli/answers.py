@@ -40,19 +40,29 @@ def print_answer(text: str, data: Mapping[str, object], *, as_json: bool) -> Non
 
 
 def print_error(error: PenstockError, *, as_json: bool) -> int:
-    """Print the error in a line, and return the exit status that goes with it."""
-    if as_json:
-        fields = {
-            "code": error.code,
-            "message": error.message,
-            "where": {key: str(value) for key, value in error.where.items()},
-            "hint": _hint(error),
-        }
-        print(_json({"ok": False, "error": fields}), flush=True)
-    else:
+    """Print the error in a line, and return the exit status that goes with it.
+
+    Where the object cannot be printed (a full disk), people are told at least.
+    """
+    if not as_json or not _print_object(error):
         text = in_sentences(error.summary, _hint(error))
         print(f"penstock: {one_line(text)}", file=sys.stderr)
     return exit_status(error)
+
+
+def _print_object(error: PenstockError) -> bool:
+    """Print the error for programs; whether that went."""
+    fields = {
+        "code": error.code,
+        "message": error.message,
+        "where": {key: str(value) for key, value in error.where.items()},
+        "hint": _hint(error),
+    }
+    try:
+        print(_json({"ok": False, "error": fields}), flush=True)
+    except OSError:
+        return False
+    return True
 
 
 def exit_status(error: PenstockError) -> int:

@@ -65,7 +65,7 @@ _HttpKey = Annotated[
 
 def instance(
     coordinator: Annotated[str, typer.Option(help="The driver's coordinator, HOST:PORT.")],
-    name: Annotated[str, typer.Option(help="A name that stays; the host's unless given.")] = "",
+    name: Annotated[str, typer.Option(help="A name; host and process make one if not given.")] = "",
     group_instance_id: Annotated[
         str,
         typer.Option(

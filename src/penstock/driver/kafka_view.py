@@ -72,6 +72,9 @@ class KafkaView:
     def records(self, topic: str, partition: int, limit: int) -> list[Mapping[str, Any]]:
         """The latest committed records of a partition; of the application's topics alone."""
         known = self._prepared.topics.get(topic)
+        if known is not None and partition >= known.partitions:
+            # One that is written may have been given more since the start.
+            known = self._describe([topic]).get(topic)
         if known is None or not 0 <= partition < known.partitions:
             raise TopicMissingError(
                 "The application has no such topic or partition",

@@ -223,9 +223,10 @@ class StoreSizes:
         try:
             # What cannot be known now is left as it was.
             with contextlib.suppress(PenstockError):
-                for store in self._queries.stores():
-                    size = self._queries.size(store.name, bound=_STALE)
-                    self._known[store.name] = dataclasses.asdict(size)
+                for store in self._queries.sized_stores():
+                    with contextlib.suppress(PenstockError):
+                        size = self._queries.size(store, bound=_STALE)
+                        self._known[store] = dataclasses.asdict(size)
         finally:
             self._due = self._clock() + _SIZES_SECONDS
             self._asking.release()

@@ -122,12 +122,19 @@ class StoreQueries:
 
     def approximate_count(self, store: str, *, bound: Bound = _ANYTHING) -> int:
         """About how many entries a store holds in all its partitions."""
-        return self.size(store, bound=bound).entries
+        return self._size(self.catalogue.find(store), bound).entries
+
+    def sized_stores(self) -> list[str]:
+        """The names of all stores, those too that steps have for themselves."""
+        return sorted(self.catalogue.sized())
 
     def size(self, store: str, *, bound: Bound = _ANYTHING) -> StoreSize:
         """About how large a store is in all its partitions."""
-        asked, deadline = self.catalogue.find(store), _deadline(TIMEOUT)
-        message = StoreQuestion(store=store, kind="count", layout=asked.spec.kind)
+        return self._size(self.catalogue.sized().get(store) or self.catalogue.find(store), bound)
+
+    def _size(self, asked: AskedStore, bound: Bound) -> StoreSize:
+        deadline = _deadline(TIMEOUT)
+        message = StoreQuestion(store=asked.spec.name, kind="count", layout=asked.spec.kind)
         told = [
             self._ask_partition(asked, partition, message, bound, deadline)[0]
             for partition in range(asked.partitions)

@@ -112,23 +112,30 @@ class AskedStore:
 
 
 class Catalogue:
-    """All stores that can be asked, by name."""
+    """All stores that can be asked, by name; of `inner` ones only sizes are told."""
 
-    def __init__(self, stores: Iterable[AskedStore]) -> None:
+    def __init__(self, stores: Iterable[AskedStore], inner: Iterable[AskedStore] = ()) -> None:
         self._stores = {store.spec.name: store for store in stores}
+        self._sized = {store.spec.name: store for store in inner} | self._stores
 
     @classmethod
     def of(cls, topology: Topology, application_id: str, widths: Mapping[str, int]) -> Catalogue:
         """The stores of a topology; `widths` are its sub-topologies' numbers of partitions."""
-        found = [
-            AskedStore(
+
+        def asked(spec: StoreSpec, sub: SubTopology, placement: Placement = _BY_KEY) -> AskedStore:
+            return AskedStore(
                 spec=spec,
                 sub_topology=sub.number,
                 partitions=widths.get(sub.name, 1),
                 changelog=_changelog(spec, application_id),
-                placement=placement_of(spec, sub, topology),
+                placement=placement,
             )
-            for sub in topology.sub_topologies
+
+        subs = topology.sub_topologies
+        inner = [asked(spec, sub) for sub in subs for spec in sub.stores]
+        found = [
+            asked(spec, sub, placement_of(spec, sub, topology))
+            for sub in subs
             for spec in _for_users(sub)
         ]
         tables = [
@@ -136,11 +143,15 @@ class Catalogue:
             for sub in topology.global_tables
             for spec in sub.stores
         ]
-        return cls([*found, *tables])
+        return cls([*found, *tables], inner)
 
     def all(self) -> list[AskedStore]:
         """The stores by name."""
         return [self._stores[name] for name in sorted(self._stores)]
+
+    def sized(self) -> Mapping[str, AskedStore]:
+        """The same, and those that steps have for themselves."""
+        return self._sized
 
     def find(self, name: str) -> AskedStore:
         """The store of that name. Raises `UnknownStoreError`."""

@@ -206,6 +206,10 @@ class Queries(Protocol):
 class SizedQueries(Queries, Protocol):
     """Those of an application itself, which knows more of its stores than who asks over HTTP."""
 
+    def sized_stores(self) -> list[str]:
+        """The names of all stores, those too that steps have for themselves."""
+        ...
+
     def size(self, store: str, *, bound: Bound = Bound()) -> StoreSize:  # noqa: B008
         """About how large a store is in all its partitions."""
         ...

@@ -119,6 +119,10 @@ class LiveQueries:
         """About how many entries a store holds in all its partitions."""
         return self._wait(TIMEOUT)[0].approximate_count(store, bound=bound)
 
+    def sized_stores(self) -> list[str]:
+        """The names of all stores, those too that steps have for themselves."""
+        return self._wait(TIMEOUT)[0].sized_stores()
+
     def size(self, store: str, *, bound: Bound = _ANYTHING) -> StoreSize:
         """About how large a store is in all its partitions."""
         return self._wait(TIMEOUT)[0].size(store, bound=bound)

@@ -1,7 +1,7 @@
 // Views that ask when they are opened: stores, topics, configuration, and the log.
 
 import { ask } from "./api.js";
-import { h, moment, number, seconds, shown, size, table, time, whole } from "./dom.js";
+import { h, moment, number, redraw, seconds, shown, size, table, time, whole } from "./dom.js";
 import { steadyLines } from "./live-views.js";
 
 function failed(error) {
@@ -23,7 +23,7 @@ async function fill(element, make) {
   }
   // An answer that comes after somebody asked something else is not that to the other question.
   if (latestOf.get(element) !== own) return;
-  element.replaceChildren(...found);
+  redraw(element, ...found);
   element.removeAttribute("aria-busy");
 }
 
