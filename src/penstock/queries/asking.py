@@ -120,13 +120,17 @@ class StoreQueries:
             return looked_up(planned, self._ask_parts(planned, bound, deadline))
         return self._scan(planned, bound, deadline)
 
-    def approximate_count(self, store: str, *, bound: Bound = _ANYTHING) -> int:
+    def approximate_count(
+        self, store: str, *, bound: Bound = _ANYTHING, timeout: timedelta = TIMEOUT
+    ) -> int:
         """About how many entries a store holds in all its partitions."""
-        return self.size(store, bound=bound).entries
+        return self.size(store, bound=bound, timeout=timeout).entries
 
-    def size(self, store: str, *, bound: Bound = _ANYTHING) -> StoreSize:
+    def size(
+        self, store: str, *, bound: Bound = _ANYTHING, timeout: timedelta = TIMEOUT
+    ) -> StoreSize:
         """About how large a store is in all its partitions."""
-        asked, deadline = self.catalogue.find(store), _deadline(TIMEOUT)
+        asked, deadline = self.catalogue.find(store), _deadline(timeout)
         message = StoreQuestion(store=store, kind="count", layout=asked.spec.kind)
         told = [
             self._ask_partition(asked, partition, message, bound, deadline)[0]
