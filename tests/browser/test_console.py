@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import itertools
 import json
+import stat
 import time
+import webbrowser
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from playwright.sync_api import Browser, Page, Route, expect
 
+from penstock.cli.console import open_page
 from penstock.console.history import History
 from penstock.errors import StoreUnavailableError
 from penstock.observability.tallies import Tally
@@ -77,6 +81,26 @@ def test_the_overview_shows_figures_and_what_happened(page: Page) -> None:
     expect(latency.locator(".figure")).to_have_text("25 ms")
     expect(page.get_by_role("cell", name=HOSTILE)).to_be_visible()
     expect(page.locator(".log li").first).to_contain_text("instance <img")
+
+
+def test_a_browser_is_led_there_by_a_file_and_started_without_the_token(
+    browser: Browser, address: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    started: list[str] = []
+
+    def start(at: str) -> bool:
+        started.append(at)
+        return True
+
+    monkeypatch.setattr(webbrowser, "open", start)
+    file = tmp_path / "ward" / "console.html"
+    assert open_page(file, f"{address}/console#token={TOKEN}")
+    assert started == [file.as_uri()]
+    assert stat.S_IMODE(file.stat().st_mode) == 0o600
+    with browser.new_context() as context:
+        page = context.new_page()
+        page.goto(started[0])
+        expect(page.locator("#state")).to_have_text("running")
 
 
 def test_tasks_show_roles_and_restores_and_follow_a_failover(

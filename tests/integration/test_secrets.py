@@ -60,6 +60,8 @@ class Output:
     """What a run showed, by where."""
 
     texts: dict[str, str]
+    listeners: set[str]
+    """The addresses at which the run's processes listened, Spark's too."""
 
     def holders_of(self, secret: str) -> list[str]:
         return [where for where, text in self.texts.items() if secret in text]
@@ -97,6 +99,7 @@ def output(guarded: Guarded, tmp_path_factory: pytest.TempPathFactory) -> Output
         )
         assert run.poll() is None, log.read_text()[-4000:]
         found |= command_lines(run.pid)
+        listeners = addresses(run.pid)
         found["penstock status"] = printed(["status"], program, environment)
         found |= spark_pages(log)
         found |= own_pages(scene)
@@ -111,7 +114,7 @@ def output(guarded: Guarded, tmp_path_factory: pytest.TempPathFactory) -> Output
     for path in [*(directory / "events").rglob("*"), *scene.state_dir.rglob("*")]:
         if path.is_file():
             found[str(path.relative_to(directory))] = path.read_bytes().decode("latin-1")
-    return Output(found)
+    return Output(found, listeners)
 
 
 def planted(guarded: Guarded, scene: Scene, directory: Path) -> dict[str, str]:
@@ -158,6 +161,17 @@ def command_lines(pid: int) -> dict[str, str]:
     for each in (root, *root.children(recursive=True)):
         with contextlib.suppress(psutil.NoSuchProcess):  # It has ended meanwhile.
             found[f"command line of {each.pid}"] = "\0".join(each.cmdline())
+    return found
+
+
+def addresses(pid: int) -> set[str]:
+    """Where the application and all its children listen."""
+    root = psutil.Process(pid)
+    found = set()
+    for each in (root, *root.children(recursive=True)):
+        with contextlib.suppress(psutil.NoSuchProcess):
+            sockets = each.net_connections("inet")
+            found |= {at.laddr.ip for at in sockets if at.status == psutil.CONN_LISTEN}
     return found
 
 
@@ -222,6 +236,11 @@ def test_no_secret_comes_out(output: Output, guarded: Guarded, secret: str) -> N
     if secret == "private key":
         secret = guarded.client.key.read_text().splitlines()[1]
     assert output.holders_of(secret) == []
+
+
+def test_nothing_listens_to_other_machines(output: Output) -> None:
+    # Java's sockets are of version 6, and bear version 4's addresses so.
+    assert {each.removeprefix("::ffff:") for each in output.listeners} == {"127.0.0.1"}
 
 
 def test_what_was_searched_is_what_there_is(output: Output) -> None:

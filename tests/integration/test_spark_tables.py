@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import contextlib
+import io
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, DataFrameReader, SparkSession
 
+from penstock.cli import demo_queries, main
 from penstock.config import Config
 from penstock.queries.driver_file import DriverFile, write_driver_file
 from penstock.queries.listening import Listening
@@ -120,6 +125,35 @@ def test_the_tables_on_the_page_can_be_read(
         assert shown in snapshot
         snapshot = snapshot.replace(f'"{shown}"', f'"{here}"')
     assert pairs(eval(compile(snapshot.strip(), str(PAGE), "eval"), names)) == {("ann", 72)}
+
+
+def test_the_demo_asks_by_command_over_http_and_by_spark_sql(
+    session: SparkSession,
+    server: HttpServer,
+    listening: Listening,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def run_here(words: list[str], **_: Any) -> Any:
+        """The command, without a process of its own."""
+        printed = io.StringIO()
+        with contextlib.redirect_stdout(printed), pytest.raises(SystemExit):
+            main(words[words.index("query") :])
+        return SimpleNamespace(stdout=printed.getvalue())
+
+    facts = DriverFile(application_id=APPLICATION, process=1, url=server.url, token=listening.token)
+    write_driver_file(tmp_path, facts)
+    monkeypatch.setattr(demo_queries, "_STORE", "rates")
+    monkeypatch.setattr(demo_queries.subprocess, "run", run_here)
+    told: list[str] = []
+    demo_queries.DemoQueries(APPLICATION, tmp_path, told.append).ask("a")
+    command, http, sql = told
+    assert command.startswith("Asked by command: penstock query rates a ")
+    assert command.splitlines()[1].endswith(" = 60")
+    assert http.startswith("Asked over HTTP: GET /v1/stores/rates/windows/a")
+    assert '"value":60' in http
+    assert sql.startswith("Asked by Spark SQL: SELECT ")
+    assert sql.splitlines()[1:] == ["    b: 70", "    a: 61"]
 
 
 def test_windows_have_a_start_and_an_end(

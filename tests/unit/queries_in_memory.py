@@ -116,6 +116,7 @@ class InMemoryQueries:
     def __init__(self) -> None:
         self.shelves = shelves()
         self.asked: list[tuple[str, Question, Bound, timedelta]] = []
+        self.counted: list[tuple[str, Bound, timedelta]] = []
         self.raises: Exception | None = None
 
     def opened(self) -> LiveQueries:
@@ -182,7 +183,14 @@ class InMemoryQueries:
         end = begin + question.limit
         return self._answer(rows[begin:end], f"page-{end}" if end < len(rows) else None)
 
-    def approximate_count(self, store: str, *, bound: Bound = Bound()) -> int:  # noqa: B008
+    def approximate_count(
+        self,
+        store: str,
+        *,
+        bound: Bound = Bound(),  # noqa: B008 - frozen
+        timeout: timedelta = timedelta(seconds=5),
+    ) -> int:
+        self.counted.append((store, bound, timeout))
         return len(self._shelf(store).entries)
 
     def sized_stores(self) -> list[str]:

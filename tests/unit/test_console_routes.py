@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import socket
 import threading
@@ -22,6 +23,7 @@ from penstock.queries.probes import Probes
 from penstock.queries.service import guarded, service
 from tests.browser.watched import FakeApplication
 from tests.unit.queries_in_memory import READ, InMemoryQueries, made_service, request
+from tests.unit.test_queries_access import METHODS, routes
 
 
 @pytest.fixture(scope="module")
@@ -98,6 +100,23 @@ def test_the_root_leads_to_the_console(app: AsgiApp) -> None:
     reply = request(app, "GET", "/", token=None)
     assert (reply.status, reply.headers["location"]) == (307, "/console")
     assert request(app, "GET", reply.headers["location"], token=None).status == 200
+
+
+def test_what_the_page_asks_for_needs_a_token_by_whatever_method(app: AsgiApp) -> None:
+    table = {route.path.replace("{topic}", "beats") for route in routes(app)}
+    asked = sorted(path for path in table if path.startswith("/v1/console/"))
+    assert len(asked) == 6
+    wrong = {"authorization": f"Bearer {READ}x"}
+    for path, method in itertools.product(asked, METHODS):
+        assert request(app, method, path, token=None).status == 401, (method, path)
+        assert request(app, method, path, token=None, headers=wrong).status == 401, (method, path)
+        if method != "GET":
+            assert request(app, method, path).status == 405, (method, path)
+
+
+def test_programs_are_told_of_what_is_theirs_alone(app: AsgiApp) -> None:
+    told = [request(each, "GET", "/openapi.json").json["paths"] for each in (app, made_service())]
+    assert set(told[0]) == set(told[1]) - {"/metrics", "/v1/pause", "/v1/resume"}
 
 
 def test_a_root_that_leads_nowhere_opens_nothing(app: AsgiApp) -> None:

@@ -101,6 +101,23 @@ def test_what_needs_no_kafka_is_run(
     assert told.out.strip()
 
 
+def test_a_browser_is_started_without_the_token(
+    folder: Path,
+    state_dir: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    started: list[str] = []
+    monkeypatch.setattr(webbrowser, "open", started.append)
+    with pytest.raises(SystemExit):
+        main(["console", "app.py", "--open"])
+    told = capsys.readouterr()
+    assert started == [(state_dir / APPLICATION / "console.html").resolve().as_uri()]
+    assert read_driver_file(state_dir, APPLICATION).token in told.out
+    # Here none was.
+    assert "open the address in one" in told.err
+
+
 def test_the_answer_on_the_page_is_that_of_the_client(folder: Path) -> None:
     [code] = [each.code for each in snippets(HTTP) if each.why_not == "needs application"]
     shown: dict[str, object] = {}

@@ -68,6 +68,19 @@ def test_prometheus_understands_the_alerts() -> None:
     subprocess.run([promtool(), "check", "rules", str(ALERTS)], check=True, capture_output=True)
 
 
+def test_prometheus_understands_what_the_dashboard_asks(tmp_path: Path) -> None:
+    panels = json.loads(DASHBOARD.read_text())["panels"]
+    asked = [target["expr"] for panel in panels for target in panel.get("targets", ())]
+    rules = [
+        {"record": f"panel{number}", "expr": expr.replace("$job", "wards")}
+        for number, expr in enumerate(asked)
+    ]
+    assert not any("$" in rule["expr"] for rule in rules)
+    path = tmp_path / "dashboard.yaml"
+    path.write_text(yaml.safe_dump({"groups": [{"name": "dashboard", "rules": rules}]}))
+    subprocess.run([promtool(), "check", "rules", str(path)], check=True, capture_output=True)
+
+
 def test_alerts_ring_when_they_should(tmp_path: Path) -> None:
     shutil.copy(ALERTS, tmp_path)
     cases = shutil.copy(Path(__file__).parent / "data" / "alerts_test.yaml", tmp_path)

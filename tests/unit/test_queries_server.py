@@ -109,7 +109,9 @@ def test_the_client_asks_what_queries_can_be_asked(
     same: Queries = client
     assert same.stores() == queries.stores()
     assert same.lags() == queries.lags()
-    assert same.approximate_count("counts", bound=Bound(stale=True, max_lag=2)) == 6
+    stale = Bound(stale=True, max_lag=2)
+    assert same.approximate_count("counts", bound=stale, timeout=timedelta(seconds=7)) == 6
+    assert queries.counted[-1] == ("counts", stale, timedelta(seconds=7))
     assert same.key_metadata("counts", "a/../b?") == queries.key_metadata("counts", "a/../b?")
     question = Question(kind="range", lower="b", upper="c")
     assert same.ask("counts", question) == queries.ask("counts", question)

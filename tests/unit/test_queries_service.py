@@ -140,10 +140,13 @@ def test_bounds_and_deadlines_reach_whoever_answers() -> None:
         "position": {"0": 12},
         "timeout_ms": 3_600_000,
     }
-    request(made_service(queries), "POST", "/v1/stores/counts/query", body=body)
+    app = made_service(queries)
+    request(app, "POST", "/v1/stores/counts/query", body=body)
     [(_, _, bound, timeout)] = queries.asked
     assert bound == Bound(stale=True, max_lag=3, position={0: 12})
     assert timeout == Limits().timeout
+    request(app, "GET", "/v1/stores/counts/count?max_lag=3&timeout_ms=12000")
+    assert queries.counted == [("counts", Bound(max_lag=3), timedelta(seconds=12))]
 
 
 def test_what_there_is_to_ask() -> None:

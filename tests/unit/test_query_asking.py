@@ -579,6 +579,21 @@ def test_an_application_that_opens_is_waited_for(stocked: World) -> None:
     live.close()
     with pytest.raises(StoreUnavailableError):
         live.ask("counts", Question(kind="get", keys=("k07",)), timeout=timedelta())
+    with pytest.raises(StoreUnavailableError, match="rebalancing"):
+        ReadOnlyStore[str, int](live, "counts").approximate_count(timeout=timedelta())
+
+
+def test_a_count_is_given_up_at_its_deadline(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    given: list[timedelta] = []
+
+    def over(timeout: timedelta) -> float:
+        given.append(timeout)
+        return 0.0
+
+    monkeypatch.setattr(asking, "_deadline", over)
+    with pytest.raises(StoreUnavailableError):
+        world.queries().approximate_count("counts", timeout=timedelta(minutes=1))
+    assert given == [timedelta(minutes=1)]
 
 
 def test_decisions_about_who_answers() -> None:

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from penstock.pipeline import session
 from penstock.pipeline.executors import _is_running
 from penstock.pipeline.session import Session, collector, loopback
 
@@ -33,6 +34,32 @@ def test_what_the_user_says_of_addresses_counts() -> None:
         "spark.driver.bindAddress": "127.0.0.1"
     }
     assert loopback("local[*]", {}, {"SPARK_LOCAL_IP": "10.0.0.5"}) == {}
+
+
+@pytest.mark.parametrize(
+    ("bound", "said", "expected"),
+    [
+        ("127.0.0.1", None, "127.0.0.1"),
+        ("127.0.0.1", "10.0.0.5", "10.0.0.5"),
+        ("10.0.0.5", None, None),
+    ],
+)
+def test_sparks_pages_listen_where_spark_does(
+    bound: str, said: str | None, expected: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    told: list[str | None] = []
+
+    def launch(conf: Any, options: Any) -> None:
+        told.append(os.environ.get("SPARK_LOCAL_IP"))
+
+    monkeypatch.delenv("SPARK_LOCAL_IP", raising=False)
+    if said is not None:
+        monkeypatch.setenv("SPARK_LOCAL_IP", said)
+    monkeypatch.setattr(session, "launch_gateway", launch)
+    monkeypatch.setattr(session.SparkContext, "_ensure_initialized", lambda **_: None)
+    session._start_jvm({"spark.driver.bindAddress": bound}, quiet=True)
+    assert told == [expected]
+    assert os.environ.get("SPARK_LOCAL_IP") == said
 
 
 @pytest.mark.parametrize(
@@ -70,6 +97,15 @@ def test_a_collector_that_somebody_chose_is_left_alone(
 ) -> None:
     # With two of them Java does not start.
     assert collector(spark, environment) == []
+
+
+def test_one_that_the_machine_has_for_all_is_left_alone_too(tmp_path: Path) -> None:
+    environment = {"SPARK_CONF_DIR": str(tmp_path)}
+    defaults = tmp_path / "spark-defaults.conf"
+    defaults.write_text("spark.driver.memory 2g")
+    assert collector({}, environment) == ["-XX:+UseParallelGC"]
+    defaults.write_text("spark.driver.defaultJavaOptions -XX:+UseG1GC")
+    assert collector({}, environment) == []
 
 
 def test_java_is_told_of_a_collector_for_large_arrays() -> None:

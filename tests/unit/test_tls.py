@@ -13,6 +13,7 @@ from typing import cast
 
 import msgspec
 import pytest
+from cryptography.hazmat.primitives import serialization
 
 from penstock.changelog.snapshots import copy_snapshot
 from penstock.config import Config
@@ -33,6 +34,7 @@ from penstock.instance.process import TOKEN_VARIABLE, InstanceOptions, options_o
 from penstock.instance.protocol import Beat, BeatReply, CopiesReply, CopyStatus, MetricsReply
 from penstock.instance.server import Server
 from penstock.instance.tls import TlsFiles, Trust
+from penstock.queries.listening import Listening
 from penstock.stores.directory import StateDirectory
 from tests.certificates import Authority
 from tests.harness import wait_until
@@ -276,3 +278,18 @@ def test_files_that_cannot_be_used_are_named(files: TlsFiles, tmp_path: Path) ->
         replace(files, authority="/nowhere.pem").trust()
     with pytest.raises(ConfigError, match="tls_certificate_file"):
         replace(files, certificate="/nowhere.pem").pair()
+
+
+def test_nobody_is_asked_for_the_password_of_a_key(files: TlsFiles) -> None:
+    key = serialization.load_pem_private_key(Path(files.key).read_bytes(), None)
+    guarded = key.private_bytes(
+        serialization.Encoding.PEM,
+        serialization.PrivateFormat.PKCS8,
+        serialization.BestAvailableEncryption(b"w4rd"),
+    )
+    Path(files.key).write_bytes(guarded)
+    with pytest.raises(ConfigError, match="key without a password"):
+        files.pair()
+    config = Config(http_tls_certificate_file=files.certificate, http_tls_key_file=files.key)
+    with pytest.raises(ConfigError, match="key without a password"):
+        Listening.of(config)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import html
 import urllib.parse
 import webbrowser
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -12,7 +14,9 @@ from penstock.cli.answers import print_answer, print_progress
 from penstock.cli.liveness import check_driver
 from penstock.cli.running import AppFile, ApplicationId, Json, Meant, StateDir
 from penstock.errors import ServiceUnreachableError
-from penstock.queries.driver_file import DriverFile, read_driver_file
+from penstock.queries.driver_file import DriverFile, driver_path, read_driver_file
+from penstock.stores.directory import CONSOLE_FILE
+from penstock.stores.private_file import write_private
 
 
 def console(
@@ -34,8 +38,21 @@ def console(
     # The address has the run's token: it is as secret as `driver.json`, which it comes from.
     print_answer(address, {"address": address}, as_json=json)
     # Afterwards: a browser may take the terminal, and where there is none the address is there.
-    if open_browser and not webbrowser.open(address):
+    page = driver_path(meant.state_dir, meant.application_id).with_name(CONSOLE_FILE)
+    if open_browser and not open_page(page, address):
         print_progress("No browser could be started here: open the address in one")
+
+
+def open_page(page: Path, address: str) -> bool:
+    """Whether a browser was started, with a page that leads to the address and is its owner's
+    alone: what it is started with, all users of the machine can read.
+    """
+    leads = f'<meta http-equiv="refresh" content="0; url={html.escape(address)}">'
+    try:
+        write_private(page, f"<!doctype html>{leads}<title>Penstock</title>".encode())
+    except OSError:
+        return False
+    return webbrowser.open(page.resolve().as_uri())
 
 
 def console_address(driver: DriverFile) -> str:

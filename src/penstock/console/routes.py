@@ -107,9 +107,8 @@ def add_data(
         ("groups", groups),
         ("events", events),
     ):
-        app.add_api_route(
-            f"/v1/console/{path}", endpoint, operation_id=f"console_{endpoint.__name__}", **options
-        )
+        # The page's own: programs are told of what stays as it is.
+        app.add_api_route(f"/v1/console/{path}", endpoint, include_in_schema=False, **options)
 
 
 async def _events(

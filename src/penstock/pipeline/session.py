@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import os
 import re
 import subprocess
 import sys
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -65,7 +66,11 @@ _CHOOSES_COLLECTOR = re.compile(r"-XX:[+-]Use\w+GC\b")
 _LOCAL_CLUSTER = re.compile(r"local-cluster\[\s*(\d+)")
 _DRIVER_JAVA, _EXECUTOR_JAVA = "spark.driver.extraJavaOptions", "spark.executor.extraJavaOptions"
 
-_JAVA_ENVIRONMENT = ("JDK_JAVA_OPTIONS", "JAVA_TOOL_OPTIONS", "_JAVA_OPTIONS", "SPARK_SUBMIT_OPTS")
+_JAVA_ENVIRONMENT = (
+    *("JDK_JAVA_OPTIONS", "JAVA_TOOL_OPTIONS", "_JAVA_OPTIONS"),
+    *("SPARK_SUBMIT_OPTS", "PYSPARK_SUBMIT_ARGS"),
+)
+_LOOPBACK, _ADDRESS = "127.0.0.1", "SPARK_LOCAL_IP"
 
 _threads = threading.local()
 
@@ -155,10 +160,10 @@ def loopback(
     master: str, said: Mapping[str, str], environment: Mapping[str, str]
 ) -> dict[str, str]:
     """Settings that keep Spark from listening to other machines, where it needs none."""
-    if not _is_local(master) or "SPARK_LOCAL_IP" in environment:
+    if not _is_local(master) or _ADDRESS in environment:
         return {}
     names = ("spark.driver.bindAddress", "spark.driver.host")
-    return {name: "127.0.0.1" for name in names if name not in said}
+    return {name: _LOOPBACK for name in names if name not in said}
 
 
 def _is_local(master: str) -> bool:
@@ -218,6 +223,10 @@ def collector(spark: Mapping[str, str], environment: Mapping[str, str]) -> list[
     """
     said = [spark.get(name, "") for name in (_DRIVER_JAVA, "spark.driver.defaultJavaOptions")]
     said += [environment.get(name, "") for name in _JAVA_ENVIRONMENT]
+    home = environment.get("SPARK_HOME") or Path(pyspark.__file__).parent
+    defaults = Path(environment.get("SPARK_CONF_DIR") or Path(home, "conf"), "spark-defaults.conf")
+    with contextlib.suppress(OSError):
+        said.append(defaults.read_text(errors="replace"))
     return [] if any(map(_CHOOSES_COLLECTOR.search, said)) else [_COLLECTOR]
 
 
@@ -249,8 +258,26 @@ def _start_jvm(settings: Mapping[str, str], *, quiet: bool) -> None:
     if quiet:
         # It greets before any setting can silence it. Ours stays: others write to it meanwhile.
         own["stderr"] = subprocess.DEVNULL
-    gateway = launch_gateway(public, own)  # type: ignore[no-untyped-call]
+    with _pages_here(settings):
+        gateway = launch_gateway(public, own)  # type: ignore[no-untyped-call]
     SparkContext._ensure_initialized(gateway=gateway)  # noqa: SLF001 - no public way
+
+
+@contextlib.contextmanager
+def _pages_here(settings: Mapping[str, str]) -> Iterator[None]:
+    """Have Spark's pages, where somebody turns them on, on the loopback if the rest of Spark is.
+
+    They look at no setting for that, and without the variable other machines reach them.
+    """
+    if _ADDRESS in os.environ or settings.get("spark.driver.bindAddress") != _LOOPBACK:
+        yield
+        return
+    os.environ[_ADDRESS] = _LOOPBACK
+    try:
+        yield
+    finally:
+        # Another session of this process may be a cluster's.
+        del os.environ[_ADDRESS]
 
 
 def driver_archive(java: Path, jars: Sequence[Path]) -> ClassArchive:

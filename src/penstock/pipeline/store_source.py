@@ -195,7 +195,8 @@ def chosen(options: Mapping[str, str], serde: Serde[Any]) -> KeyFilter:
         ) from error
     if len(given) > 1 or len(listed) > LIMIT_MAX:
         raise ConfigError(f"Option keys stands alone, and has at most {LIMIT_MAX} of them")
-    return KeyFilter(keys=tuple(_key(each, serde, "keys") for each in listed))
+    # One that is named twice has no more rows than others: it is a table.
+    return KeyFilter(keys=tuple(dict.fromkeys(_key(each, serde, "keys") for each in listed)))
 
 
 def _key(given: Any, serde: Serde[Any], option: str) -> Any:

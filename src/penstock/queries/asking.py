@@ -120,20 +120,25 @@ class StoreQueries:
             return looked_up(planned, self._ask_parts(planned, bound, deadline))
         return self._scan(planned, bound, deadline)
 
-    def approximate_count(self, store: str, *, bound: Bound = _ANYTHING) -> int:
+    def approximate_count(
+        self, store: str, *, bound: Bound = _ANYTHING, timeout: timedelta = TIMEOUT
+    ) -> int:
         """About how many entries a store holds in all its partitions."""
-        return self._size(self.catalogue.find(store), bound).entries
+        return self._size(self.catalogue.find(store), bound, timeout).entries
 
     def sized_stores(self) -> list[str]:
         """The names of all stores, those too that steps have for themselves."""
         return sorted(self.catalogue.sized())
 
-    def size(self, store: str, *, bound: Bound = _ANYTHING) -> StoreSize:
+    def size(
+        self, store: str, *, bound: Bound = _ANYTHING, timeout: timedelta = TIMEOUT
+    ) -> StoreSize:
         """About how large a store is in all its partitions."""
-        return self._size(self.catalogue.sized().get(store) or self.catalogue.find(store), bound)
+        asked = self.catalogue.sized().get(store) or self.catalogue.find(store)
+        return self._size(asked, bound, timeout)
 
-    def _size(self, asked: AskedStore, bound: Bound) -> StoreSize:
-        deadline = _deadline(TIMEOUT)
+    def _size(self, asked: AskedStore, bound: Bound, timeout: timedelta) -> StoreSize:
+        deadline = _deadline(timeout)
         message = StoreQuestion(store=asked.spec.name, kind="count", layout=asked.spec.kind)
         told = [
             self._ask_partition(asked, partition, message, bound, deadline)[0]

@@ -195,12 +195,19 @@ class Client:
         table, facts = decode_rows(data)
         return ArrowAnswer(table=table, sources=_sources(facts), next_page=facts["next_page"])
 
-    def approximate_count(self, store: str, *, bound: Bound = Bound()) -> int:  # noqa: B008 - frozen
+    def approximate_count(
+        self,
+        store: str,
+        *,
+        bound: Bound = Bound(),  # noqa: B008 - frozen
+        timeout: timedelta | None = None,
+    ) -> int:
         """About how many entries a store holds in all its partitions."""
         lag = "" if bound.max_lag is None else f"&max_lag={bound.max_lag}"
         stale = "true" if bound.stale else "false"
-        data = self._get(f"{_path(store)}/count?stale={stale}{lag}")
-        return int(data["approximate_count"])
+        wait = max((timeout or self._timeout) // _MILLISECOND, 1)
+        path = f"{_path(store)}/count?stale={stale}{lag}&timeout_ms={wait}"
+        return int(_data(self._request("GET", path, None, timeout))["approximate_count"])
 
     def key_metadata(self, store: str, key: Any) -> KeyMetadata:
         """Where a key lives."""

@@ -190,7 +190,13 @@ class Queries(Protocol):
         """The answer of whoever holds the state."""
         ...
 
-    def approximate_count(self, store: str, *, bound: Bound = Bound()) -> int:  # noqa: B008
+    def approximate_count(
+        self,
+        store: str,
+        *,
+        bound: Bound = Bound(),  # noqa: B008 - frozen
+        timeout: timedelta = TIMEOUT,
+    ) -> int:
         """About how many entries a store holds in all its partitions."""
         ...
 

@@ -133,7 +133,8 @@ def _tls(config: Config) -> ssl.SSLContext | None:
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     try:
-        context.load_cert_chain(certificate, key)
+        # Without one, whoever starts the application is asked for it, and it waits for ever.
+        context.load_cert_chain(certificate, key, password="")
     except (OSError, ssl.SSLError) as error:
         raise ConfigError(
             f"The TLS files cannot be used: {error.strerror or error}",

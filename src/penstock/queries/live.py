@@ -115,9 +115,12 @@ class LiveQueries:
         opened = self._opened
         return None if opened is None else opened.prepare(store, question)
 
-    def approximate_count(self, store: str, *, bound: Bound = _ANYTHING) -> int:
+    def approximate_count(
+        self, store: str, *, bound: Bound = _ANYTHING, timeout: timedelta = TIMEOUT
+    ) -> int:
         """About how many entries a store holds in all its partitions."""
-        return self._wait(TIMEOUT)[0].approximate_count(store, bound=bound)
+        opened, remaining = self._wait(timeout)
+        return opened.approximate_count(store, bound=bound, timeout=remaining)
 
     def sized_stores(self) -> list[str]:
         """The names of all stores, those too that steps have for themselves."""

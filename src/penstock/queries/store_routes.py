@@ -123,10 +123,9 @@ class StoreRoutes:
     async def count(self, store: StoreName, choice: Annotated[Choice, Query()]) -> Response:
         """About how many entries a store has."""
         self._queries.spec_of(store)
-        bound = _bound(choice)
+        bound, timeout = _bound(choice), self._timeout(choice)
         number = await self._threads.answer(
-            lambda: self._queries.approximate_count(store, bound=bound),
-            self._timeout(choice),
+            lambda: self._queries.approximate_count(store, bound=bound, timeout=timeout), timeout
         )
         return json_answer({"approximate_count": number})
 

@@ -155,7 +155,8 @@ class ReadOnlyStore(Generic[K, V]):
 
     def approximate_count(self, **options: Unpack[Options]) -> int:
         """About how many entries there are in all partitions."""
-        return self._queries.approximate_count(self.name, bound=_split(options)[0])
+        bound, arguments = _split(options)
+        return self._queries.approximate_count(self.name, bound=bound, **arguments)
 
     def _looked_up(self, keys: Sequence[K], as_of: Time | None, options: Options) -> list[Row]:
         rows: list[Row] = []

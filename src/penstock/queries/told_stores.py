@@ -190,10 +190,12 @@ class ToldQueries:
         del store, question
         return None
 
-    def approximate_count(self, store: str, *, bound: Bound = _ANYTHING) -> int:
+    def approximate_count(
+        self, store: str, *, bound: Bound = _ANYTHING, timeout: timedelta = TIMEOUT
+    ) -> int:
         """About how many entries a store holds in all its partitions."""
         self._check(store)
-        return self._asked.approximate_count(store, bound=bound)
+        return self._asked.approximate_count(store, bound=bound, timeout=timeout)
 
     def key_metadata(self, store: str, key: Any) -> KeyMetadata:
         """Where a key lives."""

@@ -55,8 +55,9 @@ from penstock.stores.failures import (
 from penstock.stores.mounts import read_mount
 from penstock.topology.naming import check_name
 
-DRIVER_FILES = ("driver.json", "coordinator.json", "coordinator.json.tmp")
-"""Where commands find the driver; they may be there before the first instance is."""
+CONSOLE_FILE = "console.html"
+DRIVER_FILES = ("driver.json", "coordinator.json", "coordinator.json.tmp", CONSOLE_FILE)
+"""Where commands and browsers find the driver; they may be there before the first instance is."""
 LOCK_FILE = ".lock"
 METADATA_FILE = "process-metadata"
 CHECKPOINT_FILE = ".checkpoint"
