@@ -358,11 +358,11 @@ class TaskStores:
         if empty and order.persistent and order.name not in self._wiped:
             log = self._start_from_snapshot(order, log, stop, notes)
             store = self._stores[order.name]
-        large = log.end - log.start > FILLED_MIN
-        fills = large and store.offset() is None and _can_be_filled(order)
+        fills = store.offset() is None and _can_be_filled(order, log.end - log.start)
         if fills:
             store = self._reopen(order, filling=True)
         clients = self._clients.logs
+        log = LogRange(_log_start(clients, order, self._partition), log.end)
         with readers.turn(stop) as reading, contextlib.closing(clients.consumer()) as consumer:
             for _ in range(2):
                 notes += self._known.notes(order, log, store.offset())
@@ -373,7 +373,7 @@ class TaskStores:
                         partition=self._partition,
                         consumer=consumer,
                         until=log.end,
-                        log_start=_log_start(clients, order, self._partition),
+                        log_start=log.start,
                         on_progress=told.move,
                         stop=stop,
                         tombstone_retention=timedelta(
@@ -556,9 +556,9 @@ def _begun_anew(order: StoreOrder, task: str) -> str:
     )
 
 
-def _can_be_filled(order: StoreOrder) -> bool:
-    """Whether changes are written without reading anything."""
-    if order.supplier or not order.persistent:
+def _can_be_filled(order: StoreOrder, records: int) -> bool:
+    """Whether so many changes are written without reading anything, and it pays."""
+    if order.supplier or not order.persistent or records <= FILLED_MIN:
         return False
     return order.kind == "key_value" and order.time_index is None
 
