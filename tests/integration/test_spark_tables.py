@@ -15,6 +15,8 @@ from pyspark.sql import DataFrame, DataFrameReader, SparkSession
 
 from penstock.cli import demo_queries, main
 from penstock.config import Config
+from penstock.pipeline import tables
+from penstock.pipeline.tables import first_rows
 from penstock.queries.driver_file import DriverFile, write_driver_file
 from penstock.queries.listening import Listening
 from penstock.queries.server import HttpServer
@@ -141,10 +143,17 @@ def test_the_demo_asks_by_command_over_http_and_by_spark_sql(
             main(words[words.index("query") :])
         return SimpleNamespace(stdout=printed.getvalue())
 
+    def rows_here(sql: str, **which: Any) -> list[dict[str, Any]]:
+        """The rows of a table like it; another test reads a store by `first_rows`."""
+        assert which == {"application": APPLICATION, "store": "rates", "state_dir": tmp_path}
+        frame = session.createDataFrame([("a", 60), ("a", 61), ("b", 70)], ["key", "value"])
+        return [row.asDict() for row in session.sql(sql, store=frame).collect()]
+
     facts = DriverFile(application_id=APPLICATION, process=1, url=server.url, token=listening.token)
     write_driver_file(tmp_path, facts)
     monkeypatch.setattr(demo_queries, "_STORE", "rates")
     monkeypatch.setattr(demo_queries.subprocess, "run", run_here)
+    monkeypatch.setattr(tables, "first_rows", rows_here)
     told: list[str] = []
     demo_queries.DemoQueries(APPLICATION, tmp_path, told.append).ask("a")
     command, http, sql = told
@@ -170,15 +179,15 @@ def test_windows_have_a_start_and_an_end(
 
 
 def test_an_application_is_found_and_read_while_it_runs(
-    session: SparkSession, kafka: str, tmp_path: Path
+    spark: None, kafka: str, tmp_path: Path
 ) -> None:
     scene = Scene(kafka, tmp_path, partitions=3).create_topics()
     total = scene.produce([(b"k%d" % (n % 20), b"v") for n in range(200)])
     with Run(scene) as run:
         run.wait_committed(total)
-        options = {"application": scene.application_id, "state_dir": str(scene.state_dir)}
-        frame = session.read.format("penstock").options(**options, store="counts").load()
-        found = {bytes(row.key): row.value for row in frame.collect()}
+        which = {"application": scene.application_id, "store": "counts"}
+        rows = first_rows("SELECT * FROM {store}", **which, state_dir=scene.state_dir)
+        found = {bytes(row["key"]): row["value"] for row in rows}
     assert found == scene.expected()
 
 
