@@ -29,7 +29,7 @@ from penstock.stores.contract import (
 )
 from penstock.stores.failures import store_error
 from penstock.stores.memory import MemoryStore
-from penstock.stores.rocksdb import CHUNK_RECORDS, RocksDBStore
+from penstock.stores.rocksdb import CHUNK_RECORDS, FEW_KEYS, RocksDBStore
 
 
 @pytest.mark.parametrize("size", [0, 1, CHUNK_RECORDS - 1, CHUNK_RECORDS, 2 * CHUNK_RECORDS + 1])
@@ -57,6 +57,26 @@ def test_columns_of_large_values_arrive(tmp_path: Path) -> None:
     keys, values = [b"%d" % i for i in range(9)], [os.urandom(700_000) for _ in range(9)]
     store.apply(ChangeColumns(keys, [*values]), offset=7)
     assert (store.get_many(keys), store.offset()) == (values, 7)
+    store.close()
+
+
+def test_few_keys_are_found_in_memory_and_on_the_disk(tmp_path: Path) -> None:
+    path = tmp_path / "counts"
+    store = RocksDBStore("counts", path)
+    store.apply([(b"%03d" % n, b"old") for n in range(100)], offset=0)
+    store.close()
+    store = RocksDBStore("counts", path)
+    store.apply([(b"001", b"new"), (b"002", None), (b"003", b"")], offset=1)
+    store.delete_range(b"010", b"020")
+    keys = [b"000", b"001", b"002", b"003", b"015", b"020", b"none"]
+    expected = [b"old", b"new", None, b"", None, b"old", None]
+    assert len(keys) < FEW_KEYS
+    for _ in range(2):  # What was on the disk alone is in memory the second time.
+        assert store.get_many(keys) == expected
+    padded = [*keys, *(b"%03d" % n for n in range(20, 20 + FEW_KEYS))]
+    assert store.get_many(padded) == [*expected, *[b"old"] * FEW_KEYS]
+    store.flush()
+    assert store.get_many(keys) == expected
     store.close()
 
 
