@@ -35,17 +35,17 @@ class Fickle(Instances):
     def __init__(self, chance: random.Random) -> None:
         super().__init__()
         self._chance = chance
-        self.failing = 0.0
+        self.lost_share = 0.0
 
     def call(self, name: str, action: str, message: Message, reply: type[Message]) -> Message:
-        if name in self.gone or self._chance.random() < self.failing:
+        if name in self.gone or self._chance.random() < self.lost_share:
             raise InstanceUnreachableError("the call was lost")
         if isinstance(message, ReleaseOrder):
             held = self.held.get(name, {}).get(message.task)
             if held is None or tuple(held.epoch) != tuple(message.epoch):
                 message = StatusReply(tasks=[])  # It comes too late.
         answer = super().call(name, action, message, reply)
-        if self._chance.random() < self.failing / 2:
+        if self._chance.random() < self.lost_share / 2:
             raise InstanceUnreachableError("the answer was lost")
         return answer
 
@@ -137,7 +137,7 @@ class Story:
         acts += [self.end_jobs, self.end_jobs, self.hear, self.hold_answers_back]
         self.join()
         for _ in range(self.chance.randint(10, 50)):
-            self.instances.failing = self.chance.choice([0.0, 0.0, 0.3])
+            self.instances.lost_share = self.chance.choice([0.0, 0.0, 0.3])
             for act in self.chance.choices(acts, k=self.chance.randint(1, 3)):
                 act()
             self.now += self.chance.choice([0.02, 0.02, 0.5, 3.0])
@@ -146,7 +146,7 @@ class Story:
     def calm_down(self) -> Iterator[int]:
         """From now on nothing goes wrong; after each round, how many rebalances there were."""
         instances, copies = self.instances, self.world.copies
-        instances.failing, instances.awaited, copies.heard = 0.0, False, True
+        instances.lost_share, instances.awaited, copies.heard = 0.0, False, True
         instances.silent.clear()
         if Pool.waiting is not None:
             self.hold_answers_back()

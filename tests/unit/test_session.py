@@ -118,7 +118,10 @@ def test_an_executor_whose_instance_is_dead_gets_another_though_its_number_is_an
 ) -> None:
     marker = tmp_path / "started"
     assert not _is_running(marker)
-    with subprocess.Popen([sys.executable, "-c", "input()", "ward-1"], stdin=-1) as process:
+    command = [sys.executable, "-c", "print(flush=True); input()", "ward-1"]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        process.stdout.readline()  # Until it has begun, it has no command.
         marker.write_text(f"{process.pid} ward-1")
         assert _is_running(marker)
         marker.write_text(f"{process.pid} ward-0")

@@ -146,9 +146,12 @@ def _is_running(marker: Path) -> bool:
     try:
         pid, name = marker.read_text().split()
         os.kill(int(pid), 0)
-        # Its number may be another process's by now, or its own yet: its parent lives on and never
-        # asks for its end, so a dead one stays listed, but without a command.
-        return name.encode() in Path(f"/proc/{pid}/cmdline").read_bytes()
+        command = Path(f"/proc/{pid}/cmdline").read_bytes()
+        if not command:
+            # It has only just begun, or it is dead: its parent lives on and never asks for its end.
+            return ") Z " not in Path(f"/proc/{pid}/stat").read_text()
+        # Its number may be another process's by now.
+        return name.encode() in command
     except (ValueError, ProcessLookupError, PermissionError):
         return False
     except FileNotFoundError:
