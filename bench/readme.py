@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -16,8 +16,8 @@ README = Path(__file__).parent.parent / "README.md"
 START = "<!-- bench:start -->"
 END = "<!-- bench:end -->"
 LEGEND = (
-    "Medians over interleaved rounds; in brackets what Penstock must reach by itself, and beside a "
-    "peer its ratio to that one, and the ratio's target. "
+    "Medians over interleaved rounds (with a spread of 0 %, one run); in brackets what Penstock "
+    "must reach by itself, and beside a peer its ratio to that one, and the ratio's target. "
     "`exact`: every result of every run was compared with what the input must give."
 )
 AGAIN = (
@@ -37,7 +37,7 @@ def section(document: Mapping[str, Any]) -> str:
     measured = (
         f"Measured {period} on {machine['cores']} cores ({machine['cpu']}), "
         f"{machine['memory_gib']:g} GiB, {machine['os']}, the broker {machine['broker']}; "
-        f"commit {document['commit']}; {versions}."
+        f"{commits(document['rows'])}; {versions}."
     )
     for cpu, names in elsewhere(document).items():
         measured += f" On another machine ({cpu}): {', '.join(names)}."
@@ -48,6 +48,18 @@ def section(document: Mapping[str, Any]) -> str:
     return "\n".join(
         [*("| " + " | ".join(cells) + " |" for cells in table), "", LEGEND, "", measured, "", AGAIN]
     )
+
+
+def commits(rows: Iterable[Mapping[str, Any]]) -> str:
+    """At which commits the rows were measured.
+
+    >>> commits([{"name": "a", "commit": "5f"}, {"name": "b", "commit": "7c"}])
+    'commits 5f (a), 7c (b)'
+    """
+    found: dict[str, dict[str, None]] = {}
+    for row in rows:
+        found.setdefault(row["commit"], {})[row["name"]] = None
+    return "commits " + ", ".join(f"{name} ({', '.join(each)})" for name, each in found.items())
 
 
 def elsewhere(document: Mapping[str, Any]) -> dict[str, list[str]]:

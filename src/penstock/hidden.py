@@ -18,8 +18,19 @@ SECRET_WORDS = (
 """A regular expression, as Python and Java read it, that finds the names of settings not shown."""
 
 _SECRET = re.compile(SECRET_WORDS, re.IGNORECASE)
-# The user stays: knowing who was refused helps. Up to the last @: passwords may have one.
-_IN_ADDRESS = re.compile(r"(?P<user>[a-z][a-z0-9+.-]*://[^/\s:@]*):[^/\s]*@", re.IGNORECASE)
+SECRET_VALUES = r"://[^/\s:@]*:\S*@"
+"""A regular expression for both that finds the addresses with a password in them."""
+# The user stays: knowing who was refused helps. Up to the last @: passwords may have one, and a
+# slash, as many keys of S3 have.
+_IN_ADDRESS = re.compile(
+    r"(?P<user>(?<![a-z0-9+.-])[a-z][a-z0-9+.-]*://[^/\s:@]*):\S*@", re.IGNORECASE
+)
+# As libpq's connection strings and Java's properties say it.
+_IN_WORDS = re.compile(
+    r"(?P<name>(?<![\w.-])[\w.-]*(?:passw|passphrase|secret|token)[\w.-]*\s*=\s*)"
+    r"(?:'(?:[^'\\]|\\.)*'|[^\s&;,'\"]+)",
+    re.IGNORECASE,
+)
 _IN_QUERY = re.compile(
     r"(?P<name>[?&](?:[\w.-]*(?:secret|passw|token|key)[\w.-]*)=)[^&\s]*", re.IGNORECASE
 )
@@ -53,6 +64,9 @@ def shown_address(text: str) -> str:
 
     >>> shown_address("s3://me:w4rd@bucket/path?region=x&secret_key=w4rd")
     's3://me:***@bucket/path?region=x&secret_key=***'
+    >>> shown_address("s3://me:w4/rd@bucket"), shown_address("host=db password='w4 rd' user=me")
+    ('s3://me:***@bucket', 'host=db password=*** user=me')
     """
     hidden = _IN_ADDRESS.sub(rf"\g<user>:{HIDDEN}@", text)
-    return _IN_QUERY.sub(rf"\g<name>{HIDDEN}", hidden)
+    hidden = _IN_QUERY.sub(rf"\g<name>{HIDDEN}", hidden)
+    return _IN_WORDS.sub(rf"\g<name>{HIDDEN}", hidden)

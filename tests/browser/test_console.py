@@ -8,13 +8,14 @@ import stat
 import time
 import webbrowser
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
 import pytest
 from playwright.sync_api import Browser, Page, Route, expect
 
 from penstock.cli.console import open_page
-from penstock.console.history import History
+from penstock.console.history import BATCHES_MAX, History
 from penstock.errors import StoreUnavailableError
 from penstock.observability.tallies import Tally
 from tests.browser.browsers import chromium
@@ -139,6 +140,20 @@ def test_batches_are_stacked_by_step_and_a_table_has_the_same_numbers(page: Page
     assert row.get_by_role("cell").all_text_contents()[4:] == told
     colours = parts.evaluate_all("all => all.map((each) => getComputedStyle(each).fill)")
     assert len(set(colours)) == 6
+
+
+def test_quick_batches_fill_the_timeline(page: Page, history: History) -> None:
+    clock, now = history.now_ms, history.now_ms()
+    for at in range(now - 30_000, now, 30_000 // BATCHES_MAX):
+        history.now_ms = partial(int, at)
+        history.batch_ended("counts", records=1, outputs=1, seconds=0.1, steps={"job": 0.1})
+    history.now_ms = clock
+    page.reload()
+    _open(page, "Timeline")
+    bars = page.locator(".timeline:not(.stacks) .batch rect")
+    expect(bars).to_have_count(BATCHES_MAX)
+    places = bars.evaluate_all("all => all.map((each) => Number(each.getAttribute('x')))")
+    assert min(places) < 100 < 800 < max(places)
 
 
 def test_a_chart_has_its_numbers_in_a_table_that_opens_from_the_keyboard(page: Page) -> None:

@@ -1,4 +1,4 @@
-"""The tutorial from its first command to its last, typed as a person would, in three terminals.
+"""The tutorial, and the README's first program, typed as a person would, in several terminals.
 
 Which terminal a block of the page is typed in stands before it, where a reader does not see it:
 
@@ -40,16 +40,17 @@ from tests.unit.test_cli_help import examples
 
 ROOT = Path(__file__).parents[2]
 PAGE = ROOT / "docs" / "tutorial.md"
+README = ROOT / "README.md"
 PORT_ON_THE_PAGE = "7600"
-# The repository is installed already, and the demo has a test of its own.
+# The repository is installed already; what the demo says is in test_cli_demo.py.
 INSTALLS = ("make demo", "source .venv/bin/activate", "penstock prepare")
 PATIENCE_SECONDS = 120.0
 NOT_TYPED = {
     "bootstrap": "it starts a Spark; test_docs_on_kafka.py types it, which has one",
-    "demo": "it starts a Kafka and a Spark; `penstock prepare` runs it shortly",
+    "demo": "it starts a Kafka and a Spark; test_cli_demo.py has what it says, without them",
     "dev start --brokers 3": "three brokers take long to start; the page starts one",
     "dev stop": "the page ends with it",
-    "example run": "it starts a Kafka and a Spark; test_examples.py runs them on one",
+    "example run": "it starts a Kafka and a Spark; test_examples.py has what it runs",
     "instance": "its coordinator is on another machine; the page has one that is not",
     "run": "the page types it",
 }
@@ -61,6 +62,7 @@ BLOCK = re.compile(
     r"(?:<!-- terminal: (?P<terminal>\w+) -->\n)?^```(?P<language>sh|python)\n(?P<text>.*?)^```$",
     re.DOTALL | re.MULTILINE,
 )
+README_BLOCK = re.compile(r"^```(?:python)?\n(.*?)^```$", re.DOTALL | re.MULTILINE)
 CONTROL = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]|\r")
 
 
@@ -370,3 +372,22 @@ def test_the_tutorial_goes_as_it_is_written(reader: Reader, typing: pytest.Monke
     assert "Kafka has stopped" in said["penstock dev stop"]
     shown = said["penstock records read pulse_monitor.py pulse-totals"]
     assert [line for line in shown.splitlines() if line.startswith("ann")][-1].split()[1] == "3"
+
+
+@pytest.mark.timeout(600)
+def test_the_readmes_first_program_goes_as_it_is_written(reader: Reader) -> None:
+    section = README.read_text().split("## A first program")[1].split("\n## ")[0]
+    program, start, send, shown, ask = README_BLOCK.findall(section)
+    (reader.folder / "pulse").mkdir()
+    reader.follow(Block("one", is_file=True, text=program))
+    for terminal, lines in (("one", start), ("other", send), ("other", ask)):
+        reader.follow(Block(terminal, is_file=False, text=lines))
+    said = reader.answers
+    assert shown in said["penstock records read pulse_monitor.py pulse-totals"]
+    assert counts(said["penstock query pulse_monitor.py pulse-counts ann bob"]) == {
+        "ann": 3,
+        "bob": 1,
+    }
+    [console] = [line for line in said if line.startswith("penstock console")]
+    assert "/console#token=" in said[console]
+    assert reader.terminal("one").interrupt().endswith("=0")

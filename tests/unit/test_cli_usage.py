@@ -228,6 +228,16 @@ def test_why_an_instance_ended_is_told_by_a_status_of_the_design(
     assert capsys.readouterr().err.count("Start this instance again") == 2
 
 
+def test_an_instance_that_was_asked_to_end_is_an_object(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(TOKEN_VARIABLE, "secret")
+    command = sys.modules["penstock.cli.instance"]
+    monkeypatch.setattr(command, "run_instance", lambda *_, **__: Ending.ASKED)
+    assert ran("instance", "--coordinator", "127.0.0.1:7600", "--name", "ward-7", "--json") == 0
+    assert json.loads(capsys.readouterr().out) == {"ok": True, "data": {"instance": "ward-7"}}
+
+
 def test_logs_are_followed_as_objects_too(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -40,7 +40,7 @@ beats.count("pulse-counts").to_stream().to("pulse-totals")
 HTTP = ROOT / "docs" / "http.md"
 ALONE = ("topology", "example list", "query", "console")
 """What needs neither Kafka nor time."""
-ELSEWHERE = ("--url", "--against", "word_count.py")
+ELSEWHERE = ("--url", "topology diff", "word_count.py")
 
 
 @contextlib.contextmanager

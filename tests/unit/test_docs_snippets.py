@@ -120,6 +120,7 @@ def commands(page: Path) -> Iterator[str]:
             continue
         for line in block["text"].replace("\\\n", " ").splitlines():
             plain = re.split(r"  #| > | \| ", line.strip().removeprefix("$ "))[0]
+            plain = re.sub(r"^(?:[A-Z_]+=\S+ +)+", "", plain)
             if plain.startswith("penstock "):
                 yield plain.rstrip(" &")
 

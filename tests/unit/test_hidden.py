@@ -56,6 +56,9 @@ def test_names_of_secrets_are_known(name: str) -> None:
     [
         "s3://me:planted@bucket/path",
         "s3://me:p@planted@bucket/x",
+        "s3://me:wJa/planted@bucket/x",
+        "host=db user=me password=planted",
+        "host=db password = 'two planted' user=me",
         "https://me:planted@registry:8081",
         "s3://bucket/path?secret_key=planted&region=x",
         "jdbc:postgresql://host/db?user=x&password=planted",
@@ -143,3 +146,5 @@ def test_spark_hides_what_we_hide_and_what_the_user_wants_hidden() -> None:
     for name in (*NAMES, "my.ward"):
         assert re.search(settings["spark.redaction.regex"].replace("(?i)", ""), name, re.I)
     assert SECRET_WORDS in _redaction({})["spark.sql.redaction.options.regex"]
+    address = "postgresql://me:planted@db/bank"
+    assert re.search(settings["spark.redaction.regex"].replace("(?i)", ""), address, re.I)

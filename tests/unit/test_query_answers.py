@@ -16,10 +16,10 @@ from msgspec import structs
 from penstock.errors import QuestionRefusedError, TaskNotHereError
 from penstock.instance import query_answers as module
 from penstock.instance.query_answers import findings
-from penstock.instance.query_messages import StoreQuestion
+from penstock.instance.query_messages import Cursor, StoreQuestion
 from penstock.serdes.windowed import session_key, split_session_key, split_window_key, window_key
 from penstock.stores.backward import BackwardStore, entries_back
-from penstock.stores.contract import KeyValueStore, stored_value, version_key
+from penstock.stores.contract import Entry, KeyValueStore, stored_value, version_key
 from penstock.stores.memory import MemoryStore
 from penstock.stores.rocksdb import RocksDBStore
 from penstock.stores.segments import SegmentedStore
@@ -93,6 +93,44 @@ def test_a_scan_ends_in_time_though_it_finds_nothing(monkeypatch: pytest.MonkeyP
     assert first.found == []
     assert first.after is not None
     assert pairs(store, question) == [(0, window_key(b"a", 9))]
+
+
+class Counting(MemoryStore):
+    """Knows how many entries were read from it."""
+
+    read = 0
+
+    def range(self, *bounds: bytes | None, limit: int, **named: bytes | None) -> list[Entry]:
+        found = super().range(*bounds, limit=limit, **named)
+        self.read += len(found)
+        return found
+
+    def range_back(self, *bounds: bytes | None, limit: int, **named: bytes | None) -> list[Entry]:
+        found = super().range_back(*bounds, limit=limit, **named)
+        self.read += len(found)
+        return found
+
+
+@pytest.mark.parametrize("kind", ["window", "session"])
+@pytest.mark.parametrize("reverse", [False, True])
+def test_a_page_of_a_key_reads_no_more_than_it_gives(
+    kind: Literal["window", "session"], reverse: bool
+) -> None:
+    inner = Counting("timed")
+    store = SegmentedStore(
+        inner, kind=kind, retention_ms=1_000_000, segment_ms=60_000, indexed=False
+    )
+    made = window_key if kind == "window" else _session
+    count = 20_000
+    changes = [(made(b"a", start), stored_value(start, b"v")) for start in range(count)]
+    store.apply(changes, offset=0)
+    question = StoreQuestion(store="timed", kind="fetch", layout=kind, keys=[b"a"], limit=5)
+    middle = Cursor(number=0, key=made(b"a", count // 2))
+    for after in (None, middle):
+        inner.read = 0
+        asked = structs.replace(question, after=after, reverse=reverse)
+        assert len(findings(store, asked).found) == 5
+        assert inner.read <= count / 4
 
 
 def test_values_that_are_too_large_for_one_answer_come_in_several() -> None:

@@ -9,7 +9,7 @@ from typing import Annotated, Any
 
 import typer
 
-from penstock.cli.answers import print_progress
+from penstock.cli.answers import print_answer, print_progress
 from penstock.cli.loading import load_application
 from penstock.cli.usage import as_usage
 from penstock.errors import ApplicationUnreachableError, MemberRefusedError, UsageError
@@ -96,7 +96,7 @@ def instance(
     application: Annotated[
         str, typer.Option(help="app.py[:app], if processors of it keep global stores.")
     ] = "",
-    json: Annotated[bool, typer.Option("--json", help="Print errors as a JSON object.")] = False,
+    json: Annotated[bool, typer.Option("--json", help="Print one JSON object at the end.")] = False,
 ) -> None:
     with as_usage():
         files = (tls_certificate_file, tls_key_file, tls_ca_file)
@@ -131,6 +131,8 @@ def instance(
         log_as_lines()
     _tell(run_instance(options, programs, serve=serve_http))
     print_progress(f"Instance {options.name} has ended")
+    if json:
+        print_answer("", {"instance": options.name}, as_json=True)
 
 
 def _tell(ending: Ending) -> None:

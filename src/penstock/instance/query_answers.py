@@ -26,6 +26,7 @@ from penstock.stores.contract import (
 )
 from penstock.stores.layered import LayeredStore
 from penstock.stores.rocksdb import RocksDBStore
+from penstock.stores.segments import SegmentedStore
 from penstock.stores.versioned import VersionsStore
 
 _LONG_MAX = 2**63 - 1
@@ -163,36 +164,56 @@ def _fetched(store: KeyValueStore, question: StoreQuestion) -> Iterator[_Seen]:
             continue
         if question.after is not None and number > after.number and question.reverse:
             continue
-        entries = _of_key(store, question, number)
-        if question.reverse:
-            entries = reversed(list(entries))
         resumed = after.key if number == after.number else None
-        for each in entries:
+        for each in _of_key(store, question, number, resumed):
             if resumed is None or (each.key < resumed if question.reverse else each.key > resumed):
                 yield each
 
 
 def _of_key(
-    store: WindowStore | VersionsStore, question: StoreQuestion, number: int
+    store: WindowStore | VersionsStore, question: StoreQuestion, number: int, resumed: bytes | None
 ) -> Iterable[_Seen]:
-    """What there is of one of the keys, in order of time."""
-    if isinstance(store, VersionsStore):
-        return _valid(store, question, number)
+    """What there is of one of the keys, in the order that is asked for, from `resumed` on."""
+    first = question.first
     # A session's time is its end: one that begins in time may end later.
-    last = question.last if question.layout == "window" else _LONG_MAX
-    found = store.fetch(question.keys[number], question.first, last)
+    last = _LONG_MAX if question.layout == "session" else question.last
+    if resumed is not None:
+        # What earlier pages had is not gone through again.
+        time = _time(resumed, question)
+        first, last = (first, min(last, time)) if question.reverse else (max(first, time), last)
+    if isinstance(store, VersionsStore):
+        valid = _valid(store, question, number, first, last)
+        return reversed(list(valid)) if question.reverse else valid
+    key = question.keys[number]
+    if not question.reverse:
+        found: Iterable[Entry] = store.fetch(key, first, last)
+    elif isinstance(store, SegmentedStore):
+        found = store.fetch_back(key, first, last)
+    else:
+        found = reversed(list(store.fetch(key, first, last)))
     return (_Seen(number, name, value, _begins_in_time(name, question)) for name, value in found)
 
 
-def _valid(store: VersionsStore, question: StoreQuestion, number: int) -> Iterator[_Seen]:
+def _time(name: bytes, question: StoreQuestion) -> int:
+    """The time by which a store finds an entry."""
+    if question.layout == "versioned":
+        return split_version_key(name)[1]
+    if question.layout == "session":
+        return split_session_key(name)[2]
+    return split_window_key(name)[1]
+
+
+def _valid(
+    store: VersionsStore, question: StoreQuestion, number: int, first: int, last: int
+) -> Iterator[_Seen]:
     """What a key was from first to last, but for what is past the history: each with its end."""
     oldest = store.latest_time - question.retention_ms
     held: _Seen | None = None
-    for name, value in store.versions(question.keys[number], question.first, _LONG_MAX):
+    for name, value in store.versions(question.keys[number], first, _LONG_MAX):
         since = split_version_key(name)[1]
-        if held is not None and question.last >= oldest and since > oldest:
+        if held is not None and last >= oldest and since > oldest:
             yield held._replace(until=since)
-        if since > question.last:
+        if since > last:
             return
         held = None
         if len(value) >= TIMESTAMP_BYTES:

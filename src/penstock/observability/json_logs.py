@@ -14,7 +14,7 @@ from datetime import UTC, datetime
 from typing import IO
 
 from penstock.config import Config
-from penstock.hidden import is_secret
+from penstock.hidden import is_secret, shown_address
 
 LOGGER = "penstock"
 _PLAIN = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
@@ -23,7 +23,6 @@ _IN_TEXT = re.compile(
     r"(?i)\b(password|passphrase|secret|token)(['\"]?\s*[=:]\s*)(['\"]?)[^\s'\",;]+"
 )
 _BEARER = re.compile(r"(?i)\b(bearer|basic)\s+[\w.~+/=-]+")
-_IN_ADDRESS = re.compile(r"(\w+://[^\s/:@]*):[^\s/@]+@")
 HIDDEN = "***"
 _SHORT = 4
 """A secret of fewer characters would blot out innocent words."""
@@ -55,7 +54,7 @@ class _Hiding(logging.Formatter):
             text = text.replace(secret, HIDDEN)
         text = _BEARER.sub(rf"\1 {HIDDEN}", text)
         text = _IN_TEXT.sub(rf"\1\2\3{HIDDEN}", text)
-        return _IN_ADDRESS.sub(rf"\1:{HIDDEN}@", text)
+        return shown_address(text)
 
 
 class LineFormatter(_Hiding):

@@ -20,7 +20,7 @@ from pyspark.sql import SparkSession
 
 from penstock.config import Config
 from penstock.errors import ConfigError
-from penstock.hidden import SECRET_WORDS, is_secret, shown_address
+from penstock.hidden import SECRET_VALUES, SECRET_WORDS, is_secret, shown_address
 from penstock.local.class_archive import ClassArchive
 from penstock.local.java import find_java
 
@@ -233,7 +233,8 @@ def collector(spark: Mapping[str, str], environment: Mapping[str, str]) -> list[
 def _redaction(spark: Mapping[str, str]) -> dict[str, str]:
     """What Spark hides in its pages, event log and plans: what the user says, and our words."""
     ours = {
-        "spark.redaction.regex": f"(?i){SECRET_WORDS}",
+        # Spark looks for it in names and in values.
+        "spark.redaction.regex": f"(?i){SECRET_WORDS}|{SECRET_VALUES}",
         # The options of a source in a plan have words of their own.
         "spark.sql.redaction.options.regex": f"(?i)url|{SECRET_WORDS}",
     }
@@ -249,7 +250,8 @@ def _start_jvm(settings: Mapping[str, str], *, quiet: bool) -> None:
     """
     public = SparkConf(loadDefaults=False)
     for name, value in settings.items():
-        if not is_secret(name) and shown_address(value) == value:
+        # Java's own options have no other way in: what is in them is for all to see.
+        if name == _DRIVER_JAVA or (not is_secret(name) and shown_address(value) == value):
             public.set(name, value)
     # In a session of its own: a SIGTERM for the whole group, as `timeout` and systemd send it, is
     # for the driver, which ends in order only while Spark is there. Spark goes with the driver: it

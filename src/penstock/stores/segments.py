@@ -165,6 +165,16 @@ class SegmentedStore(LayeredStore):
                 if len(found) == length and found.startswith(key):
                     yield found, value
 
+    def fetch_back(self, key: bytes, first: int, last: int) -> Iterator[Entry]:
+        """The same, the last first."""
+        first, last = max(first, self._oldest()), min(last, self._latest)
+        length = len(key) + self._layout.tail_bytes
+        lower, upper = key + _LONG.pack(first), key + _after(last)
+        for segment in reversed(self._segments(first, last)):
+            for found, value in self._segment_entries(segment, lower, upper, back=True):
+                if len(found) == length and found.startswith(key):
+                    yield found, value
+
     def fetch_all(
         self, questions: Iterable[tuple[bytes, int, int]]
     ) -> Iterator[tuple[int, bytes, bytes]]:

@@ -128,7 +128,7 @@ function stack(batch, { from, to, y, height }) {
 }
 
 // Batches over the last two minutes, a row for each sub-topology; rebalances as marks across.
-export function timeline({ batches, rebalances, now, spanMs = 120000 }) {
+export function timeline({ batches, rebalances, now, spanMs }) {
   const names = [...new Set(batches.map((batch) => batch.sub_topology))].sort();
   const row = 22;
   const height = names.length * row + 30;
@@ -148,7 +148,7 @@ export function timeline({ batches, rebalances, now, spanMs = 120000 }) {
     return element;
   });
   return s("svg", { class: "timeline", viewBox: `0 0 ${LONG} ${height}`, role: "img" },
-    title("Batches and rebalances of the last two minutes"), ...rows, ...bars, ...marks,
+    title(`Batches and rebalances from ${time(now - spanMs)} to ${time(now)}`), ...rows, ...bars, ...marks,
     label(left, height - 4, "start", time(now - spanMs)), label(LONG - 8, height - 4, "end", time(now)));
 }
 

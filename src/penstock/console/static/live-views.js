@@ -8,6 +8,8 @@ const LINES = 12;
 const READABLE = 0.6;
 const LINE_HEIGHT = 13;
 const SHOWN_MS = 900000;
+// As many as the driver keeps.
+const BATCHES_KEPT = 300;
 
 export function overviewView() {
   const above = h("div");
@@ -157,7 +159,11 @@ export function timelineView() {
       const met = new Set(known.batches.flatMap((batch) => Object.keys(batch.steps)));
       key.replaceChildren(legend(met));
       const isFirst = picture.children.length === 0;
-      picture.replaceChildren(timeline({ batches: known.batches, rebalances, now: known.now }));
+      // Quick ones fill what is kept in less: what was before the first of them is not known.
+      const [oldest] = known.batches;
+      const first = known.batches.length < BATCHES_KEPT ? 0 : oldest.at_ms - lasted(oldest) * 1000;
+      const spanMs = Math.max(1000, Math.min(120000, known.now - first));
+      picture.replaceChildren(timeline({ batches: known.batches, rebalances, now: known.now, spanMs }));
       // On a phone it is wider than the page: what happened last is to the right.
       if (isFirst) picture.scrollLeft = picture.scrollWidth;
       bars.replaceChildren(latest.length ? stacks(latest) : h("p", { class: "quiet" }, "No batch has ended yet."));
