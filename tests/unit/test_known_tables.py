@@ -282,6 +282,22 @@ def test_unmatched_records_of_the_right_side_are_not_told_by_a_left_join() -> No
     assert _pipe(driver, "r/2:dummy@402") == "2=dummy+dummy@402"
 
 
+def test_a_left_join_that_looks_back_alone_waits_for_nobody_behind_it() -> None:
+    builder = ps.StreamsBuilder()
+    left, right = (builder.stream(name, key=str, value=str) for name in ("left", "right"))
+    window = ps.join_window(before=_ms(100), after=_ms(0), grace=_ms(0))
+    left.left_join(right, lambda a, b: f"{a}+{b}", window, value=str).to("out")
+    driver = TopologyTestDriver(builder.build())
+    told = "0=A0+None@1000 1=A1+None@1001 2=A2+None@1002"
+    assert _pipe(driver, "left/0:A0@1000 left/1:A1@1001 left/2:A2@1002 left/3:A3@1003") == told
+    # Each meets all but those whose window was over by then.
+    moments = {"a": (999, 0), "b": (1000, 0), "c": (1001, 1), "d": (1002, 2), "e": (1003, 3)}
+    for value, (at, first) in {**moments, "f": (1100, 4)}.items():
+        given = " ".join(f"right/{key}:{value}{key}@{at}" for key in range(4))
+        met = [f"{key}=A{key}+{value}{key}@{1000 + key}" for key in range(first, 4)]
+        assert _pipe(driver, given) == " ".join(met)
+
+
 @pytest.mark.parametrize(
     ("text", "first", "second"),
     [
