@@ -96,6 +96,23 @@ def test_a_record_on_which_code_fails_is_dropped_in_both(
     assert "shares: records were dropped: {'failed': 1}" in caplog.text
 
 
+def test_what_is_dropped_is_told_once_a_minute(caplog: pytest.LogCaptureFixture) -> None:
+    [now] = moments = [0.0]
+    [sub] = programs_of(application("continue").build().global_tables).subs.values()
+    program = GlobalProgram(
+        sub,
+        "app",
+        skips_undecodable=False,
+        on_processing_error="continue",
+        clock=lambda: moments[-1],
+    )
+    for moment in (now, now + 1, now + 59, now + 60):
+        moments.append(moment)
+        program.changes(SENT, MemoryStore("shares"))
+    told = [record.getMessage().rpartition(": {")[2] for record in caplog.records]
+    assert told == ["'failed': 1}", "'failed': 3}"]
+
+
 @pytest.mark.parametrize("handler", ["fail", lambda failure: "fail"])
 def test_a_record_on_which_code_fails_ends_it_in_both(handler: Any) -> None:
     app = application(handler)

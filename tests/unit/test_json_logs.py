@@ -11,9 +11,14 @@ from typing import Any
 import pytest
 
 from penstock.config import Config
+from penstock.coordination.states import ApplicationState
+from penstock.driver.events import StateChanged
 from penstock.driver.monitor import Monitor
 from penstock.errors import UserFunctionError
+from penstock.instance.meters import TaskMeter
+from penstock.instance.protocol import FollowOrder
 from penstock.observability.json_logs import LOGGER, log_as_json, secrets_of
+from penstock.observability.recorder import Recorder
 
 
 @pytest.fixture
@@ -65,6 +70,23 @@ def test_what_ends_an_application_is_logged_with_the_traceback_of_ones_function(
     [line] = lines(stream)
     assert line["message"] == "The application ends: The function of step s raised"
     assert "in half\n  value // 0" in line["exception"]
+
+
+def test_each_change_of_state_is_a_line(stream: io.StringIO) -> None:
+    log_as_json({}, stream=stream)
+    logging.getLogger(LOGGER).setLevel(logging.INFO)
+    monitor = Monitor("pulse", Config())
+    created, rebalancing, running = list(ApplicationState)[:3]
+    for old, new in ((created, rebalancing), (rebalancing, running), (running, running)):
+        monitor.hear(StateChanged(old=old, new=new))
+    followed = FollowOrder(task="0_1", name="counts-1", stores=[], commits_partition=1)
+    assert TaskMeter(Recorder("INFO"), followed).became("following") == "following"
+    told = [(line["message"], line.get("old_state"), line.get("task")) for line in lines(stream)]
+    assert told == [
+        ("The application is now rebalancing", "created", None),
+        ("The application is now running", "rebalancing", None),
+        ("Task 0_1 is now following", None, "0_1"),
+    ]
 
 
 def test_setting_it_up_twice_writes_each_line_once(stream: io.StringIO) -> None:

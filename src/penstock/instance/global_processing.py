@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Mapping, Sequence
+import time
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -23,6 +25,8 @@ _log = logging.getLogger("penstock.instance")
 
 _TIME_BYTES = 8
 _PAGE_ENTRIES = 1_000
+_TELL_SECONDS = 60.0
+"""Between two lines on dropped records: bad ones may come one by one."""
 
 
 @dataclass(frozen=True)
@@ -53,8 +57,12 @@ class GlobalProgram:
         skips_undecodable: bool,
         on_processing_error: OnError = "fail",
         dead_letter_topic: str | None = None,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._sub = sub
+        self._clock = clock
+        self._dropped: Counter[str] = Counter()
+        self._tell_at = clock()
         self._application_id = application_id
         self._limits = Limits(
             cache_max_bytes=0,
@@ -89,11 +97,19 @@ class GlobalProgram:
         for records in _records(messages):
             run.process(records)
         result = run.finish()
-        if result.dropped:
-            store_name = self._sub.stores[0].name
-            _log.warning("Global store %s: records were dropped: %s", store_name, result.dropped)
+        self._dropped.update(result.dropped)
+        self._tell()
         changes = result.changes.to_pylist()
         return [(row["key"], _stored(row["value"], row["timestamp"])) for row in changes]
+
+    def _tell(self) -> None:
+        """Log what was dropped since the last line."""
+        if not self._dropped or self._clock() < self._tell_at:
+            return
+        store, dropped = self._sub.stores[0].name, dict(self._dropped)
+        _log.warning("Global store %s: records were dropped: %s", store, dropped)
+        self._dropped.clear()
+        self._tell_at = self._clock() + _TELL_SECONDS
 
 
 def program_for(programs: Programs, store: str) -> SubTopology:
