@@ -139,6 +139,9 @@ def planted(guarded: Guarded, scene: Scene, directory: Path) -> dict[str, str]:
         "spark.hadoop.fs.s3a.secret.key": S3_SECRET,
         "spark.hadoop.fs.s3a.access.key": S3_SECRET,
         "spark.ssl.keyPassword": KEY_PASSWORD,
+        # As the page on state in PostgreSQL says for clusters.
+        "spark.executorEnv.SUMS_DSN": f"host=db password={DSN_PASSWORD}",
+        "spark.executorEnv.BALANCES_DSN": f"postgresql://me:{DSN_PASSWORD}@db/bank",
     }
     return {
         "PENSTOCK_BOOTSTRAP_SERVERS": guarded.scram.bootstrap_servers,
