@@ -22,7 +22,8 @@ from tests.harness import Scene, wait_until
 
 TOKEN = "planted-token-0123456789abcdef-0123456789abcdef"
 S3_SECRET, KEY_PASSWORD, OAUTH = "planted-s3-secret", "planted-key-password", "planted-oauth"
-DSN_PASSWORD = "planted-dsn-password"
+DSN_PASSWORD, LOCATION_SECRET = "planted-dsn-password", "planted-location-secret"
+NOWHERE = "region=here&scheme=http&endpoint_override=127.0.0.1:1"
 READER, ADMIN = "planted-reader-0123456789abcdef-01", "planted-admin-0123456789abcdef-012"
 OWN_PAGES = [
     *("/metrics", "/docs", "/openapi.json", "/health/ready", "/console"),
@@ -148,6 +149,9 @@ def planted(guarded: Guarded, scene: Scene, directory: Path) -> dict[str, str]:
         "PENSTOCK_STATE_DIR": str(scene.state_dir),
         "PENSTOCK_KAFKA": ";".join(f"{name}={value}" for name, value in kafka.items()),
         "PENSTOCK_SPARK": ";".join(f"{name}={value}" for name, value in spark.items()),
+        # Nobody is there, which is told, with its address.
+        "PENSTOCK_SNAPSHOT_LOCATION": f"s3://me:{LOCATION_SECRET}@bucket/x?{NOWHERE}",
+        "PENSTOCK_SNAPSHOT_INTERVAL": "1000",
         "PENSTOCK_COORDINATOR_LISTEN": "127.0.0.1:0",
         "PENSTOCK_NUM_INSTANCES": "1",
         "PENSTOCK_TOKEN": TOKEN,
@@ -232,6 +236,7 @@ def printed(words: list[str], program: Path, environment: dict[str, str]) -> str
     "secret",
     [
         *(PASSWORD_WORD, TOKEN, READER, ADMIN, S3_SECRET, KEY_PASSWORD, OAUTH, DSN_PASSWORD),
+        LOCATION_SECRET,
         "private key",
     ],
 )
@@ -253,6 +258,7 @@ def test_what_was_searched_is_what_there_is(output: Output) -> None:
     # The words around the secrets are there, and so would they be.
     assert "sasl.jaas.config" in output.texts["log"]
     assert "'sasl.password': '***'" in output.texts["log"]
+    assert "s3://me:***@bucket/x" in output.texts["log"]
     settings = next(text for at, text in output.texts.items() if at.endswith("/environment"))
     assert "spark.hadoop.fs.s3a.secret.key" in settings
     assert "sasl.password=***" in output.texts["/v1/console/configuration"]
