@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -37,7 +37,7 @@ def section(document: Mapping[str, Any]) -> str:
     measured = (
         f"Measured {period} on {machine['cores']} cores ({machine['cpu']}), "
         f"{machine['memory_gib']:g} GiB, {machine['os']}, the broker {machine['broker']}; "
-        f"{commits(document['rows'])}; {versions}."
+        f"{commits(document)}; {versions}."
     )
     for cpu, names in elsewhere(document).items():
         measured += f" On another machine ({cpu}): {', '.join(names)}."
@@ -50,15 +50,15 @@ def section(document: Mapping[str, Any]) -> str:
     )
 
 
-def commits(rows: Iterable[Mapping[str, Any]]) -> str:
+def commits(document: Mapping[str, Any]) -> str:
     """At which commits the rows were measured.
 
-    >>> commits([{"name": "a", "commit": "5f"}, {"name": "b", "commit": "7c"}])
+    >>> commits({"commit": "7c", "rows": [{"name": "a", "commit": "5f"}, {"name": "b"}]})
     'commits 5f (a), 7c (b)'
     """
     found: dict[str, dict[str, None]] = {}
-    for row in rows:
-        found.setdefault(row["commit"], {})[row["name"]] = None
+    for row in document["rows"]:
+        found.setdefault(row.get("commit", document["commit"]), {})[row["name"]] = None
     return "commits " + ", ".join(f"{name} ({', '.join(each)})" for name, each in found.items())
 
 
