@@ -44,7 +44,7 @@ CHUNK_BYTES = 1024 * 1024
 GET_CHUNK_KEYS = 10_000
 FEW_KEYS = 32
 """So few are looked for in memory first. That keeps the GIL, for microseconds: beside threads at
-work, who gives it back for a read waits for milliseconds to have it again."""
+work, who gives it back for a read waits for half a millisecond and more to have it again."""
 _STALL_PAUSE_SECONDS = 0.002
 _STALL_SECONDS_MAX = 15.0
 _FILLING_STALL_SECONDS_MAX = 600.0
