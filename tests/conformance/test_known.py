@@ -11,7 +11,8 @@ from collections.abc import Iterator
 import pytest
 
 from tests.conformance.cases import make_case
-from tests.conformance.known import KNOWN, Known
+from tests.conformance.known import KNOWN
+from tests.conformance.known_case import Known
 from tests.conformance.oracle import Oracle
 
 
@@ -23,7 +24,9 @@ def oracle() -> Iterator[Oracle]:
 
 @pytest.mark.parametrize("known", KNOWN, ids=lambda known: known.name)
 def test_kafka_streams_gives_the_known_results(oracle: Oracle, known: Known) -> None:
-    assert known.shown(oracle.ask(known.case)) == known.expected
+    answer = oracle.ask(known.case)
+    assert known.shown(answer) == known.expected
+    assert known.shown_store(answer) == known.held
 
 
 @pytest.mark.parametrize("seed", [3, 4, 5, 6, 7, 11, 12, 14])

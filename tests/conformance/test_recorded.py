@@ -11,7 +11,8 @@ from penstock.processors import choice
 from tests.conformance import programs
 from tests.conformance.cases import Case, printed
 from tests.conformance.compare import Answer, difference, side_by_side
-from tests.conformance.known import KNOWN, Known
+from tests.conformance.known import KNOWN
+from tests.conformance.known_case import Known
 from tests.conformance.record import recorded
 
 
@@ -36,4 +37,6 @@ def test_penstock_gives_the_recorded_answer(case: Case, expected: Answer) -> Non
 
 @pytest.mark.parametrize("known", KNOWN, ids=lambda each: each.name)
 def test_penstock_gives_the_known_results(known: Known) -> None:
-    assert known.shown(programs.run(known.case)) == known.expected
+    answer = programs.run(known.case)
+    assert known.shown(answer) == known.expected
+    assert known.shown_store(answer) == known.held

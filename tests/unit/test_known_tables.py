@@ -10,14 +10,23 @@ from collections.abc import Iterable
 from datetime import timedelta
 from typing import Any
 
+import numpy as np
 import pytest
 
 import penstock as ps
-from penstock.processors import Limits
+from penstock.observability.groups import Level
+from penstock.processors import Limits, SliceResult
 from penstock.processors.choice import start_slice
+from penstock.processors.record_cache import CONTEXT_BYTES, ENTRY_BYTES, CacheState, EvictingCache
+from penstock.serdes import serde_of
 from penstock.serdes.murmur3 import murmur3_128
+from penstock.serdes.windowed import window_key
+from penstock.stores.checkpoint_file import format_checkpoint, parse_checkpoint
+from penstock.stores.memory import MemoryStore
+from penstock.stores.segments import SegmentedStore
 from penstock.testing import TopologyTestDriver
 from penstock.testing.stores import DriverState
+from penstock.topology.windows import LONG_MAX
 from tests.unit.slices import Row, records
 
 GAP = 300_000
@@ -142,26 +151,42 @@ def test_sliding_windows_of_records_that_begin_before_time_does() -> None:
     assert _by_start(_pipe(_windowed(windows, closes=True), EARLY)) == EARLY_FINALS
 
 
-def _sessions(written: Iterable[tuple[str, int]], *, closes: bool) -> list[str]:
-    """What counted sessions give of one slice, whose cache holds all of them until its end."""
-    builder = ps.StreamsBuilder()
-    grouped = builder.stream("in", key=str, value=str).group_by_key()
-    sessions = grouped.windowed_by(ps.session(_ms(GAP), grace=_ms(0)))
-    _to_out((sessions.emit_on_window_close() if closes else sessions).count("held"))
+def _sliced(builder: ps.StreamsBuilder, written: str, level: Level = "OFF") -> SliceResult:
+    """What one slice of these records does, whose cache holds everything until its end."""
     [sub] = builder.build().sub_topologies
     run = start_slice(
         sub,
         application_id="app",
         state=DriverState({spec.name: spec for spec in sub.stores}),
-        limits=Limits(cache_max_bytes=10_000_000, partition_counts={"out": 1}),
+        limits=Limits(cache_max_bytes=10_000_000, partition_counts={"out": 1}, metrics=level),
         metadata={},
         partition=0,
         now_ms=0,
     )
-    rows = [Row(at, time, key.encode(), b"x") for at, (key, time) in enumerate(written)]
-    run.process(records(rows))
-    told = run.finish().outputs.to_pylist()
-    return [f"{row['key'].decode()}={row['value'].decode()}@{row['timestamp']}" for row in told]
+    rows: dict[str, list[Row]] = {}
+    for each in written.split():
+        rest, _, time = each.rpartition("@")
+        topic, named, pair = rest.rpartition("/")
+        key, _, value = pair.partition(":")
+        given = rows.setdefault(topic if named else "in", [])
+        data = None if value == "-" else value.encode()
+        given.append(Row(len(given), int(time), key.encode(), data))
+    for topic, found in rows.items():
+        run.process(records(found, topic))
+    return run.finish()
+
+
+def _told(result: SliceResult) -> list[str]:
+    rows = result.outputs.to_pylist()
+    return [f"{row['key'].decode()}={row['value'].decode()}@{row['timestamp']}" for row in rows]
+
+
+def _sessions(written: Iterable[tuple[str, int]], *, closes: bool) -> list[str]:
+    builder = ps.StreamsBuilder()
+    grouped = builder.stream("in", key=str, value=str).group_by_key()
+    sessions = grouped.windowed_by(ps.session(_ms(GAP), grace=_ms(0)))
+    _to_out((sessions.emit_on_window_close() if closes else sessions).count("held"))
+    return _told(_sliced(builder, " ".join(f"{key}:x@{time}" for key, time in written)))
 
 
 def test_a_cache_tells_sessions_at_its_flush() -> None:
@@ -195,6 +220,23 @@ def test_a_buffer_of_200_bytes_emits_early() -> None:
     driver = TopologyTestDriver(app)
     assert _pipe(driver, "k1:v1@0 k1:v2@1 k2:v1@2") == "v1=0@1 v2=1@1"
     assert _pipe(driver, "x:x@3") == "v1=1@2"
+
+
+class _At100(ps.Processor[Any, int, Any, int]):
+    """Gives every row the time 100."""
+
+    def process(self, record: ps.Record[Any, int]) -> None:
+        self.context.forward(ps.Record(record.key, record.value, 100))
+
+
+def test_a_final_result_of_a_window_that_is_over_does_not_wait() -> None:
+    builder = ps.StreamsBuilder()
+    grouped = builder.stream("in", key=str, value=str).group_by_key()
+    counts = grouped.windowed_by(ps.tumbling(_ms(100), grace=_ms(0))).count("held").to_stream()
+    windows = ps.WindowedSerde(serde_of(str), 100)
+    late = counts.process(_At100, key=windows, value=int).to_table("late")
+    _to_out(late.suppress(ps.until_window_closes(), name="calm"))
+    assert _pipe(TopologyTestDriver(builder.build()), "hey:x@5") == "hey[0,100]=1@100"
 
 
 def _regrouped(mapper: Any, initial: str, adder: Any, subtractor: Any) -> TopologyTestDriver:
@@ -296,6 +338,99 @@ def test_a_left_join_that_looks_back_alone_waits_for_nobody_behind_it() -> None:
         given = " ".join(f"right/{key}:{value}{key}@{at}" for key in range(4))
         met = [f"{key}=A{key}+{value}{key}@{1000 + key}" for key in range(first, 4)]
         assert _pipe(driver, given) == " ".join(met)
+
+
+@pytest.mark.parametrize("kind", ["join", "left_join", "outer_join"])
+def test_tables_that_change_in_a_cache_end_as_they_do_without_one(kind: str) -> None:
+    builder = ps.StreamsBuilder()
+    left, right = (builder.table(topic, topic, key=str, value=str) for topic in "lr")
+    getattr(left, kind)(right, _pair, store="joined", value=str).to_stream().to("out")
+    lefts = "l/k:-@1 l/k:A@3 l/k:B@5 l/k:-@7 l/k:C@9 l/k:-@12 l/k:D@6 l/k:-@2 l/k:E@15 l/k:-@10"
+    rights = "r/k:-@2 r/k:a@4 r/k:b@6 r/k:-@8 r/k:c@10 r/k:-@11 r/k:-@13 r/k:d@7 r/k:-@3 r/k:e@14"
+    assert _told(_sliced(builder, f"{lefts} l/k:F@4 {rights} r/k:-@9 r/k:f@3")) == ["k=F-f@4"]
+
+
+@pytest.mark.parametrize("window", [None, 100])
+def test_a_cache_tells_each_key_once(window: int | None) -> None:
+    builder = ps.StreamsBuilder()
+    grouped = builder.stream("in", key=str, value=str).group_by_key()
+    if window is not None:
+        _to_out(grouped.windowed_by(ps.tumbling(_ms(window), grace=_ms(0))).reduce(_colon, "held"))
+    else:
+        grouped.reduce(_colon, "held").to_stream().to("out")
+    batches = (" ".join(f"{key}:{key}@{time}" for key in "ABCDE") for time in (210, 250))
+    name = "" if window is None else "[200,300]"
+    expected = [f"{key}{name}={key}:{key}@250" for key in "ABCDE"]
+    assert _told(_sliced(builder, " ".join(batches))) == expected
+
+
+def _colon(kept: str, new: str) -> str:
+    return f"{kept}:{new}"
+
+
+@pytest.mark.parametrize(
+    ("windows", "written", "average", "most"),
+    [
+        (
+            ps.hopping(_ms(10), advance=_ms(5), grace=_ms(90)),
+            "k:100@100 k:0@0 k:1@1 k:2@2 k:3@3 k:4@4 k:5@5 k:6@6 k:105@105 k:106@106",
+            67.9,
+            100,
+        ),
+        (
+            ps.tumbling(_ms(10), grace=_ms(90)),
+            "k:100@200 k:0@100 k:1@101 k:2@102 k:3@103 k:4@104 k:5@105 k:6@6",
+            97.375,
+            194,
+        ),
+    ],
+)
+def test_lateness_is_measured(windows: Any, written: str, average: float, most: int) -> None:
+    builder = ps.StreamsBuilder()
+    grouped = builder.stream("in", key=str, value=str).group_by_key()
+    grouped.windowed_by(windows).count("held", retention=_ms(100))
+    meter = _sliced(builder, written, level="DEBUG").meter
+    assert meter is not None
+    [late] = [each.tally for each in meter.entries(0) if each.name == "record-lateness"]
+    assert (late.total / late.count, late.most) == (average, most)
+
+
+def test_an_entry_of_the_cache_takes_its_key_its_value_and_45_bytes_and_its_topic() -> None:
+    """Three keys of one byte: 3 * (25 + entry), an entry being value, context and dirtiness."""
+    state = CacheState(3 * (1 + 24 + 1 + 20 + len("in") + 8))
+    state.grow(np.array([1, 1, 1]), np.full(3, -1))
+    sizes = np.array([1 + ENTRY_BYTES + CONTEXT_BYTES + len("in") + 8] * 3)
+    assert state.fits(np.array([0, 1, 2]), sizes)
+    state.take_in(np.array([0, 1, 2]), sizes, 0)
+    assert state.total == state.max_bytes
+    # Four bytes more for the last one, and the first one goes, which takes all with it.
+    longer = EvictingCache(state, [0, 1, 2], [8] * 3)
+    assert longer.write([2], [int(sizes[2]) + 4], [12]) == ([0, 1, 3], [0, 0, 0])
+    # A cache of no bytes lets every write through at once.
+    none = EvictingCache(_of_nothing(), [], [])
+    assert none.write([0, 1, 0], [60] * 3, [8] * 3) == ([0, 1, 2], [0, 1, 2])
+
+
+def _of_nothing() -> CacheState:
+    state = CacheState(0)
+    state.grow(np.array([1, 1]), np.full(2, -1))
+    return state
+
+
+def test_a_checkpoint_of_three_partitions() -> None:
+    lines = "0\n3\nt 0 0\nt 1 1\nt 2 2\n"
+    assert format_checkpoint({("t", number): number for number in range(3)}) == lines
+    assert parse_checkpoint("0\n1\nt 0 -1\n") == {}
+    assert parse_checkpoint(format_checkpoint({("t", 0): -4})) == {("t", 0): -4}
+
+
+def test_a_window_at_the_end_of_time_is_in_the_range_up_to_it() -> None:
+    key, longer = b"\x0a\x0b\x0c", b"\x0a\x0b\x0c\x7f"
+    store = SegmentedStore(
+        MemoryStore("w"), kind="window", retention_ms=1000, segment_ms=60_000, indexed=True
+    )
+    store.apply([(window_key(each, LONG_MAX), each) for each in (key, longer)], offset=0)
+    assert list(store.fetch(key, 0, LONG_MAX)) == [(window_key(key, LONG_MAX), key)]
 
 
 @pytest.mark.parametrize(
