@@ -1,10 +1,11 @@
-"""File systems of a test's own, which can be full or read-only without harm to anyone."""
+"""File systems of a test's own, which can be full or read-only, and what is on the disk at all."""
 
 from __future__ import annotations
 
 import contextlib
 import subprocess
-from collections.abc import Iterator
+import time
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 import pytest
@@ -56,3 +57,24 @@ def read_only(path: Path) -> Iterator[None]:
         yield
     finally:
         subprocess.run(["umount", "--lazy", path], check=True)
+
+
+def on_disk(path: Path, values: Iterable[bytes]) -> int:
+    """How many of the values are in a store's files.
+
+    They are to be random: of what does not compress, every byte stands there as it was given.
+    """
+    held = b""
+    for file in path.iterdir():
+        with contextlib.suppress(FileNotFoundError):
+            held += file.read_bytes()
+    return sum(value in held for value in values)
+
+
+def wait_until_gone(path: Path, values: Iterable[bytes]) -> None:
+    """Fail if one of the values is in a store's files still when it has had time to tidy up."""
+    given = list(values)
+    until = time.monotonic() + 30
+    while found := on_disk(path, given):
+        assert time.monotonic() < until, f"{found} of {len(given)} values are on the disk"
+        time.sleep(0.05)

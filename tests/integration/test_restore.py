@@ -41,9 +41,12 @@ from penstock.errors import (
     TopicMissingError,
 )
 from penstock.observability.time_of_day import wall_clock_ms
+from penstock.serdes.windowed import split_window_key, window_key
 from penstock.stores.contract import KeyValueStore, StoreIdentity, stored_value
 from penstock.stores.memory import MemoryStore
 from penstock.stores.rocksdb import RocksDBStore
+from penstock.stores.segments import SegmentedStore
+from tests.disks import on_disk, wait_until_gone
 
 SHORT = timedelta(seconds=2)
 
@@ -225,6 +228,39 @@ def test_a_restore_that_takes_longer_than_deletions_last_says_so(
     log.write({b"d": b"4"})
     store.set_caught_up_at(next(minute))
     assert restored(timedelta(minutes=1.5)).outlasted
+
+
+def test_what_expired_in_a_changelog_leaves_the_disk_of_the_restored_store(
+    log: Log, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The restore is interrupted, so that what expires later has reached the disk by then."""
+    monkeypatch.setattr(restore_module, "BATCH_RECORDS", 300)
+    path, steps = tmp_path / "windows", range(6)
+    values = [[os.urandom(64) for _ in range(500)] for _ in steps]
+
+    def opened(*, filling: bool = False) -> SegmentedStore:
+        inner = RocksDBStore("windows", path, filling=filling)
+        return SegmentedStore(inner, kind="window", retention_ms=100, segment_ms=60)
+
+    for step in steps:
+        log.write({window_key(b"%d" % n, step * 200): v for n, v in enumerate(values[step])})
+        if step == 2:
+            store = opened(filling=True)
+            assert log.restore(store).outcome is RestoreOutcome.COMPLETE
+            store.close()
+            assert on_disk(path, values[2]) == 500
+    for filling in (True, False):
+        store = opened(filling=filling)
+        assert log.restore(store).outcome is RestoreOutcome.COMPLETE
+        if filling:
+            store.close()
+    assert [split_window_key(key)[1] for key, _ in store.fetch(b"7", 0, 10_000)] == [1000]
+    for _ in range(12):
+        store.apply([(window_key(b"new", 1000), b"small")], offset=store.offset())
+        store.flush()
+    wait_until_gone(path, itertools.chain(*values[:-1]))
+    assert on_disk(path, values[-1]) == 500
+    store.close()
 
 
 def test_a_changelog_that_falls_silent_is_an_error_not_a_hang(log: Log) -> None:

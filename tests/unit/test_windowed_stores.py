@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import os
 import struct
 import subprocess
 import sys
 from pathlib import Path
+from typing import Literal
 
 import pytest
 
 from penstock.errors import ChangelogError
 from penstock.serdes.windowed import (
+    session_key,
     split_window_key,
     window_key,
 )
@@ -19,6 +22,7 @@ from penstock.stores.indexed import TimeIndexedKeyValueStore
 from penstock.stores.memory import MemoryStore
 from penstock.stores.rocksdb import RocksDBStore
 from penstock.stores.segments import SegmentedStore
+from tests.disks import on_disk, wait_until_gone
 
 RETENTION, SEGMENT = 100, 60
 LONG = struct.Struct(">q")
@@ -117,6 +121,30 @@ def test_expired_segments_leave_the_disk(tmp_path: Path) -> None:
     store.close()
     written = 12 * 5000 * 150
     assert sizes[-1] < written / 2, sizes
+
+
+@pytest.mark.parametrize("kind", ["window", "session"])
+def test_not_a_byte_of_an_expired_segment_stays_on_the_disk_of_a_store_that_goes_on(
+    kind: Literal["window", "session"], tmp_path: Path
+) -> None:
+    """One large segment and then small ones, so that nothing but its end makes room for others."""
+    path = tmp_path / "windows"
+    inner = RocksDBStore("windows", path)
+    store = SegmentedStore(inner, kind=kind, retention_ms=RETENTION, segment_ms=SEGMENT)
+    make = window_key if kind == "window" else _session
+    values = [os.urandom(64) for _ in range(3000)]
+    store.apply([(make(b"%06d" % n, 30), value) for n, value in enumerate(values)], offset=0)
+    store.flush()
+    assert on_disk(path, values) == 3000
+    for step in range(1, 13):
+        store.apply([(make(b"a", step * 200), b"small")], offset=step)
+        store.flush()
+    wait_until_gone(path, values)
+    store.close()
+
+
+def _session(key: bytes, end: int) -> bytes:
+    return session_key(key, end - 10, end)
 
 
 KILLED = """
