@@ -15,7 +15,7 @@ import pytest
 from playwright.sync_api import Browser, Page, Route, expect
 
 from penstock.cli.console import open_page
-from penstock.console.history import BATCHES_MAX, History
+from penstock.console.history import BATCHES_MAX, KEPT, History
 from penstock.errors import StoreUnavailableError
 from penstock.observability.tallies import Tally
 from tests.browser.browsers import chromium
@@ -142,7 +142,12 @@ def test_batches_are_stacked_by_step_and_a_table_has_the_same_numbers(page: Page
     assert len(set(colours)) == 6
 
 
-def test_quick_batches_fill_the_timeline(page: Page, history: History) -> None:
+@pytest.mark.parametrize("kept", [BATCHES_MAX, 50])
+def test_quick_batches_fill_the_timeline(
+    page: Page, history: History, monkeypatch: pytest.MonkeyPatch, kept: int
+) -> None:
+    # How many are kept is the driver's to say.
+    monkeypatch.setitem(KEPT, "batches", kept)
     clock, now = history.now_ms, history.now_ms()
     for at in range(now - 30_000, now, 30_000 // BATCHES_MAX):
         history.now_ms = partial(int, at)
@@ -151,7 +156,7 @@ def test_quick_batches_fill_the_timeline(page: Page, history: History) -> None:
     page.reload()
     _open(page, "Timeline")
     bars = page.locator(".timeline:not(.stacks) .batch rect")
-    expect(bars).to_have_count(BATCHES_MAX)
+    expect(bars).to_have_count(kept)
     places = bars.evaluate_all("all => all.map((each) => Number(each.getAttribute('x')))")
     assert min(places) < 100 < 800 < max(places)
 

@@ -7,9 +7,6 @@ import { bar, h, number, redraw, s, seconds, size, table, time, whole } from "./
 const LINES = 12;
 const READABLE = 0.6;
 const LINE_HEIGHT = 13;
-const SHOWN_MS = 900000;
-// As many as the driver keeps.
-const BATCHES_KEPT = 300;
 
 export function overviewView() {
   const above = h("div");
@@ -69,9 +66,9 @@ function points(samples, value) {
 }
 
 // When the first was that something is known of, within what charts show: batches may be hours apart.
-function firstMoment({ seconds: done, samples, now }) {
+function firstMoment({ seconds: done, samples, now, kept }) {
   const first = Math.min(now, (done[0]?.at ?? Infinity) * 1000, samples[0]?.at_ms ?? Infinity);
-  return Math.max(first, now - SHOWN_MS);
+  return Math.max(first, now - kept.seconds * 1000);
 }
 
 // Seconds in which no batch ended are not told of: they are zeros, up to the last whole second.
@@ -161,7 +158,7 @@ export function timelineView() {
       const isFirst = picture.children.length === 0;
       // Quick ones fill what is kept in less: what was before the first of them is not known.
       const [oldest] = known.batches;
-      const first = known.batches.length < BATCHES_KEPT ? 0 : oldest.at_ms - lasted(oldest) * 1000;
+      const first = known.batches.length < known.kept.batches ? 0 : oldest.at_ms - lasted(oldest) * 1000;
       const spanMs = Math.max(1000, Math.min(120000, known.now - first));
       picture.replaceChildren(timeline({ batches: known.batches, rebalances, now: known.now, spanMs }));
       // On a phone it is wider than the page: what happened last is to the right.
