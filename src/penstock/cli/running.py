@@ -26,7 +26,6 @@ from penstock.errors import (
 from penstock.instance.client import Client
 from penstock.topology.naming import check_name
 
-AppFile = Annotated[str, typer.Argument(help="A Python file, and a name: app.py[:app]")]
 ApplicationId = Annotated[str, typer.Option("--application", help="An application by its id.")]
 StateDir = Annotated[Path | None, typer.Option(help="Where its state is, if not where usual.")]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object.")]

@@ -128,7 +128,13 @@ async def _events(
             why = error.message
         news = history.since(seen)
         seen = news.latest
-        told = {"now": history.now_ms(), "kept": KEPT, "overview": state, "rates": rates, "why": why}
+        told = {
+            "now": history.now_ms(),
+            "kept": KEPT,
+            "overview": state,
+            "rates": rates,
+            "why": why,
+        }
         yield _event({**told, "news": dataclasses.asdict(news)})
         if why:
             return

@@ -22,7 +22,7 @@ const AGAIN = "trying again. Started anew, it may have another address: penstock
 
 // What is known of the application; views read it and never change it.
 export const known = {
-  now: 0, kept: {}, overview: null, rates: { steps: {}, edges: [] }, happenings: [], batches: [], seconds: [], samples: [],
+  now: 0, isLost: false, kept: {}, overview: null, rates: { steps: {}, edges: [] }, happenings: [], batches: [], seconds: [], samples: [],
 };
 let current = null;
 let heardAt = null;
@@ -41,6 +41,7 @@ function hear(event) {
   if (event.overview) {
     known.overview = event.overview;
     known.rates = event.rates;
+    known.isLost = false;
     connection("live", false);
     showHead();
   }
@@ -72,6 +73,8 @@ function lost(text) {
   heardAt = null;
   connection(text, true);
   if (!known.overview) return;
+  known.isLost = true;
+  current?.update?.(known);
   const { application_id: id, state } = known.overview;
   badge(`last seen ${state}`, "");
   document.title = `${id} · not reachable`;
