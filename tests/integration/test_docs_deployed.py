@@ -105,12 +105,11 @@ def hosts(kafka: str, tmp_path: Path) -> Iterator[Hosts]:
 
 def counted(terminal: Terminal, question: str) -> None:
     """The question is answered with what was sent, as soon as that was read."""
-
-    def is_there() -> bool:
-        terminal.type(f"{question} || true")
-        return "ann = 2" in terminal.run("true")
-
-    wait_until(is_there, what="it was counted", seconds=PATIENCE_SECONDS)
+    wait_until(
+        lambda: "ann = 2" in terminal.run(f"{question} || true"),
+        what=f"{question} was answered",
+        seconds=PATIENCE_SECONDS,
+    )
 
 
 @pytest.mark.timeout(600)

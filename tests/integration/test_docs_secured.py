@@ -117,10 +117,10 @@ MISTAKES = {
         ("ca.pem", "broker.pem", "The broker's certificate is not to be trusted"),
     ],
     "trial: certificate": [
-        ("ssl.certificate.location", "client.id", "Kafka wants a certificate of this client"),
+        (r",?    \"ssl.certificate*", r"\}", "Kafka wants a certificate of this client"),
     ],
 }
-"""What the page says to try, and what it says is told then."""
+"""What of the variable is to be what instead, as the page says to try, and what is told then."""
 
 
 def assert_refused(terminal: Terminal, mark: str) -> None:

@@ -107,7 +107,7 @@ class Running:
 
 def _told(error: InstanceError, application_id: str) -> ApplicationUnreachableError:
     """Why there is no overview, without the words of what carried the question."""
-    message = "Its driver does not answer"
+    message = "The application's driver does not answer"
     hint = error.hint or "It may be starting or stopping: ask again in a moment"
     # It comes amid words of the call's own.
     if STARTING in error.message:

@@ -36,8 +36,14 @@ export function overviewView() {
 // What is read first: that all is well, or what is not.
 function standing(known) {
   const wrong = troubles(known);
-  const items = wrong.length > 0 ? wrong : [["good", wellWords(known)]];
+  const items = [...(wrong.length > 0 ? wrong : [["good", wellWords(known)]]), ...lately(known)];
   return h("ul", { class: "standing", "aria-label": "How it stands" }, items.map(([kind, words]) => h("li", { class: kind }, words)));
+}
+
+// Why tasks moved, if they did within minutes: who looks now looks because of that.
+function lately({ happenings, now }) {
+  const last = happenings.findLast((each) => each.kind === "rebalance");
+  return last && now - last.at_ms < 10 * MINUTE_MS ? [["note", `${time(last.at_ms)} ${last.text}`]] : [];
 }
 
 const isServed = (task) => task.state === "ready" || task.state === "running";
@@ -53,7 +59,7 @@ function troubles({ overview: found, isLost, now }) {
   return [
     isLost && ["bad", `No news since ${time(now)}. All below is as of then.`],
     silent > 0 && ["bad", `Kafka has not answered for ${Math.round(silent)} s: nothing is read or written.`],
-    state !== "running" && [state === "rebalancing" ? "warn" : "bad", `It is not running, but ${state}${waits ? `: ${waits}` : ""}.`],
+    state !== "running" && [state === "rebalancing" ? "warn" : "bad", `Not running: its state is ${state}${waits ? ` (${waits})` : ""}.`],
     found.is_paused && ["warn", "It is paused: nothing is read until somebody resumes it."],
     left.length > 0 && ["warn", `${number(left.length)} of ${counted(tasks.length, "task")} ${isAre(left.length)} not served: ${named}${more}.`],
     away.length > 0 && ["warn", `Away: ${away.join(", ")}. Tasks of an instance that is away wait for it, until its session times out.`],
