@@ -9,7 +9,6 @@ from __future__ import annotations
 import os
 import re
 import shutil
-import socket
 import subprocess
 import sys
 import urllib.request
@@ -21,6 +20,7 @@ import msgspec
 import pytest
 
 from penstock.local.jars import SPARK_KAFKA, ensure
+from penstock.local.kraft import free_ports
 from tests.harness import Scene, wait_until
 from tests.integration.test_docs_on_kafka import of_scene
 from tests.terminals import PATIENCE_SECONDS, Terminal
@@ -37,18 +37,14 @@ def lines(page: str, words: str) -> list[str]:
     return block.replace("\\\n", " ").splitlines()
 
 
-def free_port() -> str:
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        return str(free.getsockname()[1])
-
-
 class Hosts:
-    """Several of them; what pages call 10.0.0.7 and queries.example.org is this machine."""
+    """Several of them, which are all this machine: 10.0.0.7, and queries.example.org too."""
 
     def __init__(self, scene: Scene) -> None:
         self.folder, self._scene = scene.directory, scene
         self._terminals: dict[str, Terminal] = {}
-        self._ports = {name: free_port() for name in ("7600", "8443", "7700", "instance")}
+        names = ("7600", "8443", "7700", "instance")
+        self._ports = dict(zip(names, map(str, free_ports(len(names))), strict=True))
         self.secret = ""
 
     def host(self, name: str) -> Terminal:
@@ -76,7 +72,8 @@ class Hosts:
         host = self.host(name)
         host.run(f"export PENSTOCK_TOKEN={self.secret}")
         host.run(lines("deploying.md", "PENSTOCK_TOKEN")[1])
-        host.type(self.here(line, is_instance=True))
+        # Two on one host need a directory each, as the page says.
+        host.type(f"{self.here(line, is_instance=True)} --slot {name}")
         return host
 
     def close(self) -> None:

@@ -16,7 +16,6 @@ import os
 import re
 import shlex
 import shutil
-import socket
 import subprocess
 import sys
 import time
@@ -32,6 +31,7 @@ import pytest
 
 from penstock.cli import main
 from penstock.local.jars import SPARK_KAFKA, ensure
+from penstock.local.kraft import free_ports
 from tests.harness import wait_until
 from tests.terminals import PATIENCE_SECONDS, Terminal
 from tests.unit.test_cli_help import examples
@@ -187,8 +187,7 @@ class Reader:
 def reader(tmp_path: Path) -> Iterator[Reader]:
     ensure(SPARK_KAFKA)
     (tmp_path / "repository").mkdir()
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port = str(free.getsockname()[1])
+    [port] = free_ports(1)
     programs = Path(sys.executable).parent
     environment = {
         **os.environ,
