@@ -15,7 +15,7 @@ import pytest
 from playwright.sync_api import Browser, Page, Route, expect
 
 from penstock.cli.console import open_page
-from penstock.console.history import BATCHES_MAX, History
+from penstock.console.history import BATCHES_MAX, KEPT, History
 from penstock.errors import StoreUnavailableError
 from penstock.observability.tallies import Tally
 from tests.browser.browsers import chromium
@@ -84,6 +84,47 @@ def test_the_overview_shows_figures_and_what_happened(page: Page) -> None:
     expect(page.locator(".log li").first).to_contain_text("instance <img")
 
 
+def test_the_overview_says_first_how_it_stands(
+    page: Page, application: FakeApplication, history: History
+) -> None:
+    standing = page.get_by_role("list", name="How it stands").get_by_role("listitem")
+    moved = f"Rebalance 1, because instance {HOSTILE} was lost"
+    # Of two tasks one is being opened.
+    expect(standing).to_contain_text(
+        [
+            "1 of 2 tasks is not served: 0_1 is being opened on instance-1, and has restored 50 %",
+            moved,
+        ]
+    )
+    expect(page.locator(".tile", has_text="tasks served").locator("dd")).to_have_text("1 of 2")
+    application.now["tasks"][1] |= {"state": "unowned", "restores": []}
+    application.now["instances"][1]["is_away"] = True
+    application.now |= {"kafka_silent_seconds": 12.0, "is_paused": True}
+    expect(standing).to_contain_text(
+        [
+            "Kafka has not answered for 12 s",
+            "It is paused",
+            "0_1 has no owner",
+            "Away: instance-1",
+            moved,
+        ]
+    )
+    application.now = overview()
+    application.now["tasks"] = application.now["tasks"][:1]
+    clock = history.now_ms
+    history.now_ms = lambda: clock() - 90_000
+    history.sampled(lag=20, memory_bytes=1)
+    history.now_ms = clock
+    page.reload()
+    expect(standing.first).to_have_text(
+        "Its task is served by 2 instances. 12 records are left to read, 8 fewer than a minute ago."
+    )
+    application.now["tasks"][0]["lag"] = 0
+    expect(standing.first).to_contain_text("Nothing is left to read")
+    application.now |= {"state": "error", "tasks": []}
+    expect(standing.first).to_have_text("Not running: its state is error.")
+
+
 def test_a_browser_is_led_there_by_a_file_and_started_without_the_token(
     browser: Browser, address: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -142,7 +183,12 @@ def test_batches_are_stacked_by_step_and_a_table_has_the_same_numbers(page: Page
     assert len(set(colours)) == 6
 
 
-def test_quick_batches_fill_the_timeline(page: Page, history: History) -> None:
+@pytest.mark.parametrize("kept", [BATCHES_MAX, 50])
+def test_quick_batches_fill_the_timeline(
+    page: Page, history: History, monkeypatch: pytest.MonkeyPatch, kept: int
+) -> None:
+    # How many are kept is the driver's to say.
+    monkeypatch.setitem(KEPT, "batches", kept)
     clock, now = history.now_ms, history.now_ms()
     for at in range(now - 30_000, now, 30_000 // BATCHES_MAX):
         history.now_ms = partial(int, at)
@@ -151,7 +197,7 @@ def test_quick_batches_fill_the_timeline(page: Page, history: History) -> None:
     page.reload()
     _open(page, "Timeline")
     bars = page.locator(".timeline:not(.stacks) .batch rect")
-    expect(bars).to_have_count(BATCHES_MAX)
+    expect(bars).to_have_count(kept)
     places = bars.evaluate_all("all => all.map((each) => Number(each.getAttribute('x')))")
     assert min(places) < 100 < 800 < max(places)
 
@@ -507,6 +553,7 @@ def test_an_application_that_ends_is_not_shown_as_running(
     history.happened("state", "running to error")
     application.failure = StoreUnavailableError("The application is starting, or has ended")
     expect(page.locator("#state")).to_have_text("last seen running")
+    expect(page.locator(".standing .bad")).to_contain_text("No news since")
     connection = page.locator("#connection")
     expect(connection).to_contain_text("has ended; trying again. Started anew, it may have another")
     assert page.title().endswith("not reachable")

@@ -56,9 +56,15 @@ def overview(*, state: str = "running", owner: str = "instance-0") -> dict[str, 
             for name in ("instance-0", "instance-1")
         ],
         "tasks": [
-            {"task": "0_0", "state": "running", "owner": owner, "commits": 9, **task}
+            {
+                "task": "0_0",
+                "state": "ready" if owner else "unowned",
+                "owner": owner,
+                "commits": 9,
+                **task,
+            }
             | {"copies": copies, "restores": []},
-            {"task": "0_1", "state": "restoring", "owner": "instance-1", "commits": 9, **task}
+            {"task": "0_1", "state": "taking", "owner": "instance-1", "commits": 9, **task}
             | {"copies": [], "restores": restores},
         ],
     }

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import re
 import shlex
+import signal
+import subprocess
+import sys
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -18,6 +21,7 @@ from tests.unit.test_docs_commands import PROGRAM
 from tests.unit.test_docs_snippets import ROOT, commands, snippets
 
 CHANGELOGS = ROOT / "docs" / "concepts" / "changelogs.md"
+README = ROOT / "README.md"
 OPERATING = ROOT / "docs" / "operating.md"
 
 
@@ -66,6 +70,20 @@ def test_topics_are_planned_and_applied_as_the_page_shows(
     assert typed(describe) == 0
     assert typed(apply) == 0
     assert typed(plan) == 0
+
+
+def test_test_data_is_sent_as_the_readme_shows_until_ctrl_c(scene: Scene) -> None:
+    [line] = [each for each in commands(README) if "produce-test-data" in each]
+    words = shlex.split(line.replace("localhost:9092", scene.bootstrap))
+    process = subprocess.Popen(
+        [sys.executable, "-m", "penstock.cli", *words[1:]], stdout=-1, stderr=-1, text=True
+    )
+    assert process.stderr is not None
+    assert any("Ctrl-C ends" in told for told in process.stderr)
+    process.send_signal(signal.SIGINT)
+    sent, _ = process.communicate(timeout=60)
+    assert process.returncode == 0
+    assert re.fullmatch(r"[\d,]+ records? sent\.\n", sent)
 
 
 @pytest.mark.usefixtures("spark")

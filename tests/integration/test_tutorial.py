@@ -13,15 +13,11 @@ import contextlib
 import io
 import json
 import os
-import pty
 import re
 import shlex
 import shutil
-import signal
-import socket
 import subprocess
 import sys
-import threading
 import time
 import webbrowser
 from collections.abc import Callable, Iterable, Iterator
@@ -35,7 +31,9 @@ import pytest
 
 from penstock.cli import main
 from penstock.local.jars import SPARK_KAFKA, ensure
+from penstock.local.kraft import free_ports
 from tests.harness import wait_until
+from tests.terminals import PATIENCE_SECONDS, Terminal
 from tests.unit.test_cli_help import examples
 
 ROOT = Path(__file__).parents[2]
@@ -44,7 +42,6 @@ README = ROOT / "README.md"
 PORT_ON_THE_PAGE = "7600"
 # The repository is installed already; what the demo says is in test_cli_demo.py.
 INSTALLS = ("make demo", "source .venv/bin/activate", "penstock prepare")
-PATIENCE_SECONDS = 120.0
 NOT_TYPED = {
     "bootstrap": "it starts a Spark; test_docs_on_kafka.py types it, which has one",
     "demo": "it starts a Kafka and a Spark; test_cli_demo.py has what it says, without them",
@@ -63,7 +60,6 @@ BLOCK = re.compile(
     re.DOTALL | re.MULTILINE,
 )
 README_BLOCK = re.compile(r"^```(?:python)?\n(.*?)^```$", re.DOTALL | re.MULTILINE)
-CONTROL = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]|\r")
 
 
 @dataclass(frozen=True)
@@ -78,95 +74,6 @@ class Block:
 def blocks() -> Iterator[Block]:
     for found in BLOCK.finditer(PAGE.read_text()):
         yield Block(found["terminal"] or "first", found["language"] == "python", found["text"])
-
-
-class Terminal:
-    """A shell on a terminal of its own."""
-
-    def __init__(self, folder: Path, environment: dict[str, str]) -> None:
-        self._master, inner = pty.openpty()
-        self._shell = subprocess.Popen(
-            ["setsid", "--ctty", "bash", "--norc", "--noprofile", "--noediting", "-i"],
-            stdin=inner,
-            stdout=inner,
-            stderr=inner,
-            cwd=folder,
-            env=environment,
-        )
-        os.close(inner)
-        self._said = b""
-        self._marks = 0
-        self._reader = threading.Thread(target=self._read)
-        self._reader.start()
-        self.type("stty -echo cols 250")
-        self.run("PS1=; true")
-
-    def type(self, line: str) -> None:
-        """Type a line, and wait for nothing."""
-        os.write(self._master, f"{line}\n".encode())
-
-    def run(self, line: str) -> str:
-        """Type a line; what it says until it ends, which it must do well."""
-        before = len(self.said)
-        self.type(line)
-        said = self._until_prompt(before)
-        assert said.endswith("=0"), f"{line}\n{said}"
-        return said
-
-    def interrupt(self) -> str:
-        """Press Ctrl-C; what is said after it."""
-        before = len(self.said)
-        os.write(self._master, b"\x03")
-        return self._until_prompt(before)
-
-    def wait_for(self, text: str, *, looks: int = -1) -> None:
-        """Until that is on the screen, and the status was shown more often than that."""
-
-        def is_shown() -> bool:
-            return text in self.said and self.looks > looks
-
-        wait_until(is_shown, what=f"{text!r} was said", seconds=PATIENCE_SECONDS)
-
-    @property
-    def said(self) -> str:
-        """All that was on the screen."""
-        return CONTROL.sub("", self._said.decode(errors="replace"))
-
-    @property
-    def looks(self) -> int:
-        """How often the status was shown so far."""
-        return self.said.count("\ndriver ")
-
-    def close(self) -> None:
-        self._shell.send_signal(signal.SIGHUP)
-        self._shell.wait(PATIENCE_SECONDS)
-        self._reader.join(PATIENCE_SECONDS)
-        os.close(self._master)
-
-    def _until_prompt(self, before: int) -> str:
-        self._marks += 1
-        mark = f"mark-{self._marks}"
-        self.type(f"echo; echo {mark}=$?")
-        # Looked for everywhere: while half an escape is read the screen seems to have more on it.
-        ended = re.compile(rf"{mark}=\d+")
-        wait_until(
-            lambda: ended.search(self.said) is not None,
-            what="the command ended",
-            seconds=PATIENCE_SECONDS,
-        )
-        found = ended.search(self.said)
-        assert found is not None
-        return self.said[before : found.end()]
-
-    def _read(self) -> None:
-        while True:
-            try:
-                data = os.read(self._master, 65536)
-            except OSError:
-                return
-            if not data:
-                return
-            self._said += data
 
 
 @dataclass
@@ -280,8 +187,7 @@ class Reader:
 def reader(tmp_path: Path) -> Iterator[Reader]:
     ensure(SPARK_KAFKA)
     (tmp_path / "repository").mkdir()
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port = str(free.getsockname()[1])
+    [port] = free_ports(1)
     programs = Path(sys.executable).parent
     environment = {
         **os.environ,

@@ -136,7 +136,7 @@ def test_how_a_driver_was_asked_is_not_told(
     with announced(tmp_path, **where):
         assert ran("status", "--application", "x", "--state-dir", str(tmp_path)) == 3
     assert capsys.readouterr().err == (
-        "penstock: Its driver does not answer (application x). "
+        "penstock: The application's driver does not answer (application x). "
         "It may be starting or stopping: ask again in a moment\n"
     )
 
@@ -158,7 +158,7 @@ def test_every_command_knows_a_driver_that_was_killed(
         path.write_bytes(text.replace(b'"pid":%d' % os.getpid(), b'"pid":%d' % dead.pid))
         assert ran(command, "--application", "x", "--state-dir", str(tmp_path)) == 3
     told = capsys.readouterr()
-    assert f"Its driver, process {dead.pid}, has ended" in told.err
+    assert f"The application's driver, process {dead.pid}, has ended" in told.err
     assert url not in told.out
 
 
@@ -172,7 +172,10 @@ def test_the_address_of_a_killed_run_is_not_that_of_the_next(
     with announced(tmp_path, **where):
         assert ran(command, "--application", "x", "--state-dir", str(tmp_path)) == 3
     told = capsys.readouterr()
-    assert f"Its driver, process {os.getpid()}, does not answer over HTTP yet" in told.err
+    assert (
+        f"The application's driver, process {os.getpid()}, does not answer over HTTP yet"
+        in told.err
+    )
     assert url not in told.out
 
 

@@ -107,7 +107,7 @@ def test_the_status_of_one_that_starts_says_it_too(capsys: pytest.CaptureFixture
 def test_who_watches_sees_an_application_go_and_come_back(
     options: list[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    gone = ApplicationUnreachableError("Its driver, process 7, has ended")
+    gone = ApplicationUnreachableError("The application's driver, process 7, has ended")
     script: list[Overview | BaseException] = [
         *(overview("running"), gone, gone, overview("rebalancing"), KeyboardInterrupt())
     ]
@@ -137,8 +137,11 @@ def test_who_watches_sees_an_application_go_and_come_back(
 def test_what_is_no_longer_true_is_not_shown_as_if_it_were(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    gone = ApplicationUnreachableError("Its driver, process 7, has ended")
+    gone = ApplicationUnreachableError("The application's driver, process 7, has ended")
     console().print(silent(overview("running"), gone, 12.0))
     text = capsys.readouterr().out
     assert "pulse  last seen running\n" in text
-    assert "Its driver, process 7, has ended. All above is as of 12 s ago; asking again" in text
+    assert (
+        "The application's driver, process 7, has ended. All above is as of 12 s ago; asking again"
+        in text
+    )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 import re
 from pathlib import Path
 from typing import Any
@@ -12,7 +13,7 @@ from penstock.config import Config
 from penstock.queries import json_values
 from penstock.queries.gate import OPEN_PATHS
 from penstock.queries.limits import Limits
-from tests.unit.queries_in_memory import made_service, request
+from tests.unit.queries_in_memory import InMemoryQueries, Shelf, made_service, request
 
 DOCS = Path(__file__).parents[2] / "docs"
 HTTP = (DOCS / "http.md").read_text()
@@ -73,3 +74,24 @@ def test_the_limits_are_those_that_hold() -> None:
 
 def test_the_open_paths_are_named() -> None:
     assert all(path.removesuffix("/style.css") in SECURITY for path in OPEN_PATHS)
+
+
+def test_answers_and_errors_have_the_form_that_is_shown() -> None:
+    shown = [json.loads(each) for each in re.findall(r"^```json\n(.*?)^```$", HTTP, re.M | re.S)]
+    queries = InMemoryQueries()
+    queries.shelves["pulse-counts"] = Shelf(
+        kind="key_value", key=str, value=int, entries={("ann", None): 72}
+    )
+    app = made_service(queries)
+    answer = request(app, "GET", "/v1/stores/pulse-counts/keys/ann").json
+    error = request(app, "GET", "/v1/stores/x/keys/ann").json
+    assert [names(each) for each in (answer, error)] == [names(each) for each in shown]
+    assert error["error"]["code"] == shown[1]["error"]["code"]
+    assert error["error"]["message"] == shown[1]["error"]["message"]
+
+
+def names(found: Any) -> Any:
+    """What an object has, without its values; of a list what the first has."""
+    if isinstance(found, dict):
+        return {name: names(each) for name, each in found.items() if name != "where"}
+    return [names(each) for each in found[:1]] if isinstance(found, list) else None

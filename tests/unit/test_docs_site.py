@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from penstock.console.history import KEPT
 from tools import site_pages
 
 DOCS = site_pages.ROOT / "docs"
@@ -48,3 +49,11 @@ def test_the_reference_has_every_public_name(name: str) -> None:
     assert own == set(module.__all__)
     # What nobody described has nothing to show there.
     assert [each for each in own if not (inspect.getdoc(getattr(module, each)) or "").strip()] == []
+
+
+def test_the_page_on_the_console_says_how_much_is_kept() -> None:
+    told = " ".join((DOCS / "console.md").read_text().split())
+    batches, seconds = KEPT["batches"], KEPT["seconds"]
+    assert f"(or of the last {batches} batches, if they took less)" in told
+    assert f"the last {KEPT['happenings']} lines and {batches} batches" in told
+    assert f"lag and memory of the last {seconds} seconds" in told

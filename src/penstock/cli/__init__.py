@@ -14,7 +14,7 @@ import sys
 import traceback
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -23,26 +23,36 @@ from penstock.cli.answers import EXIT_USAGE, print_error
 from penstock.cli.usage import is_help, usage_error
 from penstock.errors import PenstockError
 
-# name -> its line in the list of commands; the file is penstock/cli/<name>.py, with _ for -
-COMMANDS = {
-    "bootstrap": "Fill a store from history: a table, Parquet files or an old topic.",
-    "console": "Say where a running application is watched in a browser.",
-    "demo": "Run an example on a real Kafka and Spark, and show its results.",
-    "dev": "An Apache Kafka for development: until Ctrl-C, or start, stop, logs.",
-    "example": "List the examples, or run one on a real Kafka and Spark.",
-    "instance": "Run a process that holds state for an application elsewhere.",
-    "prepare": "Fetch Kafka's and Spark's Java parts, and prepare them for quick starts.",
-    "produce-test-data": "Send an example's test data to a Kafka.",
-    "query": "Ask a running application what its stores hold.",
-    "records": "Send records to a topic of an application, or print them.",
-    "reset": "Start an application over: choose its positions, remove its state.",
-    "run": "Run the application in a Python file.",
-    "state": "Look at the state on this machine's disk, compare it, export it.",
-    "status": "Show a running application at a glance, or follow it.",
-    "tasks": "List a running application's tasks: owners, positions, lag, copies.",
-    "topics": "Create an application's topics; show, plan or apply the settings of its own.",
-    "topology": "Describe or draw a topology, or compare it with what last ran.",
+# Under which heading `penstock --help` has it; name -> its line there. The file is
+# penstock/cli/<name>.py, with _ for -
+GROUPS = {
+    "Begin": {
+        "demo": "Run an example on a real Kafka and Spark, and show its results.",
+        "example": "List the examples, or run one on a real Kafka and Spark.",
+        "dev": "An Apache Kafka for development: until Ctrl-C, or start, stop, logs.",
+        "prepare": "Fetch Kafka's and Spark's Java parts, and prepare them for quick starts.",
+        "produce-test-data": "Send an example's test data to a Kafka.",
+    },
+    "Write and run": {
+        "topology": "Describe or draw a topology, or compare it with what last ran.",
+        "topics": "Create an application's topics; show, plan or apply the settings of its own.",
+        "run": "Run the application in a Python file.",
+        "instance": "Run a process that holds state for an application elsewhere.",
+        "records": "Send records to a topic of an application, or print them.",
+    },
+    "Watch and ask": {
+        "status": "Show a running application at a glance, or follow it.",
+        "tasks": "List a running application's tasks: owners, positions, lag, copies.",
+        "console": "Say where a running application is watched in a browser.",
+        "query": "Ask a running application what its stores hold.",
+    },
+    "Look after state": {
+        "state": "Look at the state on this machine's disk, compare it, export it.",
+        "bootstrap": "Fill a store from history: a table, Parquet files or an old topic.",
+        "reset": "Start an application over: choose its positions, remove its state.",
+    },
 }
+COMMANDS = {name: line for group in GROUPS.values() for name, line in group.items()}
 
 _EXAMPLES = {
     "bootstrap": "penstock bootstrap app.py --store pulse-counts --from parquet:/data",
@@ -72,7 +82,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     words = [word for word in given if word != "--debug"]
     _let_all_be_printed()
     try:
-        program = _program(words[:1] or completed_command(os.environ))
+        program = parser(words[:1] or completed_command(os.environ))
         # What it returns is the status that a command left with, if it said one.
         sys.exit(program(words, prog_name="penstock", standalone_mode=False) or 0)
     except Exception as error:
@@ -130,14 +140,35 @@ def _program(called: list[str]) -> typer.Typer:
         epilog="Example: penstock demo",
     )
     program.callback()(_for_all)
-    for name, line in COMMANDS.items():
-        example = f"Example: {_EXAMPLES[name]}"
+    for name, line, group in [(n, line, g) for g, own in GROUPS.items() for n, line in own.items()]:
+        told: Any = {
+            "name": name,
+            "help": line,
+            "epilog": f"Example: {_EXAMPLES[name]}",
+            "rich_help_panel": group,
+        }
         command = _command(name) if called == [name] else _not_called
         if isinstance(command, typer.Typer):
-            program.add_typer(command, name=name, help=line, epilog=example)
+            program.add_typer(command, **told)
         else:
-            program.command(name, help=line, epilog=example)(command)
+            program.command(**told)(command)
     return program
+
+
+def parser(called: list[str]) -> Any:
+    """The parser of the command that is called; of the others it has the names alone."""
+    found: Any = typer.main.get_command(_program(called))
+    _show_flags_bare(found)
+    return found
+
+
+def _show_flags_bare(command: Any) -> None:
+    """Show `--json`, not `--json <bool>`: nobody is to write a value behind it."""
+    for each in command.get_params(command.context_class(command)):
+        if getattr(each, "is_flag", False):
+            each.metavar = ""
+    for inner in getattr(command, "commands", {}).values():
+        _show_flags_bare(inner)
 
 
 def _command(name: str) -> Callable[..., object] | typer.Typer:

@@ -9,7 +9,7 @@ import msgspec
 import typer
 
 from penstock.cli.answers import print_answer
-from penstock.cli.loading import load_application
+from penstock.cli.loading import AppFile, load_application
 from penstock.cli.progress import Bar
 from penstock.coordination.history import parse_offsets
 from penstock.errors import BootstrapError, UsageError
@@ -18,7 +18,7 @@ _KINDS = ("parquet", "table", "topic")
 
 
 def bootstrap(
-    application: Annotated[str, typer.Argument(help="A Python file, and a name: app.py[:app]")],
+    application: AppFile,
     store: Annotated[str, typer.Option(help="The store to fill.")],
     history: Annotated[
         str, typer.Option("--from", help="parquet:/path, table:database.name or topic:NAME.")

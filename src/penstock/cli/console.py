@@ -12,7 +12,8 @@ import typer
 
 from penstock.cli.answers import print_answer, print_progress
 from penstock.cli.liveness import check_driver
-from penstock.cli.running import AppFile, ApplicationId, Json, Meant, StateDir
+from penstock.cli.loading import AppFile
+from penstock.cli.running import ApplicationId, Json, Meant, StateDir
 from penstock.errors import ServiceUnreachableError
 from penstock.queries.driver_file import DriverFile, driver_path, read_driver_file
 from penstock.stores.directory import CONSOLE_FILE

@@ -94,7 +94,10 @@ def instance(
     ] = None,
     slot: Annotated[str, typer.Option(help="A directory for one of several on a host.")] = "",
     application: Annotated[
-        str, typer.Option(help="app.py[:app], if processors of it keep global stores.")
+        str,
+        typer.Option(
+            help="The program, app.py or app.py:name, if its processors keep global stores."
+        ),
     ] = "",
     json: Annotated[bool, typer.Option("--json", help="Print one JSON object at the end.")] = False,
 ) -> None:

@@ -20,7 +20,7 @@ def check_driver(application_id: str, state_dir: Path) -> None:
     driver = find_driver(application_id, state_dir)
     if read_driver_file(state_dir, application_id).process != driver.pid:
         raise ApplicationUnreachableError(
-            f"Its driver, process {driver.pid}, does not answer over HTTP yet",
+            f"The application's driver, process {driver.pid}, does not answer over HTTP yet",
             where={"application": application_id},
             hint="Ask again in a moment; with an empty http_listen it never does",
         )

@@ -6,9 +6,20 @@ import contextlib
 import importlib.util
 import sys
 from pathlib import Path
+from typing import Annotated
+
+import typer
 
 from penstock.application import Application
 from penstock.errors import UsageError
+
+AppFile = Annotated[
+    str,
+    typer.Argument(
+        metavar="APP", help="The program: app.py, or app.py:name if it has several applications."
+    ),
+]
+"""How every command is told of an application by its program."""
 
 
 def load_application(place: str) -> Application:

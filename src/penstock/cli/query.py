@@ -43,7 +43,7 @@ def query(
         list[str] | None,
         typer.Argument(
             metavar="[APP] [STORE] [KEY]...",
-            help="app.py[:app]; a store's name, else all are listed; keys, bytes as 0x6162.",
+            help="The program; a store's name, else all are listed; keys, bytes as 0x6162.",
         ),
     ] = None,
     application: ApplicationId = "",

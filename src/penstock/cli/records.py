@@ -13,7 +13,7 @@ from confluent_kafka import Producer
 from penstock.changelog.kafka_failures import kafka_error, refusals_named, unreachable
 from penstock.changelog.topic_admin import TopicAdmin
 from penstock.cli.answers import counted, print_answer, print_progress
-from penstock.cli.loading import load_application
+from penstock.cli.loading import AppFile, load_application
 from penstock.cli.progress import Bar
 from penstock.cli.record_lines import Encoded, encode_lines, encode_text, record_line, written
 from penstock.config import Config
@@ -24,7 +24,6 @@ from penstock.examples.watching import Result, Watcher
 
 records = typer.Typer(no_args_is_help=True)
 
-AppFile = Annotated[str, typer.Argument(help="A Python file, and a name: app.py[:app]")]
 Topic = Annotated[str, typer.Argument(help="A topic that the program reads or writes.")]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object.")]
 

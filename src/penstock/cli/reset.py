@@ -11,7 +11,7 @@ from typing import Annotated
 import typer
 
 from penstock.cli.answers import print_answer, print_progress
-from penstock.cli.loading import load_application
+from penstock.cli.loading import AppFile, load_application
 from penstock.cli.progress import Bar
 from penstock.cli.times import FORM, milliseconds
 from penstock.cli.usage import as_usage
@@ -23,7 +23,7 @@ from penstock.errors import UsageError
 
 
 def reset(
-    file: Annotated[str, typer.Argument(help="A Python file, and a name: app.py[:app]")] = "",
+    file: AppFile = "",
     application: Annotated[
         str, typer.Option(help="An application by its id, without its program.")
     ] = "",

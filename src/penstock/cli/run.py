@@ -12,7 +12,7 @@ import typer
 from rich.console import Console
 
 from penstock.cli.answers import print_answer, print_progress
-from penstock.cli.loading import load_application
+from penstock.cli.loading import AppFile, load_application
 from penstock.cli.restore_progress import RestoreProgress
 from penstock.coordination.states import ApplicationState
 from penstock.driver.events import Event, StateChanged, Waiting
@@ -21,7 +21,7 @@ _DEV_COMMIT_INTERVAL = timedelta(milliseconds=10)
 
 
 def run(
-    application: Annotated[str, typer.Argument(help="A Python file, and a name: app.py[:app]")],
+    application: AppFile,
     dev: Annotated[
         bool, typer.Option("--dev", help="Show every update soon: no cache, frequent commits.")
     ] = False,

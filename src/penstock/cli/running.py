@@ -26,7 +26,6 @@ from penstock.errors import (
 from penstock.instance.client import Client
 from penstock.topology.naming import check_name
 
-AppFile = Annotated[str, typer.Argument(help="A Python file, and a name: app.py[:app]")]
 ApplicationId = Annotated[str, typer.Option("--application", help="An application by its id.")]
 StateDir = Annotated[Path | None, typer.Option(help="Where its state is, if not where usual.")]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object.")]
@@ -108,7 +107,7 @@ class Running:
 
 def _told(error: InstanceError, application_id: str) -> ApplicationUnreachableError:
     """Why there is no overview, without the words of what carried the question."""
-    message = "Its driver does not answer"
+    message = "The application's driver does not answer"
     hint = error.hint or "It may be starting or stopping: ask again in a moment"
     # It comes amid words of the call's own.
     if STARTING in error.message:

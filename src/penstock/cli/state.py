@@ -21,7 +21,7 @@ from penstock.changelog.snapshots import Manifest, SnapshotLocation
 from penstock.cli.answers import EXIT_REFUSED, print_answer
 from penstock.cli.changelog_ends import ChangelogEnds
 from penstock.cli.entries import Row, key_bytes, row_of, shown, shown_time, version_row
-from penstock.cli.loading import load_application
+from penstock.cli.loading import AppFile, load_application
 from penstock.cli.parquet import write_parquet
 from penstock.cli.progress import Bar
 from penstock.config import Config
@@ -53,7 +53,6 @@ from penstock.topology import StoreSpec
 state = typer.Typer(no_args_is_help=True)
 
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object.")]
-AppFile = Annotated[str, typer.Argument(help="A Python file, and a name: app.py[:app]")]
 ApplicationId = Annotated[str, typer.Option("--application", help="An application by its id.")]
 StateDir = Annotated[Path | None, typer.Option(help="Where the state is, if not where usual.")]
 Partition = Annotated[int | None, typer.Option(min=0, help="Of one partition only.")]

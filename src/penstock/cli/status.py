@@ -16,7 +16,8 @@ from rich.table import Table
 from rich.text import Text
 
 from penstock.cli.answers import counted, print_answer, print_error
-from penstock.cli.running import AppFile, ApplicationId, Json, Running, StateDir, console
+from penstock.cli.loading import AppFile
+from penstock.cli.running import ApplicationId, Json, Running, StateDir, console
 from penstock.cli.tables import FittingTable
 from penstock.coordination.states import ApplicationState
 from penstock.driver.overview import InstanceOverview, Overview, TaskOverview

@@ -5,7 +5,8 @@ from __future__ import annotations
 import msgspec
 
 from penstock.cli.answers import print_answer
-from penstock.cli.running import AppFile, ApplicationId, Json, Running, StateDir, console
+from penstock.cli.loading import AppFile
+from penstock.cli.running import ApplicationId, Json, Running, StateDir, console
 from penstock.cli.status import lag_text
 from penstock.cli.tables import FittingTable
 from penstock.driver.overview import CopyOverview, TaskOverview

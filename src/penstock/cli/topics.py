@@ -20,7 +20,7 @@ from penstock.changelog.topic_plan import (
 from penstock.changelog.topics import ExistingTopic, TopicSpec
 from penstock.cli.answers import EXIT_REFUSED, counted, print_answer
 from penstock.cli.choices import completed_from, one_of
-from penstock.cli.loading import load_application
+from penstock.cli.loading import AppFile, load_application
 from penstock.driver.setup import Outlook, check_broker, look, plan_internal
 from penstock.examples.catalogue import inputs_of, outputs_of
 
@@ -52,7 +52,7 @@ def topics(
             "create makes the topics that the program reads and writes, where they are missing.",
         ),
     ],
-    application: Annotated[str, typer.Argument(help="A Python file, and a name: app.py[:app]")],
+    application: AppFile,
     partitions: Annotated[
         int, typer.Option(min=1, help="For create: how many each new topic has.")
     ] = 1,

@@ -15,7 +15,7 @@ from penstock.changelog.clients import LogClients
 from penstock.changelog.topic_admin import TopicAdmin
 from penstock.cli.answers import EXIT_REFUSED, print_answer
 from penstock.cli.choices import completed_from, one_of
-from penstock.cli.loading import load_application
+from penstock.cli.loading import AppFile, load_application
 from penstock.coordination.layout import lay_out
 from penstock.driver.last_run import read_last_run
 from penstock.driver.setup import check_broker
@@ -50,7 +50,7 @@ def topology(
             help="describe, mermaid, svg or diff.",
         ),
     ],
-    application: Annotated[str, typer.Argument(help="A Python file, and a name: app.py[:app]")],
+    application: AppFile,
     against: Annotated[
         Path | None,
         typer.Option(help="For diff: what `describe --json` wrote, instead of what Kafka has."),

@@ -16,6 +16,8 @@ HAPPENINGS_MAX = 500
 SECONDS_MAX = 900
 BATCHES_MAX = 300
 """How much is kept: the last happenings, a quarter of an hour by the second, the last batches."""
+KEPT = {"happenings": HAPPENINGS_MAX, "seconds": SECONDS_MAX, "batches": BATCHES_MAX}
+"""The same, as the page is told: it keeps as much, and knows from it whether it has all."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -16,7 +16,7 @@ from typing import Annotated, Any
 from fastapi import FastAPI, Path, Query, Request, Response
 from fastapi.responses import StreamingResponse
 
-from penstock.console.history import History
+from penstock.console.history import KEPT, History
 from penstock.console.model import RECORDS_MAX, Watched
 from penstock.errors import PenstockError
 
@@ -128,7 +128,13 @@ async def _events(
             why = error.message
         news = history.since(seen)
         seen = news.latest
-        told = {"now": history.now_ms(), "overview": state, "rates": rates, "why": why}
+        told = {
+            "now": history.now_ms(),
+            "kept": KEPT,
+            "overview": state,
+            "rates": rates,
+            "why": why,
+        }
         yield _event({**told, "news": dataclasses.asdict(news)})
         if why:
             return

@@ -121,7 +121,7 @@ def find_driver(application_id: str, state_dir: Path) -> CoordinatorFile:
         ) from None
     if found.host == socket.gethostname() and not is_alive(found.pid, found.process_start):
         raise ApplicationUnreachableError(
-            f"Its driver, process {found.pid}, has ended", where=where, hint=hint
+            f"The application's driver, process {found.pid}, has ended", where=where, hint=hint
         )
     return found
 

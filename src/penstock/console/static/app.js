@@ -15,8 +15,6 @@ const VIEWS = {
   configuration: ["Configuration", configurationView],
   log: ["Log", logView],
 };
-const KEPT_SECONDS = 900;
-const KEPT_LINES = 500;
 const AGAIN_MS = 2000;
 const SILENT_MS = 5000;
 // Each run has an address of its own, unless it is told one.
@@ -24,7 +22,7 @@ const AGAIN = "trying again. Started anew, it may have another address: penstock
 
 // What is known of the application; views read it and never change it.
 export const known = {
-  now: 0, overview: null, rates: { steps: {}, edges: [] }, happenings: [], batches: [], seconds: [], samples: [],
+  now: 0, isLost: false, kept: {}, overview: null, rates: { steps: {}, edges: [] }, happenings: [], batches: [], seconds: [], samples: [],
 };
 let current = null;
 let heardAt = null;
@@ -32,15 +30,18 @@ let heardAt = null;
 function hear(event) {
   heardAt = performance.now();
   known.now = event.now;
-  known.happenings = [...known.happenings, ...event.news.happenings].slice(-KEPT_LINES);
-  known.batches = [...known.batches, ...event.news.batches].slice(-KEPT_LINES);
+  // As much as the driver keeps: a page that was open all the time shows what one does that is opened now.
+  const { happenings, batches, seconds } = known.kept = event.kept;
+  known.happenings = [...known.happenings, ...event.news.happenings].slice(-happenings);
+  known.batches = [...known.batches, ...event.news.batches].slice(-batches);
   const fresh = new Set(event.news.seconds.map((second) => second.at));
   known.seconds = [...known.seconds.filter((second) => !fresh.has(second.at)), ...event.news.seconds]
-    .slice(-KEPT_SECONDS);
-  known.samples = [...known.samples, ...event.news.samples].slice(-KEPT_SECONDS);
+    .slice(-seconds);
+  known.samples = [...known.samples, ...event.news.samples].slice(-seconds);
   if (event.overview) {
     known.overview = event.overview;
     known.rates = event.rates;
+    known.isLost = false;
     connection("live", false);
     showHead();
   }
@@ -72,6 +73,8 @@ function lost(text) {
   heardAt = null;
   connection(text, true);
   if (!known.overview) return;
+  known.isLost = true;
+  current?.update?.(known);
   const { application_id: id, state } = known.overview;
   badge(`last seen ${state}`, "");
   document.title = `${id} · not reachable`;

@@ -65,7 +65,9 @@ export function lineChart({ title: name, unit }) {
     update(fresh, span) {
       points = fresh;
       if (points.length === 0) return;
-      figure.textContent = `${number(points.at(-1).value)} ${unit}`;
+      const { at, value } = points.at(-1);
+      // What was long ago is not said to be now.
+      figure.textContent = `${number(value)} ${unit}${span.to - at > GAP_MS ? `, at ${time(at)}` : ""}`;
       picture.replaceChildren(drawn(name, unit, points, span));
     },
   };
@@ -148,7 +150,8 @@ export function timeline({ batches, rebalances, now, spanMs }) {
     return element;
   });
   return s("svg", { class: "timeline", viewBox: `0 0 ${LONG} ${height}`, role: "img" },
-    title(`Batches and rebalances from ${time(now - spanMs)} to ${time(now)}`), ...rows, ...bars, ...marks,
+    title(`Batches and rebalances from ${time(now - spanMs)} to ${time(now)}`),
+    s("line", { class: "axis", x1: left, x2: LONG - 8, y1: height - 20, y2: height - 20 }), ...rows, ...bars, ...marks,
     label(left, height - 4, "start", time(now - spanMs)), label(LONG - 8, height - 4, "end", time(now)));
 }
 

@@ -7,9 +7,8 @@ import { bar, h, number, redraw, s, seconds, size, table, time, whole } from "./
 const LINES = 12;
 const READABLE = 0.6;
 const LINE_HEIGHT = 13;
-const SHOWN_MS = 900000;
-// As many as the driver keeps.
-const BATCHES_KEPT = 300;
+const NAMED = 4;
+const MINUTE_MS = 60000;
 
 export function overviewView() {
   const above = h("div");
@@ -22,7 +21,7 @@ export function overviewView() {
   return {
     element: h("div", {}, above, h("div", { class: "charts" }, charts), below),
     update(known) {
-      above.replaceChildren(tiles(known));
+      redraw(above, standing(known), tiles(known));
       const span = { from: firstMoment(known), to: known.now };
       throughput.update(filled(known, "records"), span);
       latency.update(known.seconds.filter((each) => each.timed > 0 && each.at * 1000 >= span.from)
@@ -34,17 +33,72 @@ export function overviewView() {
   };
 }
 
+// What is read first: that all is well, or what is not.
+function standing(known) {
+  const wrong = troubles(known);
+  const items = [...(wrong.length > 0 ? wrong : [["good", wellWords(known)]]), ...lately(known)];
+  return h("ul", { class: "standing", "aria-label": "How it stands" }, items.map(([kind, words]) => h("li", { class: kind }, words)));
+}
+
+// Why tasks moved, if they did within minutes: who looks now looks because of that.
+function lately({ happenings, now }) {
+  const last = happenings.findLast((each) => each.kind === "rebalance");
+  return last && now - last.at_ms < 10 * MINUTE_MS ? [["note", `${time(last.at_ms)} ${last.text}`]] : [];
+}
+
+const isServed = (task) => task.state === "ready" || task.state === "running";
+const isAre = (count) => (count === 1 ? "is" : "are");
+const counted = (count, word) => `${number(count)} ${word}${count === 1 ? "" : "s"}`;
+
+function troubles({ overview: found, isLost, now }) {
+  const { state, waits_for: waits, kafka_silent_seconds: silent, tasks } = found;
+  const left = tasks.filter((task) => !isServed(task));
+  const away = found.instances.filter((each) => each.is_away).map((each) => each.name);
+  const named = left.slice(0, NAMED).map(whyNotServed).join("; ");
+  const more = left.length > NAMED ? `; and ${number(left.length - NAMED)} more, in Tasks` : "";
+  return [
+    isLost && ["bad", `No news since ${time(now)}. All below is as of then.`],
+    silent > 0 && ["bad", `Kafka has not answered for ${Math.round(silent)} s: nothing is read or written.`],
+    state !== "running" && [state === "rebalancing" ? "warn" : "bad", `Not running: its state is ${state}${waits ? ` (${waits})` : ""}.`],
+    found.is_paused && ["warn", "It is paused: nothing is read until somebody resumes it."],
+    left.length > 0 && ["warn", `${number(left.length)} of ${counted(tasks.length, "task")} ${isAre(left.length)} not served: ${named}${more}.`],
+    away.length > 0 && ["warn", `Away: ${away.join(", ")}. Tasks of an instance that is away wait for it, until its session times out.`],
+  ].filter(Boolean);
+}
+
+function whyNotServed(task) {
+  if (task.state === "unowned") return `${task.task} has no owner`;
+  const all = sum(task.restores.map((each) => each.end - each.start));
+  const done = sum(task.restores.map((each) => Math.max(0, each.offset + 1 - each.start)));
+  const share = all > 0 ? `, and has restored ${Math.floor((100 * done) / all)} % of its state` : "";
+  return `${task.task} is being opened on ${task.owner}${share}`;
+}
+
+// How much is left says little; whether it gets less says more.
+function wellWords({ overview: found, samples, now }) {
+  const lag = found.tasks.some((task) => task.lag < 0) ? null : sum(found.tasks.map((task) => task.lag));
+  const before = samples.findLast((each) => each.at_ms <= now - MINUTE_MS && each.lag !== null)?.lag;
+  const change = lag !== null && before !== undefined ? lag - before : 0;
+  const than = change === 0 ? "" : `, ${number(Math.abs(change))} ${change > 0 ? "more" : "fewer"} than a minute ago`;
+  const left = { null: "How much is left to read is not known.", 0: "Nothing is left to read." }[lag]
+    ?? `${counted(lag, "record")} ${isAre(lag)} left to read${than}.`;
+  const who = found.tasks.length === 1 ? "Its task is served" : `All ${number(found.tasks.length)} tasks are served`;
+  return `${who} by ${counted(found.instances.length, "instance")}. ${left}`;
+}
+
 function tiles(known) {
   const { overview: found } = known;
-  const tile = (label, value) => h("div", { class: "tile" }, h("dt", {}, label), h("dd", {}, value));
+  const served = found.tasks.filter(isServed).length;
+  const tile = (label, value, isOdd = false) => h("div", { class: isOdd ? "tile odd" : "tile" }, h("dt", {}, label), h("dd", {}, value));
   return h("dl", { class: "tiles" },
     tile("records read", number(found.records)),
     tile("records written", number(found.outputs)),
     tile("lag", found.tasks.some((task) => task.lag < 0) ? "?" : number(sum(found.tasks.map((task) => task.lag)))),
-    tile("tasks", number(found.tasks.length)),
+    tile("tasks served", served === found.tasks.length ? number(served) : `${number(served)} of ${number(found.tasks.length)}`,
+      served < found.tasks.length),
     tile("instances", number(found.instances.length)),
     tile("rebalances", number(found.rebalances)),
-    tile("dropped", number(sum(Object.values(found.dropped)))),
+    tile("dropped", number(sum(Object.values(found.dropped))), Object.keys(found.dropped).length > 0),
     tile("guarantee", found.processing_guarantee.replaceAll("_", " ")));
 }
 
@@ -69,9 +123,9 @@ function points(samples, value) {
 }
 
 // When the first was that something is known of, within what charts show: batches may be hours apart.
-function firstMoment({ seconds: done, samples, now }) {
+function firstMoment({ seconds: done, samples, now, kept }) {
   const first = Math.min(now, (done[0]?.at ?? Infinity) * 1000, samples[0]?.at_ms ?? Infinity);
-  return Math.max(first, now - SHOWN_MS);
+  return Math.max(first, now - kept.seconds * 1000);
 }
 
 // Seconds in which no batch ended are not told of: they are zeros, up to the last whole second.
@@ -161,7 +215,7 @@ export function timelineView() {
       const isFirst = picture.children.length === 0;
       // Quick ones fill what is kept in less: what was before the first of them is not known.
       const [oldest] = known.batches;
-      const first = known.batches.length < BATCHES_KEPT ? 0 : oldest.at_ms - lasted(oldest) * 1000;
+      const first = known.batches.length < known.kept.batches ? 0 : oldest.at_ms - lasted(oldest) * 1000;
       const spanMs = Math.max(1000, Math.min(120000, known.now - first));
       picture.replaceChildren(timeline({ batches: known.batches, rebalances, now: known.now, spanMs }));
       // On a phone it is wider than the page: what happened last is to the right.

@@ -185,11 +185,16 @@ async function latest(topic, first, place) {
   ].filter(Boolean);
 }
 
+// What stands between backticks is a name.
+function asCode(text) {
+  return text.split("`").map((part, i) => (i % 2 ? h("code", {}, part) : part));
+}
+
 export function configurationView() {
   const element = h("div");
   fill(element, async () => table("Options", ["option", "value", "what it does"],
     (await ask("/v1/console/configuration")).map((each) => [
-      h("th", { scope: "row" }, each.name), h("td", { class: "data" }, shown(each.value)), each.doc]), { folds: true }));
+      h("th", { scope: "row" }, each.name), h("td", { class: "data" }, shown(each.value)), h("td", {}, asCode(each.doc))]), { folds: true }));
   return { element };
 }
 
