@@ -114,6 +114,8 @@ class PostgresMachine(RuleBasedStateMachine):
             if (lower is None or key >= lower) and (upper is None or key < upper)
         ]
         assert self.stores[partition].range(lower, upper, limit=limit) == inside[:limit]
+        found = self.stores[partition].range_back(lower, upper, limit=limit)
+        assert found == inside[::-1][:limit]
 
     @rule(application=st.sampled_from(["clinic", "other"]))
     def identify(self, application: str) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import repeat
 from typing import NamedTuple
 
@@ -15,7 +16,7 @@ from penstock.serdes.windowed import (
     split_session_key,
     split_window_key,
 )
-from penstock.stores.backward import entries_back
+from penstock.stores.backward import entries_back, fetched_back
 from penstock.stores.contract import (
     TIMESTAMP_BYTES,
     Entry,
@@ -26,7 +27,6 @@ from penstock.stores.contract import (
 )
 from penstock.stores.layered import LayeredStore
 from penstock.stores.rocksdb import RocksDBStore
-from penstock.stores.segments import SegmentedStore
 from penstock.stores.versioned import VersionsStore
 
 _LONG_MAX = 2**63 - 1
@@ -157,6 +157,8 @@ def _fetched(store: KeyValueStore, question: StoreQuestion) -> Iterator[_Seen]:
     """The windows, sessions or versions of each key."""
     if not isinstance(store, WindowStore | VersionsStore):
         raise _refused(store, question)
+    if question.first > question.last:
+        return
     after = question.after or Cursor()
     numbers = range(len(question.keys))
     for number in reversed(numbers) if question.reverse else numbers:
@@ -182,15 +184,14 @@ def _of_key(
         time = _time(resumed, question)
         first, last = (first, min(last, time)) if question.reverse else (max(first, time), last)
     if isinstance(store, VersionsStore):
-        valid = _valid(store, question, number, first, last)
-        return reversed(list(valid)) if question.reverse else valid
+        valid = _valid_back if question.reverse else _valid
+        return valid(store, question, number, first, last)
     key = question.keys[number]
-    if not question.reverse:
-        found: Iterable[Entry] = store.fetch(key, first, last)
-    elif isinstance(store, SegmentedStore):
-        found = store.fetch_back(key, first, last)
+    if question.reverse:
+        time_of = partial(_time, question=question)
+        found = fetched_back(store, key, first, last, time=time_of)
     else:
-        found = reversed(list(store.fetch(key, first, last)))
+        found = store.fetch(key, first, last)
     return (_Seen(number, name, value, _begins_in_time(name, question)) for name, value in found)
 
 
@@ -209,17 +210,40 @@ def _valid(
     """What a key was from first to last, but for what is past the history: each with its end."""
     oldest = store.latest_time - question.retention_ms
     held: _Seen | None = None
+    held_since = 0
     for name, value in store.versions(question.keys[number], first, _LONG_MAX):
         since = split_version_key(name)[1]
-        if held is not None and last >= oldest and since > oldest:
-            yield held._replace(until=since)
+        # A deletion of the time of the value behind it was never seen.
+        if held is not None and since > held_since:
+            is_kept = last >= oldest and since > oldest
+            yield held._replace(until=since, is_wanted=held.is_wanted and is_kept)
         if since > last:
             return
-        held = None
-        if len(value) >= TIMESTAMP_BYTES:
-            held = _Seen(number, name, value, is_wanted=True)
+        held, held_since = _seen_version(number, name, value), since
     if held is not None:
         yield held
+
+
+def _valid_back(
+    store: VersionsStore, question: StoreQuestion, number: int, first: int, last: int
+) -> Iterator[_Seen]:
+    """The same, the last first."""
+    oldest = store.latest_time - question.retention_ms
+    key = question.keys[number]
+    later = (split_version_key(name)[1] for name, _ in store.versions(key, last, _LONG_MAX))
+    until = next((since for since in later if since > last), None)
+    for name, value in store.versions_back(key, first, last):
+        since = split_version_key(name)[1]
+        if until is not None and (last < oldest or until <= oldest):
+            return
+        if since != until:
+            yield _seen_version(number, name, value)._replace(until=until)
+        until = since
+
+
+def _seen_version(number: int, name: bytes, value: bytes) -> _Seen:
+    """Deletions are looked at and not told."""
+    return _Seen(number, name, value, is_wanted=len(value) >= TIMESTAMP_BYTES)
 
 
 def _scanned(store: KeyValueStore, question: StoreQuestion) -> Iterator[_Seen]:

@@ -45,6 +45,13 @@ _LIMIT = "54000"
 _PATIENCE = 1.2
 """How much longer a silent server is waited for than one of its statements may take."""
 
+_BETWEEN: LiteralString = (
+    "SELECT key, value, timestamp FROM {} WHERE partition = %s AND key >= %b "
+    "AND (%b::bytea IS NULL OR key < %b) ORDER BY key"
+)
+_FORWARDS: LiteralString = _BETWEEN + " LIMIT %s"
+_BACKWARDS: LiteralString = _BETWEEN + " DESC LIMIT %s"
+
 Params = Sequence[object]
 Row = TypeVar("Row")
 Done = TypeVar("Done")
@@ -365,11 +372,18 @@ class PostgresStore:
     def range(
         self, lower: bytes | None = None, upper: bytes | None = None, *, limit: int
     ) -> list[Entry]:
-        query = self._sql(
-            "SELECT key, value, timestamp FROM {} WHERE partition = %s AND key >= %b "
-            "AND (%b::bytea IS NULL OR key < %b) ORDER BY key LIMIT %s"
-        )
-        rows = self._read(query, [self._partition, lower or b"", upper, upper, limit])
+        return self._between(_FORWARDS, lower, upper, limit)
+
+    def range_back(
+        self, lower: bytes | None = None, upper: bytes | None = None, *, limit: int
+    ) -> list[Entry]:
+        """As `backward.BackwardStore` says."""
+        return self._between(_BACKWARDS, lower, upper, limit)
+
+    def _between(
+        self, query: LiteralString, lower: bytes | None, upper: bytes | None, limit: int
+    ) -> list[Entry]:
+        rows = self._read(self._sql(query), [self._partition, lower or b"", upper, upper, limit])
         return [(key, stored_value(time, value)) for key, value, time in rows]
 
     def all(self, *, page_size: int = 1000) -> Iterator[Entry]:

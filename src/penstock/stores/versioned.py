@@ -28,6 +28,7 @@ from heapq import merge
 from itertools import groupby, islice
 from typing import NamedTuple
 
+from penstock.stores.backward import entries_back
 from penstock.stores.contract import (
     GAP,
     NOTHING,
@@ -112,6 +113,24 @@ class VersionsStore(DataStore):
                     yield _entry(key, version)
         if latest.time <= last:
             yield _entry(key, latest)
+
+    def versions_back(self, key: bytes, first: int, last: int) -> Iterator[Entry]:
+        """The same, the last first."""
+        [latest] = self._latest_of([key])
+        if latest is None:
+            return
+        if latest.time <= last:
+            yield _entry(key, latest)
+        if latest.time <= first:
+            return
+        if last < latest.time:
+            # What was valid at the last moment ended later.
+            over = next(self._ended(key, max(last, NEVER), latest.time, page_size=1), None)
+            if over is not None and over[1].time <= last:
+                yield _entry(key, over[1])
+        for end, version in self._ended_back(key, max(first, NEVER), min(last, latest.time)):
+            if version.time < end or end == latest.time:
+                yield _entry(key, version)
 
     @property
     def oldest(self) -> int:
@@ -202,15 +221,27 @@ class VersionsStore(DataStore):
                 result.append(None)
         return result
 
-    def _ended(self, key: bytes, after: int, until: int) -> Iterator[tuple[int, _Version]]:
+    def _ended(
+        self, key: bytes, after: int, until: int, *, page_size: int = PAGE_ENTRIES
+    ) -> Iterator[tuple[int, _Version]]:
         """A key's versions that ended after one time and not after another, with their ends."""
+        for lower, upper in self._stretches(key, after, until):
+            for name, data in pages(self._inner, page_size, lower=lower, upper=upper):
+                yield _end(name), _version(data)
+
+    def _ended_back(self, key: bytes, after: int, until: int) -> Iterator[tuple[int, _Version]]:
+        """The same, the last first."""
+        for lower, upper in reversed(self._stretches(key, after, until)):
+            for name, data in entries_back(self._inner, lower, upper, page_size=PAGE_ENTRIES):
+                yield _end(name), _version(data)
+
+    def _stretches(self, key: bytes, after: int, until: int) -> list[tuple[bytes, bytes]]:
+        """Where in each segment lies what ended after one time and not after another."""
         first = max(after // self._segment_ms, self._first_segment(self._time))
-        for segment in range(first, until // self._segment_ms + 1):
-            prefix = _segment_prefix(segment, key)
-            lower, upper = prefix + _LONG.pack(after + 1), prefix + _LONG.pack(until + 1)
-            for name, data in entries_between(self._inner, lower, upper):
-                end: int = _LONG.unpack(name[len(prefix) :])[0]
-                yield end, _version(data)
+        prefixes = (
+            _segment_prefix(segment, key) for segment in range(first, until // self._segment_ms + 1)
+        )
+        return [(p + _LONG.pack(after + 1), p + _LONG.pack(until + 1)) for p in prefixes]
 
     def _expire(self, first_segment: int) -> None:
         """Drop all segments before this one. From the very start, not from the last time: so that
@@ -347,6 +378,10 @@ def history_ms(inner: ByteStore, segment_ms: int) -> int:
     segment: int = _LONG.unpack_from(first[0][0], len(_SEGMENT))[0]
     time: int = _LONG.unpack(latest)[0]
     return time - segment * segment_ms
+
+
+def _end(name: bytes) -> int:
+    return int.from_bytes(name[-_LONG.size :])
 
 
 def _segment_prefix(segment: int, key: bytes) -> bytes:
