@@ -32,6 +32,7 @@ from penstock.instance.protocol import (
     InputOrder,
     Message,
     ReleaseOrder,
+    StatusQuestion,
     StatusReply,
     StoreOrder,
     TakeOrder,
@@ -142,7 +143,7 @@ class Follower:
 
     def statuses(self) -> list[TaskStatus]:
         """One of each task that was ordered to be taken; none of those that are followed."""
-        reply = self.call("status", StatusReply(tasks=[]))
+        reply = self.call("status", StatusQuestion())
         assert isinstance(reply, StatusReply)
         return reply.tasks
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
@@ -450,6 +451,11 @@ class SimLogClients:
     def consumer(self) -> SimConsumer:
         """A consumer."""
         return SimConsumer(self.world)
+
+    @contextlib.contextmanager
+    def lent_consumer(self, topic: str) -> Iterator[SimConsumer]:
+        """A consumer."""
+        yield self.consumer()
 
 
 def sim_log_offsets(

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any
 
+from penstock.changelog.reading import never
 from penstock.coordination.members import Member
 from penstock.driver.copies import ASK_SECONDS, CopyWatch
 from penstock.instance import protocol
@@ -126,7 +127,9 @@ def replace_followers(patch: Any, world_of: Callable[[], World]) -> None:
         assert process is not None
         follow_without_a_thread(self, process)
 
-    def handed_over(self: Standbys, task: str) -> TaskStores | None:
+    def handed_over(
+        self: Standbys, task: str, stop: Callable[[], bool] = never
+    ) -> TaskStores | None:
         followed = self.get(task)
         leaving = [each for each in self._leaving if each.order.task == task]
         # Whoever would wait here for the one at work on it comes again, and finds as it was what
@@ -138,7 +141,7 @@ def replace_followers(patch: Any, world_of: Callable[[], World]) -> None:
             world_of().reached("an owner waited for a copy to be cut off")
             self.unfollow(task)
             raise WouldBlock
-        stores = hand_over(self, task)
+        stores = hand_over(self, task, stop)
         if stores is not None:
             world_of().reached("an owner was handed the open stores of a copy")
         return stores

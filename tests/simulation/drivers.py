@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import queue
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future
 from types import SimpleNamespace
@@ -15,6 +14,7 @@ from penstock.driver.driver import Driver
 from penstock.driver.events import Rebalanced, Totals
 from penstock.driver.lease import DriverLease
 from penstock.driver.monitor import Monitor
+from penstock.driver.questions import Asked, asked_as
 from penstock.errors import (
     FencedError,
     InstanceError,
@@ -117,10 +117,12 @@ class SimCoordinator:
             self._on_order(protocol.decode(body, protocol.TakeOrder), target)
         return self._driver.world.network.call(target, work)
 
-    def status(self, name: str, order: protocol.TakeOrder | None = None) -> Any:
-        if order is not None:
-            return self.call(name, "take", order, protocol.StatusReply)
-        return self.call(name, "status", protocol.StatusReply(tasks=[]), protocol.StatusReply)
+    def status(self, name: str, asked: Asked) -> Any:
+        if isinstance(asked, protocol.StatusQuestion):
+            asked = protocol.StatusQuestion()  # Nobody waits for news by the real clock.
+        if isinstance(asked, protocol.PrepareOrder):
+            self._driver.world.reached("an instance got ready for a task that another served")
+        return self.call(name, asked_as(asked), asked, protocol.StatusReply)
 
     def commit_nothing(self, name: str, header: CommitHeader) -> Reply:
         target = self._target(name)
@@ -161,10 +163,11 @@ class SimDriver(Driver):
         Job(self.process, order, batch, started, self._ended).begin()
 
     def _next_ended(self, timeout_seconds: float) -> Any:
-        try:
-            return self._ended.get_nowait()
-        except queue.Empty:
-            return None
+        while not self._ended.empty():
+            ended = self._ended.get_nowait()
+            if ended is not None:  # It is looked again and again here without being woken.
+                return ended
+        return None
 
     def _watch_copies(self, commits: Mapping[str, int]) -> Any:
         coordinator: Any = self._parts.coordinator

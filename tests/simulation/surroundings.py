@@ -14,7 +14,17 @@ from penstock.changelog import reading, restore
 from penstock.coordination import commits
 from penstock.driver import copies, driver, lease, owners, questions
 from penstock.errors import FencedError, KafkaError
-from penstock.instance import handover, holder, process, standby, standing, state, task, writer
+from penstock.instance import (
+    handover,
+    holder,
+    preparing,
+    process,
+    standby,
+    standing,
+    state,
+    task,
+    writer,
+)
 from penstock.instance.protocol import Reply
 from penstock.instance.state import TaskStores
 from penstock.instance.task import OpenTask
@@ -152,10 +162,10 @@ def simulated(
 def _replace_clients(patch: pytest.MonkeyPatch) -> None:
     clock = _time()
     timed: tuple[ModuleType, ...] = (reading, restore, lease, driver, owners, process)
-    timed += (copies, standby)
+    timed += (copies, standby, preparing)
     for module in timed:
         patch.setattr(module, "time", clock)
-    for module in (lease, holder, task, copies, standby):
+    for module in (lease, holder, task, copies, standby, preparing):
         patch.setattr(module, "threading", _THREADING)
     for module in (holder, driver, questions, copies, standby):
         patch.setattr(module, "ThreadPoolExecutor", _Pool)

@@ -11,7 +11,13 @@ import pytest
 from penstock.instance import holder as module
 from penstock.instance import protocol
 from penstock.instance.holder import Holder
-from penstock.instance.protocol import ReleaseOrder, StatusReply, TakeOrder, TaskStatus
+from penstock.instance.protocol import (
+    ReleaseOrder,
+    StatusQuestion,
+    StatusReply,
+    TakeOrder,
+    TaskStatus,
+)
 from penstock.observability.recorder import Recorder
 
 
@@ -28,7 +34,7 @@ class SlowTask:
         self.notes: list[str] = []
         self._has_stores = False
 
-    def take(self, _: object) -> None:
+    def take(self, *_: object) -> None:
         self._has_stores = True
         self._tell("taken")
 
@@ -139,7 +145,7 @@ def test_what_is_to_be_said_of_the_directory_is_told_once_with_a_tasks_status(
     actions = Holder(environment, tables, notes=["doubtful"]).actions
 
     def told() -> list[list[str]]:
-        reply = actions["status"](b"")
+        reply = actions["status"](protocol.encode(StatusQuestion()))
         assert isinstance(reply, StatusReply)
         return [each.notes for each in reply.tasks]
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Iterator
 from types import SimpleNamespace
 from typing import Any
 
@@ -20,8 +22,8 @@ END_OF_PARTITION = SimpleNamespace(code=lambda: confluent_kafka.KafkaError._PART
 class Told:
     """What a consumer is given: a record, or the end."""
 
-    def __init__(self, offset: int, *, is_end: bool = False) -> None:
-        self._offset, self._is_end = offset, is_end
+    def __init__(self, offset: int, partition: int = 0, *, is_end: bool = False) -> None:
+        self._offset, self._partition, self._is_end = offset, partition, is_end
 
     def error(self) -> Any:
         return END_OF_PARTITION if self._is_end else None
@@ -38,6 +40,12 @@ class Told:
     def value(self) -> bytes:
         return b"%d" % self._offset
 
+    def topic(self) -> str:
+        return "beats"
+
+    def partition(self) -> int:
+        return self._partition
+
 
 class Log:
     """A log whose offsets lead to an open transaction; those without records are holes."""
@@ -47,16 +55,24 @@ class Log:
         self.read_from: list[int] = []
         self.closed = 0
 
-    def consumer(self) -> Log:
-        return self
+    @contextlib.contextmanager
+    def lent_consumer(self, topic: str) -> Iterator[Log]:
+        try:
+            yield self
+        finally:
+            self.closed += 1
 
     def assign(self, places: list[Any]) -> None:
         [place] = places
         self.read_from.append(place.offset)
+        self._partition = place.partition
 
     def consume(self, number: int, seconds: float) -> list[Told]:
         held = [n for n in range(self.read_from[-1], self.end) if n not in self.holes]
-        return [*map(Told, held), Told(self.end, is_end=True)]
+        found = [Told(offset, self._partition) for offset in held]
+        # What is left of another partition, which it read before, says nothing of this one.
+        left = Told(self.end, self._partition + 1, is_end=True)
+        return [left, *found, Told(self.end, self._partition, is_end=True)]
 
     def close(self) -> None:
         self.closed += 1

@@ -21,7 +21,7 @@ from penstock.driver.events import Event, Notice, Rebalanced, Totals
 from penstock.driver.monitor import Monitor
 from penstock.driver.owners import TaskOwners
 from penstock.driver.parts import DriverParts
-from penstock.driver.questions import StatusQuestions
+from penstock.driver.questions import Asked, StatusQuestions, asked_as
 from penstock.errors import FencedError, InstanceError, InstanceUnreachableError, PenstockError
 from penstock.instance.protocol import (
     Message,
@@ -119,9 +119,8 @@ class Instances:
             ]
         )
 
-    def status(self, name: str, order: TakeOrder | None = None) -> StatusReply:
-        message = order or StatusReply(tasks=[])
-        return cast("StatusReply", self.call(name, "status", message, StatusReply))
+    def status(self, name: str, asked: Asked) -> StatusReply:
+        return cast("StatusReply", self.call(name, asked_as(asked), asked, StatusReply))
 
     def owners(self) -> dict[str, str]:
         return {task: name for name, held in self.held.items() for task in held}
@@ -542,8 +541,9 @@ def test_an_order_that_is_out_of_date_is_not_given() -> None:
     given: list[str] = []
     about: dict[TaskId, Epoch] = {}
 
-    def ask(owner: str, order: TakeOrder | None) -> StatusReply:
-        given.append(f"{owner} {order.task} {order.epoch[1]}" if order else owner)
+    def ask(owner: str, asked: Asked) -> StatusReply:
+        is_order = isinstance(asked, TakeOrder)
+        given.append(f"{owner} {asked.task} {asked.epoch[1]}" if is_order else owner)
         return StatusReply(tasks=[])
 
     def order(task: TaskId, number: int) -> TakeOrder:
@@ -595,6 +595,14 @@ def test_others_wait_a_moment_for_a_task_that_moves(monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(Pool, "waiting", waiting)
     world.copies.said = {"b": dict.fromkeys(warming, 10)}
     world.round()
+    # Until the new owner is ready, the tasks are served as before.
+    assert world.plannable() == set(TASKS)
+    assert len(waiting) == len(warming)
+    assert world.owners.flips.moving(time.monotonic()) == set()
+    for get_ready in waiting:
+        get_ready()
+    world.round()
+    assert world.plannable() == set(TASKS) - warming
     now = time.monotonic()
     assert world.owners.flips.moving(now) == {0}
     assert world.owners.flips.moving(now + 1.0) == set()

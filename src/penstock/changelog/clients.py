@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import contextlib
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from datetime import timedelta
 
@@ -18,6 +19,8 @@ from penstock.errors import KafkaError
 ASK_TIMEOUT = timedelta(seconds=10)
 """How long a broker may take to answer one question."""
 _REFUSAL_SECONDS = 2.0
+_IDLE_SECONDS = 0.5
+"""How long one that has read before may take to answer."""
 
 
 @dataclass(eq=False)
@@ -27,6 +30,8 @@ class LogClients:
     config: Config
     application_id: str
     ask_timeout: timedelta = ASK_TIMEOUT
+    idle_max: int = 0
+    """So many consumers are kept for the next short reading."""
     admin: AdminClient = field(init=False)
     readers: Readers = field(init=False)
     """Who reads much is to have a place among these, so that there is memory for it."""
@@ -37,6 +42,7 @@ class LogClients:
         self._ahead = ReadAhead.within(self.config.rocksdb_memory_bytes)
         self.readers = Readers(self._ahead.readers)
         self.followers = Readers(self._ahead.readers)
+        self._idle: list[Consumer] = []
         self.renew_admin()
 
     def renew_admin(self) -> None:
@@ -68,6 +74,37 @@ class LogClients:
         )
         with refusals_named():
             return Consumer(properties)
+
+    @contextlib.contextmanager
+    def lent_consumer(self, topic: str) -> Iterator[Consumer]:
+        """A consumer for a short reading of that topic, which may be one that has read before.
+
+        To make one and to connect it takes half a tenth of a second on a busy machine. One that was
+        made before is asked about the topic first: its leader may have gone since.
+        """
+        consumer = self._idle_consumer(topic) or self.consumer()
+        try:
+            yield consumer
+            consumer.unassign()
+        except BaseException:
+            # It may have been left in the middle of something.
+            consumer.close()
+            raise
+        if len(self._idle) < self.idle_max:
+            self._idle.append(consumer)
+        else:
+            consumer.close()
+
+    def _idle_consumer(self, topic: str) -> Consumer | None:
+        with contextlib.suppress(IndexError):
+            consumer = self._idle.pop()
+            try:
+                consumer.list_topics(topic, timeout=_IDLE_SECONDS)
+            except KafkaException:
+                consumer.close()
+            else:
+                return consumer
+        return None
 
     def committed(self, partitions: Iterable[tuple[str, int]]) -> dict[tuple[str, int], int]:
         """The offsets that the application's group has committed there, where there are any."""

@@ -146,18 +146,17 @@ def _read(
     position, end = part.start, part.end
     if position >= end:
         return
-    consumer = clients.consumer()
-    try:
+    with clients.lent_consumer(topic) as consumer:
         consumer.assign([TopicPartition(topic, partition, position)])
         while position < end:
             if stop():
                 raise read_timeout(topic, partition, position, end)
             for message in consumer.consume(BATCH_RECORDS, _POLL_SECONDS):
+                if message.topic() is not None and message.partition() != partition:
+                    continue  # Left from what it read before.
                 position = position_after(message)
                 if message.error() is None:
                     yield message
-    finally:
-        consumer.close()
 
 
 def position_after(message: Message) -> int:

@@ -11,17 +11,22 @@ from confluent_kafka import KafkaError, KafkaException, Producer, TopicPartition
 _GRACE_SECONDS = 1.0
 
 
-def init_transactions(producer: Producer, *, topic: str, timeout_seconds: float) -> None:
-    """Fence whoever wrote under the producer's id before; `topic` is one that exists.
+def connect(producer: Producer, *, topic: str, timeout_seconds: float) -> None:
+    """Have a producer find the brokers, which fences nobody; `topic` is one that exists.
 
-    A producer that has no connection yet finds nobody to ask for the transaction's coordinator,
-    and asks again half a second later: so it is asked about a topic first, which waits for one.
+    One that has no connection yet finds nobody to ask for the transaction's coordinator, and asks
+    again half a second later: so it is asked about a topic, which waits for one.
     Twice: the first answer may come from a broker of which only the address is known yet, and that
     one does not count. Of ten takings four waited for the half second; now none does.
     Raises `KafkaException`.
     """
     for _ in range(2):
         producer.list_topics(topic, timeout_seconds)
+
+
+def init_transactions(producer: Producer, *, topic: str, timeout_seconds: float) -> None:
+    """Connect, and fence whoever wrote under the producer's id before. Raises `KafkaException`."""
+    connect(producer, topic=topic, timeout_seconds=timeout_seconds)
     producer.init_transactions(timeout_seconds)
 
 

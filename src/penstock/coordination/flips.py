@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import math
+from collections.abc import Iterable, Mapping
 
 from penstock.coordination.ids import TaskId
 from penstock.coordination.tasks import TaskBook
@@ -40,3 +41,44 @@ class Flips:
         """Whether it is not served yet; the job of an owner that was lost may not have ended."""
         state = self._book.entries[task].state
         return state == "taking" or (state == "running" and self._book.has_moved(task))
+
+
+PREPARE_SECONDS = 1.0
+"""How long at most a task waits, served by its owner, for the next one to get ready."""
+
+
+class Preparations:
+    """Those who get ready to take tasks, while the owners of these go on.
+
+    >>> task, preparations = TaskId(0, 0), Preparations()
+    >>> preparations.begin({task: "b"}, now=1.0)
+    {TaskId(sub_topology=0, partition=0): 'b'}
+    >>> preparations.begin({task: "b"}, now=1.1), preparations.done({task: "b"}, now=1.1)
+    ({}, set())
+    >>> preparations.end(task, "b")
+    >>> preparations.done({task: "b"}, now=1.2) == {task}
+    True
+    """
+
+    def __init__(self) -> None:
+        self._begun: dict[tuple[TaskId, str], float] = {}
+        """When each began; minus infinity when it has ended."""
+
+    def begin(self, moves: Mapping[TaskId, str], now: float) -> dict[TaskId, str]:
+        """These tasks are to move, and no others; who is to be told so, as it is new."""
+        new = {task: owner for task, owner in moves.items() if (task, owner) not in self._begun}
+        self._begun = {each: self._begun.get(each, now) for each in moves.items()}
+        return new
+
+    def end(self, task: TaskId, owner: str) -> None:
+        """The new owner is ready, or will not be."""
+        if (task, owner) in self._begun:
+            self._begun[task, owner] = -math.inf
+
+    def done(self, moves: Mapping[TaskId, str], now: float) -> set[TaskId]:
+        """The tasks that may move now."""
+        return {
+            task
+            for task, owner in moves.items()
+            if now - self._begun.get((task, owner), -math.inf) >= PREPARE_SECONDS
+        }

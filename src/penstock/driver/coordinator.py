@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from penstock.coordination.members import Change, Member, Members, Verdict, refusal
+from penstock.driver.questions import Asked, asked_as
 from penstock.driver.telling import PlacesTelling
 from penstock.errors import InstanceError, InstanceUnreachableError, PenstockError
 from penstock.instance import protocol
@@ -34,7 +35,6 @@ from penstock.instance.protocol import (
     Reply,
     Settings,
     StatusReply,
-    TakeOrder,
 )
 from penstock.instance.server import Server
 from penstock.instance.tls import TlsFiles
@@ -279,16 +279,14 @@ class Coordinator:
         """Ask an instance something. Raises `InstanceUnreachableError`, `InstanceError`."""
         return self._client(name).call(action, message, reply)
 
-    def status(self, name: str, order: TakeOrder | None = None) -> StatusReply:
+    def status(self, name: str, asked: Asked) -> StatusReply:
         """What an instance says of its tasks, or of the one that it is to take.
 
         For threads, of which one asks an instance at a time. Raises as `call` does.
         """
         client = self._client(name, self._status_clients)
         try:
-            if order is not None:
-                return client.call("take", order, StatusReply)
-            return client.call("status", StatusReply(tasks=[]), StatusReply)
+            return client.call(asked_as(asked), asked, StatusReply)
         except InstanceUnreachableError:
             self._status_clients.drop(client.location)
             raise

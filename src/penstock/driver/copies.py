@@ -53,6 +53,24 @@ class Wanted:
     followed: frozenset[str] = frozenset()
 
 
+def wanted_of(
+    owned: Iterable[tuple[TaskId, str]],
+    following: Mapping[str, Iterable[TaskId]],
+    members: Iterable[str],
+) -> dict[str, Wanted]:
+    """What each is to hold, by who is to own and to follow which tasks."""
+    own: dict[str, set[str]] = {}
+    for task, owner in owned:
+        own.setdefault(owner, set()).add(str(task))
+    return {
+        name: Wanted(
+            owned=frozenset(own.get(name, ())),
+            followed=frozenset(map(str, following.get(name, ()))),
+        )
+        for name in {*own, *following, *members}
+    }
+
+
 @dataclass(frozen=True, kw_only=True)
 class Corrections:
     """What an instance is to be told, so that it holds what it is to."""

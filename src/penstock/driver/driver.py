@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
+from functools import partial
 
 from penstock.coordination.ids import TaskId, moved
 from penstock.coordination.planning import Batch, PlanLimits, Slice, joining, plan
@@ -79,7 +80,8 @@ class Driver:
         )
         self._spark: WarmSpark | None = None
         self._pool: ThreadPoolExecutor | None = None
-        self._ended: queue.Queue[_JobEnded] = queue.Queue()
+        self._ended: queue.Queue[_JobEnded | None] = queue.Queue()
+        """What came back; None if it is only to be looked what else is new."""
         self._running: list[tuple[Batch, float]] = []
         self._batches = 0
         self._failed_in_a_row = 0
@@ -94,6 +96,7 @@ class Driver:
             totals=totals,
             copies=copies,
             commit_nothing=self._commit_nothing,
+            wake=partial(self._ended.put, None),
         )
         self.places = Whereabouts(parts, self._owners, copies.ends_seen)
         self.queries = StoreQueries(parts.catalogue, self.places)
@@ -134,7 +137,7 @@ class Driver:
         """
         while not should_stop():
             self.step(hear_settled)
-            self._take_in(self._wait())
+            self._take_in(self._next_ended(_IDLE_SECONDS))
 
     def step(self, hear_settled: Callable[[bool], None]) -> None:
         """One round without its wait for a job to end."""
@@ -149,7 +152,8 @@ class Driver:
         hear_settled(runs)
         if not runs:
             self._tell_waiting()
-        self._owners.ask()
+        if self._owners.ask():
+            self._plan_due = 0.0
         self._start_jobs()
 
     def _tell_waiting(self) -> None:
@@ -315,9 +319,6 @@ class Driver:
         )
 
     # What came back.
-
-    def _wait(self) -> _JobEnded | None:
-        return self._next_ended(_IDLE_SECONDS)
 
     def _next_ended(self, timeout_seconds: float) -> _JobEnded | None:
         try:

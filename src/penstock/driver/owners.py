@@ -9,14 +9,14 @@ from collections.abc import Callable, Mapping
 from penstock.coordination.assignment import AssignmentOptions
 from penstock.coordination.assignors import load_assignor
 from penstock.coordination.beginnings import Beginnings
-from penstock.coordination.flips import Flips
+from penstock.coordination.flips import Flips, Preparations
 from penstock.coordination.ids import Epoch, TaskId
 from penstock.coordination.members import Change
 from penstock.coordination.placements import Following, Lags, Placements, Present, lags_to_take
 from penstock.coordination.planning import Slice
 from penstock.coordination.rebalances import Rebalances, moving_owners, new_moves
 from penstock.coordination.tasks import Entry, TaskBook
-from penstock.driver.copies import CopyWatch, Wanted
+from penstock.driver.copies import CopyWatch, wanted_of
 from penstock.driver.events import (
     CopiesChanged,
     Listener,
@@ -38,6 +38,7 @@ from penstock.errors import (
 )
 from penstock.instance.protocol import (
     UNKNOWN_LAG,
+    PrepareOrder,
     ReleaseOrder,
     RestoreStatus,
     StatusReply,
@@ -48,7 +49,10 @@ from penstock.queries.routing import Holders
 
 _log = logging.getLogger("penstock.driver")
 
-_STATUS_SECONDS = 0.02
+_STATUS_SECONDS = 0.005
+"""An instance answers when there is something new, or after a while."""
+_UNREACHED_SECONDS = 0.02
+"""How soon again anybody is asked after one that could not be."""
 _HEAR_SECONDS = 2.0
 """How long a decision waits for what instances have to say, if no task waits for an owner."""
 _RETRY_SECONDS = 0.5
@@ -69,7 +73,9 @@ class TaskOwners:
         totals: Totals,
         copies: CopyWatch,
         commit_nothing: Callable[[Slice], None],
+        wake: Callable[[], None] = lambda: None,
     ) -> None:
+        """`wake` is called when there is something new to be heard."""
         self._parts = parts
         self._book = book
         self._commits = commits
@@ -77,7 +83,7 @@ class TaskOwners:
         self._totals = totals
         self._commit_nothing = commit_nothing
         self._status_due = 0.0
-        self._questions = StatusQuestions(parts.coordinator.status)
+        self._questions = StatusQuestions(parts.coordinator.status, wake=wake)
         self._restores = RestoreBook()
         why = "the inputs changed" if totals.rebalances else "of the first start"
         self._rebalances = Rebalances(book.entries, why=why)
@@ -91,6 +97,7 @@ class TaskOwners:
         )
         self._pending: dict[TaskId, str] = {}
         """Tasks that are to go to another owner, once no job works on them."""
+        self._preparations = Preparations()
         self.flips = Flips(book)
         self._beginnings = Beginnings()
         self._patience: float | None = None
@@ -138,7 +145,7 @@ class TaskOwners:
             self._decide(now)
         if self._beginnings.are_due(replacing=self._is_replacing(), now=now):
             self._want()
-        self._flip()
+        self._flip(now)
 
     def _hear_copies(self) -> None:
         for note in self._copies.new_notes():
@@ -202,7 +209,10 @@ class TaskOwners:
         if self._eager and any(move.role == "active" for move in answer.moves):
             self._pending = answer.owners
             self._rebalances.stop(answer.owners)
-        self._book.hold(self._pending)
+        if not self._eager:
+            for task, owner in self._preparations.begin(to_move, now).items():
+                name = self._book.entries[task].name
+                self._questions.prepare(owner, PrepareOrder(task=str(task), name=name))
         if rebalance is None:
             self._want()
             return
@@ -222,16 +232,21 @@ class TaskOwners:
         self.flips.begin(followed, now)
         self._give(given)
 
-    def _flip(self) -> None:
+    def _flip(self, now: float) -> None:
         """Give tasks that are to move to their new owners, between two of their slices."""
-        running = [each for each in self._pending if self._book.entries[each].state == "running"]
+        for task, owner in self._questions.prepared():
+            self._preparations.end(task, owner)
+        pending = self._pending
+        due = set(pending) if self._eager else self._preparations.done(pending, now)
+        self._book.hold(due)
+        running = [each for each in due if self._book.entries[each].state == "running"]
         if self._eager:
             # The world stops: nobody takes a task before all have been given up.
-            if self._pending and not running:
+            if pending and not running:
                 self._release_pending()
-                self._flip_now(list(self._pending))
+                self._flip_now(list(pending))
             return
-        self._flip_now([task for task in self._pending if task not in running])
+        self._flip_now([task for task in pending if task in due and task not in running])
 
     def _flip_now(self, tasks: list[TaskId]) -> None:
         if tasks:
@@ -252,26 +267,14 @@ class TaskOwners:
 
     def _want(self) -> None:
         """Say who is to hold what."""
-        owned: dict[str, set[str]] = {}
-        for task, owner in self._book.owners.items():
-            owned.setdefault(owner, set()).add(str(task))
         following = self._beginnings.may_follow(
             self._placements.following,
             replacing=self._is_replacing(),
             now=time.monotonic(),
         )
         # A follower that is about to take a task is not to drop it in between.
-        for task, target in self._pending.items():
-            owned.setdefault(target, set()).add(str(task))
-        self._copies.want(
-            {
-                name: Wanted(
-                    owned=frozenset(owned.get(name, ())),
-                    followed=frozenset(map(str, following.get(name, ()))),
-                )
-                for name in {*owned, *following, *self._members()}
-            }
-        )
+        owned = [*self._book.owners.items(), *self._pending.items()]
+        self._copies.want(wanted_of(owned, following, self._members()))
         self._publish()
 
     def _publish(self) -> None:
@@ -327,8 +330,11 @@ class TaskOwners:
         )
         self._questions.order(owner, order)
 
-    def ask(self) -> None:
-        """Ask those who take tasks how far they are, and take in what those said who were asked."""
+    def ask(self) -> bool:
+        """Ask those who take tasks how far they are, and take in what those said who were asked.
+
+        Whether anything was said.
+        """
         now = time.monotonic()
         self._doubt_silent(now)
         awaited = self._awaited()
@@ -338,8 +344,10 @@ class TaskOwners:
             for owner in sorted(owners - self._parts.coordinator.away()):
                 own = {entry.task: entry.epoch for entry in awaited if entry.owner == owner}
                 self._questions.ask(owner, own)
-        for answer in self._questions.answers():
+        answers = self._questions.answers()
+        for answer in answers:
             self._take_in(answer)
+        return bool(answers)
 
     def _doubt_silent(self, now: float) -> None:
         for owner in set(self._book.owners.values()):
@@ -350,6 +358,7 @@ class TaskOwners:
         reply = answer.reply
         if isinstance(reply, InstanceUnreachableError):
             self._parts.coordinator.doubt(answer.owner, reply)
+            self._status_due = time.monotonic() + _UNREACHED_SECONDS
             return
         if isinstance(reply, InstanceError):
             raise reply
@@ -432,13 +441,7 @@ class TaskOwners:
 
     def copies(self) -> dict[TaskId, list[tuple[str, bool, int]]]:
         """By task, who is to follow it, whether to warm up, and what it lacks (-1: not known)."""
-        found: dict[TaskId, list[tuple[str, bool, int]]] = {}
-        warming = self._placements.warming
-        for name, tasks in list(self._placements.following.items()):
-            for task in tasks:
-                lag = self._lags.get(name, {}).get(task, UNKNOWN_LAG)
-                found.setdefault(task, []).append((name, (name, task) in warming, lag))
-        return found
+        return _copies(self._placements, self._lags)
 
     def restores_of(self, task: TaskId) -> list[RestoreStatus]:
         """The restores of a task that are under way."""
@@ -470,6 +473,15 @@ def _awaits_others(error: PenstockError, entry: Entry, parts: DriverParts) -> bo
         entry.fenced_at = entry.fenced_at or time.monotonic()
         return not parts.lease.holds_since(entry.fenced_at)
     return False
+
+
+def _copies(placements: Placements, lags: Lags) -> dict[TaskId, list[tuple[str, bool, int]]]:
+    found: dict[TaskId, list[tuple[str, bool, int]]] = {}
+    for name, tasks in list(placements.following.items()):
+        for task in tasks:
+            lag = lags.get(name, {}).get(task, UNKNOWN_LAG)
+            found.setdefault(task, []).append((name, (name, task) in placements.warming, lag))
+    return found
 
 
 def _loss(change: Change, tasks: list[TaskId]) -> str:

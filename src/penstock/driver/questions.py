@@ -14,14 +14,30 @@ from dataclasses import dataclass
 
 from penstock.coordination.ids import Epoch, TaskId
 from penstock.errors import InstanceError, InstanceUnreachableError
-from penstock.instance.protocol import StatusReply, TakeOrder
+from penstock.instance.protocol import PrepareOrder, StatusQuestion, StatusReply, TakeOrder
 
 _log = logging.getLogger("penstock.driver")
 
 _ASKED_AT_ONCE = 8
 
-AskStatus = Callable[[str, TakeOrder | None], StatusReply]
-"""What an instance says of its tasks, or of the one that it is to take. Raises `InstanceError`."""
+_PREPARED_AT_ONCE = 2
+_WAIT_MS = 50
+"""How long an instance may wait for something new before it answers."""
+
+Asked = TakeOrder | PrepareOrder | StatusQuestion
+AskStatus = Callable[[str, Asked], StatusReply]
+"""What an instance says of its tasks, or to an order. Raises `InstanceError`."""
+
+
+def asked_as(message: Asked) -> str:
+    """The name of the action."""
+    match message:
+        case TakeOrder():
+            return "take"
+        case PrepareOrder():
+            return "prepare"
+        case StatusQuestion():
+            return "status"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -37,12 +53,19 @@ class Answer:
 class StatusQuestions:
     """Gives each owner its orders, and asks it then: one message at a time."""
 
-    def __init__(self, ask: AskStatus) -> None:
+    def __init__(self, ask: AskStatus, *, wake: Callable[[], None] = lambda: None) -> None:
+        """`wake` is called when there is an answer."""
         self._ask = ask
+        self._wake = wake
         self._asked: set[str] = set()
+        self._seen: dict[tuple[str, str], str] = {}
+        """In which state an owner last said that a task is."""
         self._orders: dict[str, list[TakeOrder]] = {}
         self._answers: queue.SimpleQueue[Answer] = queue.SimpleQueue()
+        self._prepared: queue.SimpleQueue[tuple[TaskId, str]] = queue.SimpleQueue()
         self._pool = ThreadPoolExecutor(_ASKED_AT_ONCE, thread_name_prefix="status")
+        # To get ready lasts longer than an order, which is not to wait for that.
+        self._preparing = ThreadPoolExecutor(_PREPARED_AT_ONCE, thread_name_prefix="prepare")
 
     @property
     def ordered(self) -> set[str]:
@@ -57,12 +80,26 @@ class StatusQuestions:
             if (kept := [each for each in orders if each.task != order.task])
         }
         self._orders.setdefault(owner, []).append(order)
+        self._seen.pop((owner, order.task), None)
+
+    def prepare(self, owner: str, order: PrepareOrder) -> None:
+        """Have an instance get ready to take a task."""
+        self._preparing.submit(self._have_prepared, owner, order)
+
+    def prepared(self) -> list[tuple[TaskId, str]]:
+        """Who is ready to take what, since this was last asked; or cannot get ready."""
+        found = []
+        while not self._prepared.empty():
+            found.append(self._prepared.get())
+        return found
 
     def ask(self, owner: str, about: Mapping[TaskId, Epoch]) -> None:
         """Ask an owner, unless it owes an answer yet."""
         if owner not in self._asked:
             self._asked.add(owner)
-            self._pool.submit(self._put, owner, self._orders.pop(owner, []), about)
+            seen = {str(task): self._seen.get((owner, str(task)), "") for task in about}
+            question = StatusQuestion(seen=seen, wait_ms=_WAIT_MS)
+            self._pool.submit(self._put, owner, self._orders.pop(owner, []), about, question)
 
     def answers(self) -> list[Answer]:
         """What has come since this was last asked."""
@@ -70,23 +107,43 @@ class StatusQuestions:
         while not self._answers.empty():
             found.append(self._answers.get())
         self._asked -= {each.owner for each in found}
+        for each in found:
+            if isinstance(each.reply, StatusReply):
+                self._seen |= {(each.owner, told.task): told.state for told in each.reply.tasks}
         return found
 
     def close(self) -> None:
         """Ask nobody any more."""
         self._pool.shutdown(wait=False, cancel_futures=True)
+        self._preparing.shutdown(wait=False, cancel_futures=True)
 
-    def _put(self, owner: str, orders: list[TakeOrder], about: Mapping[TaskId, Epoch]) -> None:
+    def _put(
+        self,
+        owner: str,
+        orders: list[TakeOrder],
+        about: Mapping[TaskId, Epoch],
+        question: StatusQuestion,
+    ) -> None:
         reply: StatusReply | InstanceError
         try:
             for order in orders:
                 self._give(owner, order)
-            reply = self._ask(owner, None)
+            reply = self._ask(owner, question)
         except InstanceError as error:
             reply = error
         except Exception as error:  # noqa: BLE001 - nobody waits for this thread
             reply = InstanceError(f"{type(error).__name__}: {error}")
         self._answers.put(Answer(owner=owner, about=about, reply=reply))
+        self._wake()
+
+    def _have_prepared(self, owner: str, order: PrepareOrder) -> None:
+        try:
+            self._ask(owner, order)
+        except InstanceError as error:
+            # Whoever takes the task does then what could not be done before.
+            _log.info("Task %s: %s", order.task, error)
+        self._prepared.put((TaskId.parse(order.task), owner))
+        self._wake()
 
     def _give(self, owner: str, order: TakeOrder) -> None:
         try:

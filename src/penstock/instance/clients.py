@@ -17,6 +17,9 @@ from penstock.config import Config
 from penstock.coordination.ids import Position
 from penstock.errors import KafkaError
 
+_IDLE_MAX = 4
+"""Consumers that are kept for whoever takes a task next."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class GroupOffsets:
@@ -45,7 +48,9 @@ class SharedClients:
         )
         committed = {**properties, "isolation.level": "read_committed"}
         uncommitted = {**properties, "isolation.level": "read_uncommitted"}
-        object.__setattr__(self, "logs", LogClients(self.config, self.application_id))
+        object.__setattr__(
+            self, "logs", LogClients(self.config, self.application_id, idle_max=_IDLE_MAX)
+        )
         object.__setattr__(self, "group", Consumer(committed))
         object.__setattr__(self, "raw", Consumer(uncommitted))
 

@@ -7,6 +7,7 @@ import threading
 import time
 from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 
 import pyarrow as pa
 from msgspec import structs
@@ -16,6 +17,7 @@ from penstock.instance import protocol, querying
 from penstock.instance.global_tables import GlobalTables
 from penstock.instance.metrics import InstanceMetrics
 from penstock.instance.pace import Pace
+from penstock.instance.preparing import PreparedWriters
 from penstock.instance.protocol import (
     CommitHeader,
     CopiesReply,
@@ -23,9 +25,11 @@ from penstock.instance.protocol import (
     FollowOrder,
     Message,
     MetricsReply,
+    PrepareOrder,
     ReadHeader,
     ReleaseOrder,
     Reply,
+    StatusQuestion,
     StatusReply,
     TakeOrder,
     TaskStatus,
@@ -50,6 +54,7 @@ from penstock.observability.tallies import Tally
 
 _TAKES_AT_ONCE = 16
 """Taking mostly waits for Kafka, 0.25 s for a producer alone: many at once start fast."""
+_LOOK_SECONDS = 0.002
 
 
 class Holder:
@@ -73,6 +78,7 @@ class Holder:
         self._tasks: dict[str, OpenTask] = {}
         self._leaving: dict[str, list[OpenTask]] = {}
         """Tasks that were released or replaced, until their stores are closed."""
+        self._writers = PreparedWriters(environment)
         self._metrics = InstanceMetrics(environment.recorder)
         self._lock = threading.Lock()
         self._pool = ThreadPoolExecutor(max_workers=_TAKES_AT_ONCE, thread_name_prefix="take")
@@ -81,9 +87,10 @@ class Holder:
     def actions(self) -> Mapping[str, Handler]:
         """What the driver can ask for."""
         return {
+            "prepare": self._prepare,
             "take": self._take,
             "release": self._release,
-            "status": self._status,
+            "status": self._tell_status,
             "follow": self._follow,
             "unfollow": self._unfollow,
             "copies": self._copies,
@@ -157,6 +164,7 @@ class Holder:
         busy = [task for task in list(self._tasks.values()) if not task.flush()]
         self._standbys.flush()
         self._tables.flush()
+        self._writers.forget_old()
         return busy
 
     def close(self) -> None:
@@ -170,6 +178,12 @@ class Holder:
         list(self._pool.map(OpenTask.close, tasks))
         self._standbys.close()
         self._pool.shutdown()
+
+    def _prepare(self, body: bytes) -> Message:
+        order = protocol.decode(body, PrepareOrder)
+        self._standbys.hurry(order.task)
+        self._writers.prepare(order)
+        return StatusReply(tasks=[])
 
     def _take(self, body: bytes) -> Message:
         order = protocol.decode(body, TakeOrder)
@@ -195,7 +209,8 @@ class Holder:
         if held is not None:
             self._give_up(held)
         began = time.perf_counter()
-        task.take(lambda: self._standbys.hand_over(task.order.task))
+        name = task.order.task
+        task.take(partial(self._standbys.hand_over, name), self._writers.pop(name))
         if task.is_running:
             self._count("tasks-assigned-latency", time.perf_counter() - began)
 
@@ -217,7 +232,7 @@ class Holder:
             # The next owner need not wait for a flush, and neither need the driver.
             task.stop_taking()
             self._pool.submit(self._give_up, task)
-        return self._status(b"")
+        return self._status()
 
     def _give_up(self, task: OpenTask) -> None:
         self._close_task(task)
@@ -275,7 +290,19 @@ class Holder:
             stores += querying.held_by_standby(followed)
         return HeldReply(stores=stores)
 
-    def _status(self, body: bytes) -> Message:
+    def _tell_status(self, body: bytes) -> Message:
+        question = protocol.decode(body, StatusQuestion)
+        deadline = time.monotonic() + question.wait_ms / 1000
+        # Looked at, not waited for: it lasts a moment, and only while tasks are taken.
+        while self._is_as_seen(question.seen) and time.monotonic() < deadline:
+            time.sleep(_LOOK_SECONDS)
+        return self._status()
+
+    def _is_as_seen(self, seen: Mapping[str, str]) -> bool:
+        held = [(self._tasks.get(task), state) for task, state in seen.items()]
+        return all(task is not None and task.status().state == state for task, state in held)
+
+    def _status(self) -> StatusReply:
         tasks = list(self._tasks.values())
         if tasks:
             # They have no status of their own; whoever asks for one task's gets all.

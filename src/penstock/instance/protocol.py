@@ -199,6 +199,22 @@ class TakeOrder(Message, frozen=True):
     """Repartition topics that the task writes: what is in them is never repeated."""
 
 
+class PrepareOrder(Message, frozen=True):
+    """A task is to be taken in a moment: get ready what does not touch its owner."""
+
+    task: str
+    name: str
+
+
+class StatusQuestion(Message, frozen=True):
+    """How the tasks stand that are held."""
+
+    seen: dict[str, str] = {}
+    """In which states the asker has seen some of them; it wants to know when one is in another."""
+    wait_ms: int = 0
+    """The answer comes then, or after so long."""
+
+
 class ReleaseOrder(Message, frozen=True):
     """Give a task up that is held under this epoch or an older one: flush and close its stores."""
 

@@ -22,7 +22,7 @@ from confluent_kafka import Consumer, IsolationLevel, KafkaException, Message, T
 
 from penstock.changelog.commit_record import CommitRecord
 from penstock.changelog.kafka_failures import kafka_error
-from penstock.changelog.reading import LATEST, read_last, told_offsets
+from penstock.changelog.reading import LATEST, never, read_last, told_offsets
 from penstock.changelog.restore import apply_messages, is_too_old
 from penstock.changelog.topics import commits_name
 from penstock.coordination.ids import TaskId
@@ -43,6 +43,12 @@ BATCH_RECORDS = 5_000
 WATCH_SECONDS = 5.0
 """How often it is asked where the changelogs end."""
 _POLL_SECONDS = 0.05
+_HURRIED_POLL_SECONDS = 0.005
+_HURRIED_SECONDS = 5.0
+_TAIL_SECONDS = 0.3
+"""How long an owner waits for what its follower has not read yet. It is on its way; a consumer of
+its own, to read it with, costs a tenth of a second."""
+_TAIL_PAUSE_SECONDS = 0.002
 _FLUSH_WAIT_SECONDS = 1.0
 """For what came of a changelog to be applied: a batch."""
 _RETRY_SECONDS = 0.5
@@ -62,6 +68,7 @@ class Followed:
         """How often it has caught up and begun to be followed."""
         self.state: CopyState = "catching_up"
         self.retry_at = 0.0
+        self._hurried_until = 0.0
         self._environment = environment
         self._stores = environment.stores(order)
         self._stores_by_topic = self._stores.logged
@@ -73,6 +80,15 @@ class Followed:
         self._notes: list[str] = []
         self._lock = threading.Lock()
         self._stopping = threading.Event()
+
+    def hurry(self) -> None:
+        """It is about to be handed over: each moment that it lags behind counts, for a while."""
+        self._hurried_until = time.monotonic() + _HURRIED_SECONDS
+
+    @property
+    def is_hurried(self) -> bool:
+        """Whether it is to be brought on as soon as something comes."""
+        return time.monotonic() < self._hurried_until
 
     @property
     def positions(self) -> dict[str, int]:
@@ -170,6 +186,28 @@ class Followed:
                 if error.where.get("store", store) == store:
                     self._wipe(store, error)
             raise
+
+    def await_tail(self, stop: Callable[[], bool]) -> None:
+        """Wait a moment for all that its changelogs hold now to be applied; never raises.
+
+        Nobody writes to them meanwhile: whoever asks has fenced the last owner.
+        """
+        self.hurry()
+        deadline = time.monotonic() + _TAIL_SECONDS
+        where = [(topic, self.partition) for topic in self.positions]
+        if not where:
+            return
+        try:
+            clients = self._environment.clients.logs
+            ends = told_offsets(clients, where, LATEST, IsolationLevel.READ_UNCOMMITTED)
+        except KafkaError:
+            return  # Whoever takes the task asks in earnest.
+        while self._lacks(ends) and not stop() and time.monotonic() < deadline:
+            self._stopping.wait(_TAIL_PAUSE_SECONDS)
+
+    def _lacks(self, ends: Mapping[tuple[str, int], int]) -> bool:
+        at = self.positions
+        return any(at.get(topic, end) < end for (topic, _), end in ends.items())
 
     def stop(self) -> None:
         """Have what is under way, or still to come, end early; does not wait for it."""
@@ -386,8 +424,17 @@ class Standbys:
         with self._lock:
             self._leaving.remove(followed)
 
-    def hand_over(self, task: str) -> TaskStores | None:
-        """Follow a task no longer; its open stores, for the one who is to own it."""
+    def hurry(self, task: str) -> None:
+        """A task is about to be handed over."""
+        followed = self.get(task)
+        if followed is not None:
+            followed.hurry()
+
+    def hand_over(self, task: str, stop: Callable[[], bool] = never) -> TaskStores | None:
+        """Follow a task no longer, soon; its open stores, for the one who is to own it."""
+        going_on = self.get(task)
+        if going_on is not None:
+            going_on.await_tail(stop)
         with self._lock:
             leaving = [each for each in self._leaving if each.order.task == task]
             followed = self._followed.pop(task, None)
@@ -485,7 +532,9 @@ class _Following:
     def turn(self, wanted: _Followings) -> None:
         """Apply what comes of these now."""
         self._assign(wanted)
-        messages = self._consumer.consume(BATCH_RECORDS, _POLL_SECONDS)
+        hurried = any(followed.is_hurried for followed, _ in wanted.values())
+        seconds = _HURRIED_POLL_SECONDS if hurried else _POLL_SECONDS
+        messages = self._consumer.consume(BATCH_RECORDS, seconds)
         for where, told in _by_partition(messages).items():
             if where in self._assigned:
                 followed, of_round = self._assigned[where]

@@ -80,11 +80,12 @@ _STORE_FAILURES_MAX = 3
 """How often in a row a store that the user brought may fail before its task does."""
 
 
-HandOver = Callable[[], TaskStores | None]
-"""Ends a standby's following of the task, and gives its open stores, if it has any."""
+HandOver = Callable[[Callable[[], bool]], TaskStores | None]
+"""Ends a standby's following of the task, and gives its open stores, if it has any. It waits a
+moment for what they lack, until its argument says to stop."""
 
 
-def no_standby() -> None:
+def no_standby(stop: Callable[[], bool]) -> None:
     """The `HandOver` of a task that was not followed here."""
 
 
@@ -151,14 +152,14 @@ class OpenTask:
 
     # Taking a task.
 
-    def take(self, followed: HandOver = no_standby) -> None:
-        """Become the owner, with a standby's open stores; whatever goes wrong ends in `status`."""
+    def take(self, followed: HandOver = no_standby, prepared: Writer | None = None) -> None:
+        """Become the owner, with what standby and writer have ready; whatever goes wrong is told."""
         try:
             with self._lock:
                 if self._stopping.is_set():
                     self._close_stores()  # It was given up before it was taken.
                 else:
-                    self._take(followed)
+                    self._take(followed, prepared)
         except PenstockError as error:
             self._fail(error)
         except Exception as error:  # noqa: BLE001 - nobody waits for this thread
@@ -166,17 +167,17 @@ class OpenTask:
             _log.exception("Task %s cannot be taken", self.order.task)
             self._fail(InstanceError(f"{type(error).__name__}: {error}"))
 
-    def _take(self, followed: HandOver = no_standby) -> None:
+    def _take(self, followed: HandOver, prepared: Writer | None) -> None:
         self._state = self._stores.meter.became("taking")
         self._applying = False
         # 1. Fence the old owner and wait for its pending markers.
-        self._writer = _new_writer(self.order, self._environment, self._batch_bytes)
+        self._writer = _opened_writer(self.order, self._environment, self._batch_bytes, prepared)
         # 2. Where the task stands, and where its changelogs end.
         self._standing = self._find_standing()
         if self._standing.is_owed:
             _send_owed(self._writer, self._external, self._standing, self.order, self._environment)
         # 3. Apply the changelogs to there: most of it is done by who followed them until now.
-        self._stores = followed() or self._stores
+        self._stores = followed(self._stopping.is_set) or self._stores
         self._state = self._stores.meter.became("restoring")
         self._stores.open(self._standing.record)
         self._notes += self._stores.restore(self._stopping.is_set)
@@ -382,7 +383,7 @@ class OpenTask:
         # Another producer: this one tells of the refused transaction's records in the next one.
         writer.discard()
         try:
-            self._writer = _new_writer(self.order, self._environment, self._batch_bytes)
+            self._writer = _opened_writer(self.order, self._environment, self._batch_bytes)
         except KafkaError as failure:
             return self._lost(failure)
         self._applying = False
@@ -528,14 +529,24 @@ class OpenTask:
         self._close_stores()
 
 
-def _new_writer(order: TakeOrder, environment: TaskEnvironment, batch_bytes: int) -> Writer:
-    """A producer for the task, which fences those before it. Raises `KafkaError`."""
-    writer = Writer(
+def new_writer(name: str, environment: TaskEnvironment, batch_bytes: int = BATCH_BYTES) -> Writer:
+    """A producer for the task of that name, which has fenced nobody yet."""
+    return Writer(
         environment.config,
-        transactional_id=f"{environment.application_id}-{order.name}",
+        transactional_id=f"{environment.application_id}-{name}",
         group=environment.clients.group,
         batch_bytes=batch_bytes,
     )
+
+
+def _opened_writer(
+    order: TakeOrder,
+    environment: TaskEnvironment,
+    batch_bytes: int,
+    prepared: Writer | None = None,
+) -> Writer:
+    """A producer for the task, which fences those before it. Raises `KafkaError`."""
+    writer = prepared or new_writer(order.name, environment, batch_bytes)
     writer.open(commits_name(environment.application_id))
     return writer
 

@@ -20,7 +20,7 @@ import pyarrow as pa
 from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
 from confluent_kafka import KafkaError as NativeError
 
-from penstock.changelog.transactions import init_transactions, send_offsets
+from penstock.changelog.transactions import connect, send_offsets
 from penstock.config import Config
 from penstock.errors import FencedError, KafkaError, PenstockError
 from penstock.instance.protocol import CHANGE, Positions, Rejection
@@ -100,15 +100,31 @@ class Writer:
             milliseconds = int(config.transaction_timeout.total_seconds() * 1000)
             properties["transaction.timeout.ms"] = milliseconds
         self._producer = Producer({**properties, "on_delivery": self._on_delivery})
+        self._is_connected = False
+
+    def connect(self, topic: str) -> None:
+        """Find the brokers, so that `open` need not; nobody is fenced. `topic` is any that exists.
+
+        Raises `KafkaError`.
+        """
+        if not self._transactional or self._is_connected:
+            return
+        try:
+            connect(self._producer, topic=topic, timeout_seconds=self._timeout)
+        except KafkaException as error:
+            found = self._error(error)
+            raise KafkaError(found.message, where=found.where) from error
+        self._is_connected = True
 
     def open(self, topic: str) -> None:
         """Fence the previous owner and wait for its pending markers. Step 1 of taking a task.
 
         `topic` is any that exists.
         """
+        self.connect(topic)
         if self._transactional:
             try:
-                init_transactions(self._producer, topic=topic, timeout_seconds=self._timeout)
+                self._producer.init_transactions(self._timeout)
             except KafkaException as error:
                 found = self._error(error)
                 if isinstance(found, FencedError):
