@@ -5,22 +5,53 @@ lowest time first, and the tasks behind a repartition topic get the records of s
 So these cases have their records in the order of their times, no two of one time, tables that all
 tasks read whole come first, and at the end every key comes again, much later, so that windows close
 in every partition.
+
+Some have their records in the order in which they were made, so that many come out of order and
+some too late. What is late goes by the clock of each partition, of which the driver has one; so in
+their midst every key comes once, which brings all clocks together.
 """
 
 from __future__ import annotations
 
 import itertools
-from dataclasses import replace
+from collections import defaultdict
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
+from typing import Any
 
+from penstock.processors.record_cache import TIMESTAMP_BYTES
+from penstock.serdes.windowed import split_session_key, split_window_key
+from penstock.testing import TopologyTestDriver
+from penstock.topology import StoreSpec
+from tests.conformance import programs
 from tests.conformance.cases import Case, Record, Step, make_case
 
 # Their answers do not depend on how the records of several tasks are mixed: what they group anew
-# comes from one key each, or is not summed up in an order. They were found by running tasks of
-# two and three partitions in random order.
-SEEDS = (7, 9, 13, 14, 36, 38, 106, 161, 175, 176, 188, 420)
+# comes from one key each, or is not summed up in an order. `find_pipeline` found them, by running
+# tasks of two and three partitions in random order.
+ORDERED = (7, 9, 13, 14, 20, 36, 38, 48, 67, 96, 106, 112, 161, 175, 176, 188, 277, 420)
+DISORDERED = (80, 82, 110, 171, 198, 387, 390)
+Results = dict[bytes | None, list[tuple[bytes | None, int]]]
+"""By key: each value and its time, in order."""
+Contents = dict[bytes, tuple[bytes, int]]
 
 
-def make_pipeline_case(seed: int) -> Case:
+@dataclass(frozen=True)
+class Expected:
+    """What the pipeline must give, by topic and by store."""
+
+    results: dict[str, Results]
+    stores: dict[str, Contents]
+
+
+def pipeline_cases() -> Iterator[Case]:
+    """The chosen cases; no two of them have the same seed."""
+    yield from map(make_pipeline_case, ORDERED)
+    for seed in DISORDERED:
+        yield make_pipeline_case(seed, disordered=True)
+
+
+def make_pipeline_case(seed: int, *, disordered: bool = False) -> Case:
     """The topology of a seed with records in order, without a cache, versions and headers.
 
     How long versions are kept goes by the clock of each partition, of which the driver has one.
@@ -30,26 +61,93 @@ def make_pipeline_case(seed: int) -> Case:
         {name: given for name, given in step.items() if name not in ("versioned", "grace")}
         for step in case.steps
     )
-    return replace(case, cache=0, steps=steps, records=tuple(_ordered(case)), marked=False)
-
-
-def _ordered(case: Case) -> list[Record]:
-    everywhere = {step["topic"] for step in case.steps if step["op"] == "global_table"}
     # Which partition a record without a key gets is left to chance.
     keyed = [record for record in case.records if record[1] is not None]
-    keyed.sort(key=lambda record: (record[0] not in everywhere, record[3]))
+    everywhere = {step["topic"] for step in case.steps if step["op"] == "global_table"}
+    records = _disordered(keyed, everywhere) if disordered else _ordered(keyed, everywhere)
+    _add_rounds(records, everywhere, (1, 2))
+    return replace(case, cache=0, steps=steps, records=tuple(records), marked=False)
+
+
+def _ordered(keyed: list[Record], everywhere: set[str]) -> list[Record]:
+    keyed = sorted(keyed, key=lambda record: (record[0] not in everywhere, record[3]))
     records: list[Record] = []
     clock = 0
     for topic, key, value, time in keyed:
         clock = clock + 1 if topic in everywhere else max(clock + 1, time)
         records.append((topic, key, value, clock))
+    return records
+
+
+def _disordered(keyed: list[Record], everywhere: set[str]) -> list[Record]:
+    """Records as they come; in their midst all keys, so that what comes late is late everywhere."""
+    whole = [record for record in keyed if record[0] in everywhere]
+    others = [record for record in keyed if record[0] not in everywhere]
+    middle = len(others) // 2
+    records = [*whole, *others[:middle]]
+    _add_rounds(records, everywhere, (0,))
+    return [*records, *others[middle:]]
+
+
+def _add_rounds(records: list[Record], everywhere: set[str], rounds: tuple[int, ...]) -> None:
+    """Let every key come again in every topic, much later."""
+    times = [time for *_, time in records]
+    clock = max(times)
     span = max(100, clock - records[0][3])
     keys = sorted({key for _, key, _, _ in records if key is not None})
     topics = sorted({topic for topic, *_ in records} - everywhere)
-    for round_number, topic, (place, key) in itertools.product((1, 2), topics, enumerate(keys)):
-        clock = max(clock + 1, records[-1][3] + (span if place == 0 else 0))
-        records.append((topic, key, "abcd"[(place + round_number) % 4], clock))
-    return records
+    for number, topic, (place, key) in itertools.product(rounds, topics, enumerate(keys)):
+        clock += span if place == 0 and number else 1
+        records.append((topic, key, "abcd"[(place + number) % 4], clock))
+
+
+def driven(case: Case) -> Expected:
+    """What the test driver gives, as bytes."""
+    app = programs.application(case)
+    driver = TopologyTestDriver(app)
+    for topic, key, value, timestamp in case.records:
+        driver.input_topic(topic, key=str, value=str).pipe(key, value, timestamp=timestamp)
+    outputs = [step["topic"] for step in case.steps if step["op"] == "to"]
+    results = {
+        topic: by_key(driver.output_topic(topic, key=bytes, value=bytes).read_all())
+        for topic in outputs
+    }
+    stores = {
+        spec.name: alive(
+            spec,
+            {
+                key: (data[TIMESTAMP_BYTES:], int.from_bytes(data[:TIMESTAMP_BYTES], "big"))
+                for key, data in driver._state.of(spec.name).items()
+            },
+        )
+        for spec in named_stores(case)
+    }
+    return Expected(results, stores)
+
+
+def named_stores(case: Case) -> list[StoreSpec]:
+    """Those that users name. Others hold offsets and partitions, which are not the driver's."""
+    named = {step["store"] for step in case.steps if "store" in step}
+    subs = programs.application(case).build().sub_topologies
+    return [spec for sub in subs for spec in sub.stores if spec.name in named]
+
+
+def alive(spec: StoreSpec, contents: Contents) -> Contents:
+    """Without windows and sessions that have expired, or may have by another partition's clock."""
+    if spec.kind not in ("window", "session"):
+        return contents
+    split = split_window_key if spec.kind == "window" else split_session_key
+    times = {key: split(key)[1 if spec.kind == "window" else 2] for key in contents}
+    oldest = max(times.values(), default=0) - spec.alive_ms
+    return {key: row for key, row in contents.items() if times[key] >= oldest}
+
+
+def by_key(rows: Iterable[Any]) -> Results:
+    """Each key's rows, in their order."""
+    found: Results = defaultdict(list)
+    for row in rows:
+        found[row.key].append((row.value, row.timestamp))
+    return dict(found)
 
 
 def at(case: Case, base: int) -> Case:

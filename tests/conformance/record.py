@@ -15,8 +15,7 @@ from typing import Any
 
 from tests.conformance.cases import STATEFUL, Case, make_case
 from tests.conformance.oracle import Oracle
-from tests.conformance.pipeline_cases import SEEDS as PIPELINE_SEEDS
-from tests.conformance.pipeline_cases import make_pipeline_case
+from tests.conformance.pipeline_cases import pipeline_cases
 from tests.conformance.processor_cases import KINDS, cells, make_processor_case
 from tests.conformance.store_commands import StoreCase, make_store_case
 
@@ -58,7 +57,7 @@ def main() -> None:
     RECORDED.parent.mkdir(exist_ok=True)
     with Oracle() as oracle:
         _write(RECORDED, oracle.ask_all(cases))
-        _write(PIPELINE, oracle.ask_all(make_pipeline_case(seed) for seed in PIPELINE_SEEDS))
+        _write(PIPELINE, oracle.ask_all(pipeline_cases()))
         _write(PROCESSORS, oracle.ask_all(map(make_processor_case, _processor_seeds())))
         stores = (make_store_case(seed) for seed in range(STORE_SEEDS))
         _write(STORES, ((case, oracle.ask_stores(case)) for case in stores))

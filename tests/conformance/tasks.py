@@ -6,6 +6,7 @@ What a driver does with Spark, Kafka and instances, with the same decisions: `pl
 
 from __future__ import annotations
 
+import random
 from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -105,6 +106,12 @@ class Tasks:
                 self._run(task, offsets)
             waiting = [task for task in waiting if task not in ready]
 
+    def run_by(self, chance: random.Random) -> None:
+        """Run until nothing is left to read, a slice at a time of whichever task chance says."""
+        while waiting := [task for task in self._tasks if self._has_more(task)]:
+            self._slice_records = chance.choice([1, 3, 10, 50])
+            self._run(chance.choice(waiting), self.ends(), once=True)
+
     def ends(self) -> dict[str, dict[str, int]]:
         """How many records each partition has, where there are any."""
         found = {
@@ -119,6 +126,13 @@ class Tasks:
     def _has(self, task: _Task, offsets: Offsets) -> bool:
         return not self._short([task], offsets)
 
+    def _has_more(self, task: _Task) -> bool:
+        place = task.id.partition
+        return any(
+            position[place] < len(self.topics[topic][place])
+            for topic, position in task.position.items()
+        )
+
     def _short(self, tasks: list[_Task], offsets: Offsets) -> list[str]:
         return [
             topic
@@ -127,7 +141,7 @@ class Tasks:
             if len(self.topics[topic][task.id.partition]) < _end(offsets, topic, task.id.partition)
         ]
 
-    def _run(self, task: _Task, offsets: Offsets) -> None:
+    def _run(self, task: _Task, offsets: Offsets, *, once: bool = False) -> None:
         place = task.id.partition
         ends = {(topic, place): _end(offsets, topic, place) for topic in task.position}
         limits = PlanLimits(records_max=self._slice_records, bytes_max=2**40, jobs_max=1)
@@ -139,6 +153,8 @@ class Tasks:
             if not batches:
                 return
             self._process(task, batches[0].slices[0])
+            if once:
+                return
 
     def _process(self, task: _Task, piece: Slice) -> None:
         run = start_slice(

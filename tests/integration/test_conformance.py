@@ -10,23 +10,28 @@ each key's results in their order, and what each changelog comes to.
 from __future__ import annotations
 
 import time
-from collections import defaultdict
 from collections.abc import Iterable
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import pytest
 from confluent_kafka import Consumer, KafkaError, Producer, TopicPartition
 
 import penstock as ps
-from penstock.processors.record_cache import TIMESTAMP_BYTES
-from penstock.testing import TopologyTestDriver
+from penstock.topology import StoreSpec
 from penstock.topology.naming import changelog_topic
 from tests.conformance import programs
 from tests.conformance.cases import Case
 from tests.conformance.compare import difference
-from tests.conformance.pipeline_cases import at, prefixed
+from tests.conformance.pipeline_cases import (
+    Contents,
+    Results,
+    alive,
+    at,
+    by_key,
+    driven,
+    named_stores,
+    prefixed,
+)
 from tests.conformance.record import recorded_for_pipeline
 from tests.harness import Row, Scene
 from tests.in_process import Run
@@ -35,17 +40,6 @@ pytestmark = pytest.mark.usefixtures("spark")
 
 PARTITIONS = 2
 HOUR_MS = 3_600_000
-Results = dict[bytes | None, list[tuple[bytes | None, int]]]
-"""By key: each value and its time, in order."""
-Contents = dict[bytes, tuple[bytes, int]]
-
-
-@dataclass(frozen=True)
-class Expected:
-    """What the pipeline must give, by topic and by store."""
-
-    results: dict[str, Results]
-    stores: dict[str, Contents]
 
 
 def test_the_pipeline_gives_the_recorded_answers(kafka: str, tmp_path: Path) -> None:
@@ -57,7 +51,7 @@ def test_the_pipeline_gives_the_recorded_answers(kafka: str, tmp_path: Path) -> 
     steps = tuple(step for case in cases for step in case.steps)
     together = Case(0, 0, steps, tuple(record for case in cases for record in case.records))
     inputs = {topic for topic, *_ in together.records}
-    expected = _driven(together)
+    expected = driven(together)
     scene.create_topics(*inputs, *expected.results)
     _produce(scene, together)
 
@@ -76,13 +70,14 @@ def test_the_pipeline_gives_the_recorded_answers(kafka: str, tmp_path: Path) -> 
         # Which of two tables answers first shows in what a join by foreign key gives meanwhile.
         last_only = any("foreign_key" in step for step in case.steps)
         for topic in (step["topic"] for step in case.steps if step["op"] == "to"):
-            found, results = _by_key(written[topic]), expected.results[topic]
+            found, results = by_key(written[topic]), expected.results[topic]
             if last_only:
                 found, results = _last(found), _last(results)
             assert results, topic
             assert found == results, topic
-    for store, contents in expected.stores.items():
-        assert _contents(written[changelogs[store]]) == contents, store
+    for spec in named_stores(together):
+        rows = written[changelogs[spec.name]]
+        assert _contents(spec, rows) == expected.stores[spec.name], spec.name
 
 
 def _at_present(case: Case) -> Case:
@@ -149,43 +144,11 @@ def _read_all(scene: Scene, topics: list[str]) -> dict[str, list[Row]]:
     return rows
 
 
-def _driven(case: Case) -> Expected:
-    """What the test driver gives, as bytes."""
-    app = programs.application(case)
-    driver = TopologyTestDriver(app)
-    for topic, key, value, timestamp in case.records:
-        driver.input_topic(topic, key=str, value=str).pipe(key, value, timestamp=timestamp)
-    outputs = [step["topic"] for step in case.steps if step["op"] == "to"]
-    # Those that users name. Others hold offsets and partitions, which are not the driver's.
-    named = {step["store"] for step in case.steps if "store" in step}
-    results = {
-        topic: _by_key(driver.output_topic(topic, key=bytes, value=bytes).read_all())
-        for topic in outputs
-    }
-    stores = {
-        spec.name: {
-            key: (data[TIMESTAMP_BYTES:], int.from_bytes(data[:TIMESTAMP_BYTES], "big"))
-            for key, data in driver._state.of(spec.name).items()
-        }
-        for sub in app.build().sub_topologies
-        for spec in sub.stores
-        if spec.name in named
-    }
-    return Expected(results, stores)
-
-
-def _by_key(rows: Iterable[Any]) -> Results:
-    found: Results = defaultdict(list)
-    for row in rows:
-        found[row.key].append((row.value, row.timestamp))
-    return dict(found)
-
-
 def _last(results: Results) -> Results:
     return {key: rows[-1:] for key, rows in results.items()}
 
 
-def _contents(rows: Iterable[Row]) -> Contents:
+def _contents(spec: StoreSpec, rows: Iterable[Row]) -> Contents:
     found: Contents = {}
     for row in rows:
         assert row.key is not None
@@ -193,4 +156,4 @@ def _contents(rows: Iterable[Row]) -> Contents:
             found.pop(row.key, None)
         else:
             found[row.key] = (row.value, row.timestamp)
-    return found
+    return alive(spec, found)

@@ -68,6 +68,32 @@ def test_writes_that_fit_are_told_apart_from_those_that_may_not() -> None:
     assert not state.fits(np.array([1]), np.array([50]))
 
 
+def test_what_is_looked_up_stays_longer() -> None:
+    """Two entries fit. A look between the writes makes the first the younger one of them."""
+
+    def flushed(looks: list[list[int]]) -> tuple[list[int], list[int]]:
+        size = 1 + ENTRY_BYTES + CONTEXT_BYTES + 10
+        state = CacheState(2 * size)
+        # A fourth key is stored, and is in nobody's cache until it is looked up.
+        state.grow(np.array([1, 1, 1, 1]), np.array([-1, -1, -1, 10]))
+        cache = EvictingCache(state, [], [])
+        return cache.write([0, 1, 2], [size] * 3, [10] * 3, looks=looks)
+
+    assert flushed([]) == ([0, 1, 2], [2, 2, 2])
+    assert flushed([[], [], [0], []]) == ([1, 0, 2], [2, 2, 2])
+    # What is not there takes no room; what is stored does, and the last write is not the eldest.
+    assert flushed([[], [2], [], []]) == ([0, 1, 2], [2, 2, 2])
+    assert flushed([[], [], [3], []]) == ([0, 1], [2, 2])
+    assert flushed([[], [], [], [1]]) == ([0, 1, 2], [2, 2, 2])
+
+
+def test_looks_of_others_need_room_too() -> None:
+    state = CacheState(100)
+    state.grow(np.array([1]), np.array([-1]))
+    assert state.fits(np.array([0]), np.array([60]), more_bytes=40)
+    assert not state.fits(np.array([0]), np.array([60]), more_bytes=41)
+
+
 @pytest.mark.parametrize("known", [False, True])
 @settings(max_examples=200, deadline=None)
 @given(

@@ -34,6 +34,7 @@ from penstock.processors.record_cache import (
     EvictingCache,
 )
 from penstock.processors.records import HEADERS_TYPE, Int64s, StateReader
+from penstock.processors.table_join_run import Looks
 from penstock.topology import AggregateNode, StoreSpec, WindowAggregateNode
 
 
@@ -86,6 +87,7 @@ class AggregateRun:
         cached = store.caching and cache_max_bytes > 0
         self._cache = CacheState(cache_max_bytes, keeps_reads=not windowed) if cached else None
         self._contexts = _Contexts()
+        self._looks: Looks | None = None
         self._reads = 0
         self._cached_bytes = 0
 
@@ -102,6 +104,10 @@ class AggregateRun:
             each = self._fold.each(slots, batch)
             return self._write(self._writes(batch, keys, each))
         return self._process_cached(self._cache, batch, keys, slots)
+
+    def looked_up(self, looks: Looks | None) -> None:
+        """Say what others look up in the store meanwhile; rows then have their places as order."""
+        self._looks = looks
 
     def flush(self, first: int) -> Batch | None:
         """Write out what the cache still holds; `first` numbers the rows that go on."""
@@ -145,12 +151,13 @@ class AggregateRun:
         self, cache: CacheState, batch: Batch, keys: pa.BinaryArray, slots: Int64s
     ) -> Batch | None:
         lengths = self._lengths(slots, batch)
+        looked = 0 if self._looks is None else self._looks.bytes_max
         base = _lengths(keys) + ENTRY_BYTES + CONTEXT_BYTES + len(batch.topic)
         base += self._more_key_bytes
         base += _header_bytes(batch.headers, len(batch))
         if lengths is not None:
             sizes = base + TIMESTAMP_BYTES + lengths
-            if cache.fits(slots, sizes):
+            if cache.fits(slots, sizes, more_bytes=looked):
                 present = self._fold.last(slots, batch)
                 if present is not None:
                     sizes = np.where(present, sizes, base)
@@ -163,12 +170,12 @@ class AggregateRun:
         writes = self._writes(batch, keys, each)
         value_bytes = _value_bytes(writes.values)
         sizes = base + np.maximum(value_bytes, 0)
-        if cache.fits(slots, sizes):
+        if cache.fits(slots, sizes, more_bytes=looked):
             contexts.note(cache, slots, sizes, batch)
             return None
-        carried = self._pending(before, cache.dirty_slots())
+        carried, looks = self._pending(before, cache.dirty_slots()), self._looks_before(batch)
         deletes = writes.values.null_count + carried.values.null_count
-        even = lengths is not None and not deletes
+        even = lengths is not None and not deletes and not looks
         if even and sizes_are_even(cache, slots, sizes):
             full = FullCache(
                 cache, slots, sizes, first=contexts.written, value_bytes=int(value_bytes[0])
@@ -178,10 +185,25 @@ class AggregateRun:
             evicting = EvictingCache(
                 cache, cache.dirty_slots().tolist(), _value_bytes(carried.values).tolist()
             )
-            flushed, causes = evicting.write(slots.tolist(), sizes.tolist(), value_bytes.tolist())
+            flushed, causes = evicting.write(
+                slots.tolist(), sizes.tolist(), value_bytes.tolist(), looks=looks
+            )
             evicting.leave(slots, contexts.written)
         contexts.note_context(slots, batch)
         return self._evicted(_joined(carried, writes), flushed, causes, batch)
+
+    def _looks_before(self, batch: Batch) -> list[list[int]]:
+        """The slots that others look up before each row, and behind the last one."""
+        if self._looks is None:
+            return []
+        slots, new = self._slots.assign(self._looks.keys)
+        self._reads += len(slots)
+        self._read_state(new)
+        found: list[list[int]] = [[] for _ in range(len(batch) + 1)]
+        rows = np.searchsorted(batch.order[0], self._looks.places)
+        for row, slot in zip(rows.tolist(), slots.tolist(), strict=True):
+            found[row].append(slot)
+        return found
 
     def _lengths(self, slots: Int64s, batch: Batch) -> Int64s | int | None:
         """How long the rows' results are, where that is known before they are made."""

@@ -9,6 +9,7 @@ of last write.
 from __future__ import annotations
 
 from collections import OrderedDict
+from collections.abc import Sequence
 
 import numpy as np
 
@@ -49,14 +50,16 @@ class CacheState:
         self.stored = np.concatenate([self.stored, stored_bytes])
         self.key_bytes = np.concatenate([self.key_bytes, key_bytes])
 
-    def fits(self, slots: Int64s, sizes: Int64s) -> bool:
-        """Whether these writes certainly cause no eviction, the reads before them included."""
+    def fits(self, slots: Int64s, sizes: Int64s, *, more_bytes: int = 0) -> bool:
+        """Whether these writes certainly cause no eviction, the reads before them included, where
+        others read `more_bytes` at the most.
+        """
         largest = self.size.copy()
         np.maximum.at(largest, slots, sizes)
         read = (largest > 0) & (self.size == 0) & (self.stored >= 0) & self.keeps_reads
         clean = self.key_bytes + ENTRY_BYTES + CONTEXT_BYTES + self.stored
         np.maximum(largest, clean, out=largest, where=read)
-        return self.total + int((largest - self.size).sum()) <= self.max_bytes
+        return self.total + int((largest - self.size).sum()) + more_bytes <= self.max_bytes
 
     def take_in(self, slots: Int64s, sizes: Int64s, first: int) -> None:
         """Make writes that fit; `first` is the number of the first one."""
@@ -96,9 +99,17 @@ class EvictingCache:
         self._flushed: list[int] = []
 
     def write(
-        self, slots: list[int], sizes: list[int], value_bytes: list[int]
+        self,
+        slots: list[int],
+        sizes: list[int],
+        value_bytes: list[int],
+        *,
+        looks: Sequence[Sequence[int]] = (),
     ) -> tuple[list[int], list[int]]:
-        """Make writes; returns the numbers of those that went through, and what caused each."""
+        """Make writes; returns the numbers of those that went through, and what caused each.
+
+        `looks` are the slots that others read before each write, and behind the last one.
+        """
         first = len(self._value_bytes)
         self._value_bytes = self._value_bytes + value_bytes
         cached, dirty, stored, flushed = self._sizes, self._dirty, self._stored, self._flushed
@@ -107,6 +118,8 @@ class EvictingCache:
         keeps_reads = self._state.keeps_reads
         causes: list[int] = []
         for row, (slot, size) in enumerate(zip(slots, sizes, strict=True)):
+            if looks:
+                total = self._look(looks[row], total)
             old = cached.get(slot)
             if old is None:
                 old = 0
@@ -128,6 +141,9 @@ class EvictingCache:
                 total = self._evict(total)
             if len(flushed) > len(causes):
                 causes.extend([row] * (len(flushed) - len(causes)))
+        if looks:
+            total = self._look(looks[-1], total)
+            causes.extend([len(slots) - 1] * (len(flushed) - len(causes)))
         self._total = total
         return flushed, causes
 
@@ -141,6 +157,20 @@ class EvictingCache:
         state.dirty[:] = False
         state.dirty[list(self._dirty)] = True
         state.stored = np.array(self._stored, dtype=np.int64)
+
+    def _look(self, slots: Sequence[int], total: int) -> int:
+        """Let others read these slots: what was used is not the eldest any more."""
+        state, cached = self._state, self._sizes
+        for slot in slots:
+            if slot in cached:
+                cached.move_to_end(slot)
+            elif self._stored[slot] >= 0:
+                clean = int(state.key_bytes[slot]) + ENTRY_BYTES + CONTEXT_BYTES
+                cached[slot] = clean + self._stored[slot]
+                total += cached[slot]
+                if total > state.max_bytes:
+                    total = self._evict(total)
+        return total
 
     def _evict(self, total: int) -> int:
         """Let the least recent entries go until the rest fits; returns what the rest takes."""

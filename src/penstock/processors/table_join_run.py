@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -12,10 +13,23 @@ from penstock.processors.batch import Batch, Column
 from penstock.processors.calls import call_each, encode
 from penstock.processors.folds import split_stored
 from penstock.processors.keyed import Slots
+from penstock.processors.record_cache import CONTEXT_BYTES, ENTRY_BYTES
 from penstock.processors.records import Int64s, StateReader
 from penstock.topology import StoreSpec, StreamTableJoinNode
 
 NOWHERE = -1
+
+
+@dataclass(frozen=True)
+class Looks:
+    """What was looked up in a table: which keys, and where each stands among the slice's records.
+
+    What was found takes `bytes_max` in a record cache at the most.
+    """
+
+    keys: pa.BinaryArray
+    places: Int64s
+    bytes_max: int
 
 
 class TableHistory:
@@ -32,6 +46,18 @@ class TableHistory:
         self._updates: pa.BinaryArray = pa.array([], pa.binary())
         self._shared: list[Any] = []
         """The updates' values, if functions cannot change them."""
+        self._looks: list[Looks] = []
+
+    @property
+    def looks(self) -> Looks | None:
+        """All that was looked up so far, in the order of places; None if nothing was."""
+        if not self._looks:
+            return None
+        places = np.concatenate([each.places for each in self._looks])
+        order = np.argsort(places, kind="stable")
+        keys = pa.concat_arrays([each.keys for each in self._looks])
+        count = sum(each.bytes_max for each in self._looks)
+        return Looks(keys.take(pa.array(order)), places[order], count)
 
     def add(self, step: str, batch: Batch, places: Int64s) -> None:
         """Take the table's updates in, in their order."""
@@ -52,14 +78,18 @@ class TableHistory:
             return []
         slots = Slots()
         wanted, distinct = slots.assign(keys)
-        began = split_stored(self._state.get_many(self._store.name, distinct))
+        stored = self._state.get_many(self._store.name, distinct)
+        if self._store.caching:
+            own = (ENTRY_BYTES + CONTEXT_BYTES) * len(distinct)
+            self._looks.append(Looks(keys, places, own + distinct.nbytes + stored.nbytes))
+        began = split_stored(stored)
         found = self._last_update(slots, wanted, places)
         serde = self._store.value_serde
         if not serde.immutable:
             # Each record has a row of its own: a joiner may change it in place.
-            stored = pa.concat_arrays([began.values, self._updates])
+            all_rows = pa.concat_arrays([began.values, self._updates])
             rows = np.where(found == NOWHERE, wanted, len(distinct) + found)
-            return serde.deserialize_column(stored.take(pa.array(rows)))
+            return serde.deserialize_column(all_rows.take(pa.array(rows)))
         held, updates = serde.deserialize_column(began.values), self._shared
         return [
             held[slot] if update == NOWHERE else updates[update]

@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 import pyarrow as pa
 
+from penstock.processors.aggregate import AggregateRun
 from penstock.processors.batch import Batch, Column, UnreadableError
 from penstock.processors.calls import unreadable
 from penstock.processors.inputs import Input, before, joined, unprocessed
@@ -150,6 +151,9 @@ class TableJoinRun(TwoInputs):
         self._store = self._sub.store(table.store)
         self._table = next(s for s in self._sub.sources if table.name in s.children)
         self._history = TableHistory(self._store, state)
+        aggregate = self._aggregates[table.name]
+        assert isinstance(aggregate, AggregateRun)
+        self._aggregate = aggregate
         self._places = np.zeros(1, dtype=np.int64)
 
     def _run_both(self, batches: Mapping[str, Batch]) -> None:
@@ -159,7 +163,6 @@ class TableJoinRun(TwoInputs):
         table_places, stream_places = _places(batches, self._table, stream_source)
         if table is not None and len(table):
             self._history.add(self._table.name, table, table_places)
-            self._run(self._table, table)
         if stream is not None and len(stream):
             # By the records' numbers, of which those that could not be decoded have none.
             numbers = stream.order[0]
@@ -168,6 +171,10 @@ class TableJoinRun(TwoInputs):
             self._places[numbers] = stream_places
             self._places[-1] = len(table_places) + len(stream_places)
             self._run(stream_source, stream)
+        if table is not None and len(table):
+            # Nothing is behind the table; what its cache lets go depends on what was looked up.
+            self._aggregate.looked_up(self._history.looks)
+            self._run(self._table, table.replace(order=(table_places,)))
 
     def _joined_rows(self, node: StreamTableJoinNode, batch: Batch) -> Batch:
         # A row's first place in the order is its record's number: rows of one record share it.
