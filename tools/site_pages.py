@@ -60,9 +60,8 @@ def _parameter_lines(command: Any) -> Iterator[str]:
     yield "| argument, option | default | meaning |\n| --- | --- | --- |"
     for each in command.params:
         is_option = each.param_type_name == "option"
-        names = (
-            ", ".join(f"`{name}`" for name in each.opts) if is_option else f"`{each.name.upper()}`"
-        )
+        argument = each.metavar or each.name.upper()
+        names = ", ".join(f"`{name}`" for name in (each.opts if is_option else [argument]))
         default = "required" if each.required else _shown_default(each.default)
         meaning = (getattr(each, "help", None) or "").replace("|", "\\|")
         yield f"| {names} | {default} | {meaning} |"

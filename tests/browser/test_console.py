@@ -78,7 +78,7 @@ def test_the_overview_shows_figures_and_what_happened(page: Page) -> None:
     assert "token" not in page.url
     expect(page.locator("#application")).to_have_text(f"pulse {HOSTILE}")
     expect(page.get_by_text("1,234")).to_be_visible()
-    latency = page.locator(".chart", has_text="Latency from a record's time to its commit")
+    latency = page.locator(".chart", has_text="Mean latency from a record's time to commit")
     expect(latency.locator(".figure")).to_have_text("25 ms")
     expect(page.get_by_role("cell", name=HOSTILE)).to_be_visible()
     expect(page.locator(".log li").first).to_contain_text("instance <img")

@@ -13,6 +13,7 @@ import subprocess
 import sys
 import urllib.request
 from collections.abc import Iterator
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +29,10 @@ from tests.unit.test_docs_commands import PROGRAM
 from tests.unit.test_docs_snippets import ROOT
 
 DOCS = ROOT / "docs"
+RUNS = """
+if __name__ == "__main__":
+    app.run()
+"""
 SH = re.compile(r"^```sh\n(.*?)^```$", re.DOTALL | re.MULTILINE)
 
 
@@ -86,7 +91,7 @@ class Hosts:
 def hosts(kafka: str, tmp_path: Path) -> Iterator[Hosts]:
     ensure(SPARK_KAFKA)
     scene = Scene(kafka, tmp_path, partitions=2).create_topics()
-    (tmp_path / "app.py").write_text(of_scene(PROGRAM, scene))
+    (tmp_path / "app.py").write_text(of_scene(PROGRAM, scene) + RUNS)
     *signing, _ask = lines("http.md", "openssl req")
     signed = "\n".join([lines("http.md", "PENSTOCK_HTTP_HOSTS")[0], *signing])
     subprocess.run(
@@ -139,6 +144,30 @@ def test_a_driver_and_instances_on_other_hosts(hosts: Hosts) -> None:
         # They end by themselves, well.
         assert each.run("true").endswith("=0")
     fixed_address(hosts)
+
+
+@pytest.mark.timeout(600)
+def test_an_application_is_submitted_to_a_standalone_cluster(hosts: Hosts) -> None:
+    head, worker, driver = (hosts.host(name) for name in ("head", "worker", "cluster"))
+    [port] = free_ports(1)
+    for each in (head, worker, driver):
+        # Spark asks for the machine's name, and writes beside its programs, unless it is told.
+        each.run(f"export SPARK_LOCAL_IP=127.0.0.1 SPARK_WORKER_DIR='{hosts.folder}/work'")
+    spark = f"'{Path(find_spec('pyspark').origin).parent}/bin/spark-class' org.apache.spark.deploy"
+    head.type(f"{spark}.master.Master --host 127.0.0.1 --port {port} --webui-port 0")
+    own = "--host 127.0.0.1 --webui-port 0 --cores 2 --memory 1g"
+    worker.type(f"{spark}.worker.Worker {own} spark://127.0.0.1:{port}")
+    worker.wait_for("Successfully registered with master")
+    *certificates, submit = lines("deploying.md", "spark://head")
+    for line in certificates:
+        driver.run(line.replace("/etc/pulse", str(hosts.folder)))
+    submit = submit.replace("spark://head:7077", f"spark://127.0.0.1:{port}")
+    # Its executor is to fit beside all else that runs on a machine for tests.
+    submit = submit.replace("--conf", "--conf spark.executor.memory=600m --conf", 1)
+    driver.type(submit.replace("/opt/pulse/bin/python", sys.executable))
+    state = hosts.folder / "cluster" / "penstock"
+    counted(hosts.host("other"), f"penstock query app.py pulse-counts ann --state-dir '{state}'")
+    assert driver.interrupt().endswith("=0")
 
 
 def fixed_address(hosts: Hosts) -> None:

@@ -58,6 +58,17 @@ def test_the_version_is_told(capsys: pytest.CaptureFixture[str]) -> None:
     assert capsys.readouterr().out == f"penstock {penstock.__version__}\n"
 
 
+def test_flags_are_shown_without_a_value(capsys: pytest.CaptureFixture[str]) -> None:
+    assert "bool" not in shown(("status",), capsys) + shown((), capsys)
+
+
+def test_the_program_is_called_the_same_in_every_command(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    for words in ("run", "status", "reset", "bootstrap", "topics", "topology"):
+        assert " APP " in shown((words,), capsys), words
+
+
 def test_the_list_of_commands_says_who_creates_topics() -> None:
     assert "create" in COMMANDS["topics"].lower()
 

@@ -107,7 +107,7 @@ def test_a_line_that_is_no_record_is_named() -> None:
         encode_lines(numbers, ["ann  71", "", "bob 64"], name="beats.txt")
     with pytest.raises(ConfigError, match="line 2, topic in") as wrong:
         encode_lines(numbers, ["ann  71", "bob  many"], name="beats.txt")
-    assert "'many' does not fit the topic" in wrong.value.message
+    assert "'many' does not fit the topic: it is no JSON" in wrong.value.message
 
 
 def run(*words: str) -> object:

@@ -164,7 +164,8 @@ def test_show_prints_bytes_or_what_the_programs_serdes_read(
         (0, "bob", 4),
         (1, "cem", 5),
     ]
-    assert run("show", "rates", program, "--state-dir", states, "--key", "ann", "--json") == 0
+    # In the order of other commands, too.
+    assert run("show", program, "rates", "--state-dir", states, "--key", "ann", "--json") == 0
     entries = answer(capsys)["data"]["entries"]
     assert [each["window_start"] for each in entries] == [0, 60_000, 540_000]
     assert entries[1]["window_end"] == 120_000

@@ -40,6 +40,9 @@ TYPED: dict[str, dict[str, str]] = {
         "export PENSTOCK_TLS_CERTIFICATE_FILE=host.pem": DEPLOYED,
         "PENSTOCK_COORDINATOR_LISTEN": DEPLOYED,
         "penstock instance": DEPLOYED,
+        "export PENSTOCK_TLS_CERTIFICATE_FILE=/etc": DEPLOYED,
+        "export PENSTOCK_TLS_CA_FILE=/etc": DEPLOYED,
+        "spark-submit --master spark://": DEPLOYED,
     },
     "docs/http.md": {
         "penstock query app.py": COMMANDS,
@@ -71,11 +74,6 @@ NOT_TYPED: dict[tuple[str, str], str] = {
     ("docs/concepts/changelogs.md", "PYTHONPATH"): "five minutes of a machine that has nothing "
     "else to do",
     ("docs/concepts/internal-and-external.md", "PYTHONPATH"): "a minute of such a machine",
-    ("docs/deploying.md", "export PENSTOCK_TLS_CERTIFICATE_FILE=/etc"): "files of a cluster's "
-    "hosts; the same variables are typed above",
-    ("docs/deploying.md", "export PENSTOCK_TLS_CA_FILE=/etc"): "as the line before it",
-    ("docs/deploying.md", "spark-submit --master spark://"): "a cluster of several hosts; "
-    "integration/test_masters.py submits to this machine, and runs on several executors",
     ("docs/deploying.md", "spark-submit --master yarn"): "there is no YARN here",
     ("docs/operating.md", "penstock run"): "the tutorial's program, which that page runs",
     ("docs/http.md", "penstock query pulse-counts ann --url https://queries"): "a host of that "

@@ -57,3 +57,18 @@ def test_the_page_on_the_console_says_how_much_is_kept() -> None:
     assert f"(or of the last {batches} batches, if they took less)" in told
     assert f"the last {KEPT['happenings']} lines and {batches} batches" in told
     assert f"lag and memory of the last {seconds} seconds" in told
+
+
+@pytest.mark.parametrize(
+    "page",
+    [*sorted((DOCS / "concepts").glob("*.md")), DOCS / "guarantees.md", DOCS / "security.md"],
+    ids=name_of,
+)
+def test_every_concept_has_a_picture_of_its_own(page: Path) -> None:
+    shown = re.findall(r"!\[[^\]]+\]\(([^)]+\.svg)\)", page.read_text())
+    assert shown
+    others = [each for each in sorted((DOCS / "concepts").glob("*.md")) if each != page]
+    for each in shown:
+        assert (page.parent / each).is_file()
+        name = each.rpartition("/")[2]
+        assert not [other for other in others if f"/{name})" in other.read_text()], name

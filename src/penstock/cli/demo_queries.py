@@ -19,6 +19,7 @@ _log = logging.getLogger("penstock.cli")
 _STORE = "pulse-counts"
 _SQL = "SELECT key, max(value) AS beats FROM {store} GROUP BY key ORDER BY beats DESC LIMIT 3"
 _SECONDS = 20.0
+_WIDTH = 120
 
 
 @dataclass(frozen=True)
@@ -96,4 +97,7 @@ def _indented(text: str) -> str:
     >>> _indented("a\\nb")
     '    a\\n    b'
     """
-    return "\n".join(f"    {line[:200]}" for line in text.strip().splitlines())
+    return "\n".join(
+        f"    {line[:_WIDTH]}{'...' if len(line) > _WIDTH else ''}"
+        for line in text.strip().splitlines()
+    )

@@ -44,8 +44,9 @@ def produce_test_data(
     if rate is None and example.time_scale > 1:
         print_progress(pace_line(example))
     sender = Sender(example, config)
-    print_progress(f"Sending to {', '.join(example.inputs)}; Ctrl-C ends")
     with _signals_set(threading.Event()) as stop, Bar("Sending") as bar:
+        # Said when it is so: who ends it at once is told how many were sent, too.
+        print_progress(f"Sending to {', '.join(example.inputs)}; Ctrl-C ends")
 
         def should_stop() -> bool:
             bar.show(sender.sent, records)

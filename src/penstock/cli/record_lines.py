@@ -71,8 +71,9 @@ def encode_text(serde: Serde[Any], text: str, topic: str) -> bytes:
             return text.encode()
         return serde.serialize(decoder(object).decode(text.encode()))
     except Exception as error:
+        reason = "it is no JSON" if isinstance(error, msgspec.DecodeError) else error
         raise ConfigError(
-            f"{text!r} does not fit the topic: {error}",
+            f"{text!r} does not fit the topic: {reason}",
             where={"topic": topic, "serde": serde.name},
             hint="Write texts as they are, and everything else as JSON",
         ) from error

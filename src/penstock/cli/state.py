@@ -24,6 +24,7 @@ from penstock.cli.entries import Row, key_bytes, row_of, shown, shown_time, vers
 from penstock.cli.loading import AppFile, load_application
 from penstock.cli.parquet import write_parquet
 from penstock.cli.progress import Bar
+from penstock.cli.running import is_app_file
 from penstock.config import Config
 from penstock.coordination.ids import TaskId
 from penstock.driver.setup import check_broker
@@ -184,6 +185,9 @@ def show(
     limit: Annotated[int, typer.Option(min=1, help="At most so many entries.")] = 100,
     json: Json = False,
 ) -> None:
+    if is_app_file(store):
+        # As `query` and `records` have it; a store has no such name.
+        store, app = app, store
     subject = _Subject.of(app, application, state_dir)
     copies = subject.copies(store, partition)
     wanted = key_bytes(key, subject.specs.get(store)) if key else None

@@ -14,7 +14,7 @@ export function overviewView() {
   const above = h("div");
   const below = h("div");
   const throughput = lineChart({ title: "Throughput", unit: "records/s" });
-  const latency = lineChart({ title: "Latency from a record's time to its commit, on average", unit: "ms" });
+  const latency = lineChart({ title: "Mean latency from a record's time to commit", unit: "ms" });
   const lag = lineChart({ title: "Lag", unit: "records" });
   const memory = lineChart({ title: "Memory", unit: "MiB" });
   const charts = [throughput, latency, lag, memory].map((chart) => chart.element);
