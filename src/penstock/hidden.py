@@ -139,8 +139,8 @@ def _is_told(told: re.Match[str]) -> bool:
     if not sign:
         return name.startswith("--")
     before = told.string[: told.start()]
-    # A user of an address, and a file of which something is said.
-    return not (sign == ":" and before.endswith("/"))
+    # A user of an address, a file of which something is said, and a part of a library's name.
+    return not (sign == ":" and before.endswith(("/", ":")))
 
 
 def _end_of_value(told: re.Match[str]) -> int:
@@ -150,8 +150,10 @@ def _end_of_value(told: re.Match[str]) -> int:
     if found is None:
         return begin
     is_quoted = found[0].lstrip("bfru")[:1] in tuple("\\\"'[{")
-    if "." in told["name"] and "=" in told["is"] and not text[line : told.start()].strip():
-        # A line of Java's properties: its value has blanks, too.
+    is_property = "." in told["name"] and "=" in told["is"]
+    is_property = is_property and not text[line : told.start()].strip()
+    if is_property or told["name"].lower().endswith("cookie"):
+        # A line of Java's properties, or a header: its value has blanks, too.
         end = text.find("\n", begin)
         return found.end() if is_quoted else len(text) if end < 0 else end
     return found.end() if is_quoted else begin + len(found[0].rstrip(_BEHIND))
