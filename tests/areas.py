@@ -80,11 +80,12 @@ _FILES = {
         pace peers placements rebalances server standbys states static_id static_ids tls
     """,
     "queries": """
-        access answers batch_reads health hidden instance_http instance_metrics json_logs
-        kafka_options kafka_security metrics metrics_catalogue monitoring point_reads queries
-        queries_access queries_openapi queries_server queries_service query_answers query_asking
-        query_copies question_socket quick_requests secrets slice_metrics spark_tables
-        stale_queries store_tables told_stores
+        access answers batch_reads health hidden hidden_in_text instance_http instance_metrics
+        json_logs kafka_options kafka_security metrics metrics_catalogue monitoring
+        pages_of_partitions point_reads queries queries_access queries_openapi queries_server
+        queries_service query_answers query_asking query_copies query_pages question_socket
+        quick_requests secrets slice_metrics spark_tables stale_queries store_tables strangers
+        told_stores
     """,
     "console": """
         areas batch_steps bench_failover bench_input bench_keep bench_measure bench_restores

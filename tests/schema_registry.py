@@ -43,6 +43,7 @@ class Registry:
         self.asked: list[str] = []
         self.queries: list[str] = []
         self.ports: set[int] = set()
+        self.credentials: set[str] = set()
         self.refuses = 0
 
     def answer(self, method: str, path: str, body: dict[str, Any]) -> tuple[int, dict[str, Any]]:
@@ -89,6 +90,7 @@ def serving() -> Iterator[tuple[Registry, str]]:
             length = int(self.headers.get("Content-Length") or 0)
             body = json.loads(self.rfile.read(length) or b"{}")
             held.ports.add(self.client_address[1])
+            held.credentials.add(self.headers.get("Authorization") or "")
             status, answer = held.answer(self.command, self.path, body)
             data = json.dumps(answer).encode()
             self.send_response(status)

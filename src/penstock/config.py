@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from penstock.errors import ConfigError
-from penstock.hidden import shown, shown_address
+from penstock.hidden import shown, without_secrets
 from penstock.kafka_names import check_client_properties, sort_properties, with_files, word_for
 from penstock.option_values import (
     PARSERS,
@@ -486,7 +486,7 @@ _NEVER_EMPTY = {
 def _shown(value: object) -> object:
     if isinstance(value, Mapping):
         return shown(value)
-    return shown_address(value) if isinstance(value, str) else value
+    return without_secrets(value) if isinstance(value, str) else value
 
 
 def _parse(name: str, text: str) -> Any:
@@ -495,7 +495,7 @@ def _parse(name: str, text: str) -> Any:
         value = PARSERS.get(kind, str)(text)
     except ValueError as error:
         # Settings of clients may be passwords, which are not for the log.
-        said = "that" if kind == Mapping[str, str] else repr(shown_address(text))
+        said = "that" if kind == Mapping[str, str] else repr(without_secrets(text))
         raise ConfigError(f"Option {name} cannot be {said}", hint=_hint(kind, error)) from error
     if name == "processing_guarantee":
         return _GUARANTEES.get(value, value)

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from penstock.errors import ConfigError
-from penstock.hidden import shown_address
+from penstock.hidden import without_secrets
 
 _log = logging.getLogger("penstock.config")
 
@@ -254,7 +254,7 @@ def check_kind(name: str, kind: Any, value: object) -> None:
     elif kind == Mapping[str, str]:
         check_texts(name, value)
     if hint:
-        raise ConfigError(f"Option {name} is {shown_address(repr(value))}", hint=hint)
+        raise ConfigError(f"Option {name} is {without_secrets(repr(value))}", hint=hint)
 
 
 def time_hint(option: str, value: object) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import contextlib
 import json
 import os
@@ -19,10 +20,12 @@ import pytest
 
 from tests.guarded_kafka import PASSWORD_WORD, USER, Guarded, allow
 from tests.harness import Scene, wait_until
+from tests.schema_registry import serving
 
 TOKEN = "planted-token-0123456789abcdef-0123456789abcdef"
 S3_SECRET, KEY_PASSWORD, OAUTH = "planted-s3-secret", "planted-key-password", "planted-oauth"
 DSN_PASSWORD, LOCATION_SECRET = "planted-dsn-password", "planted-location-secret"
+REGISTRY_PASSWORDS = "planted-registry-in-address", "planted-registry-in-options"
 NOWHERE = "region=here&scheme=http&endpoint_override=127.0.0.1:1"
 READER, ADMIN = "planted-reader-0123456789abcdef-01", "planted-admin-0123456789abcdef-012"
 OWN_PAGES = [
@@ -33,14 +36,19 @@ OWN_PAGES = [
 ]
 
 PROGRAM = """
-import logging, sys
+import json, logging, os, sys
 import penstock as ps
 
 logging.basicConfig(level=logging.DEBUG, stream=sys.stderr)
 app = ps.Application({application_id!r})
-app.stream({source!r}, key=bytes, value=bytes).group_by_key().count("counts").to_stream().to(
-    {results!r}
-)
+schema = json.dumps({{"title": "Count", "type": "object"}})
+by_address = ps.JsonSchemaSerde(schema, registry=os.environ["REGISTRY"])
+plain, options = os.environ["PLAIN_REGISTRY"], json.loads(os.environ["REGISTRY_OPTIONS"])
+by_options = ps.JsonSchemaSerde(schema, registry=ps.SchemaRegistry(plain, options))
+counted = app.stream({source!r}, key=bytes, value=bytes).group_by_key().count("counts")
+told = counted.to_stream().map_values(lambda count: {{"count": count}}, value=by_address)
+told.to({results!r}, value=by_options)
+told.to({results!r})
 logging.getLogger("test").debug("%r", app.config)
 
 
@@ -61,6 +69,8 @@ class Output:
     """What a run showed, by where."""
 
     texts: dict[str, str]
+    credentials: set[str]
+    """What the schema registry was shown."""
     listeners: set[str]
     """The addresses at which the run's processes listened, Spark's too."""
 
@@ -83,7 +93,16 @@ def output(guarded: Guarded, tmp_path_factory: pytest.TempPathFactory) -> Output
             application_id=scene.application_id, source=scene.source, results=scene.results
         )
     )
-    environment = os.environ | planted(guarded, scene, directory)
+    with serving() as (registry, address):
+        environment = os.environ | planted(guarded, scene, directory) | registered(address)
+        texts, listeners = shown(scene, program, environment, directory)
+    return Output(texts, registry.credentials, listeners)
+
+
+def shown(
+    scene: Scene, program: Path, environment: dict[str, str], directory: Path
+) -> tuple[dict[str, str], set[str]]:
+    """What a run shows, by where, and where its processes listen."""
     found: dict[str, str] = {}
     log = directory / "run.log"
     command = [sys.executable, "-m", "penstock.cli", "run", str(program)]
@@ -115,7 +134,17 @@ def output(guarded: Guarded, tmp_path_factory: pytest.TempPathFactory) -> Output
     for path in [*(directory / "events").rglob("*"), *scene.state_dir.rglob("*")]:
         if path.is_file():
             found[str(path.relative_to(directory))] = path.read_bytes().decode("latin-1")
-    return Output(found, listeners)
+    return found, listeners
+
+
+def registered(address: str) -> dict[str, str]:
+    """How the program reaches its schema registry, as two users."""
+    in_address, in_options = REGISTRY_PASSWORDS
+    return {
+        "REGISTRY": address.replace("://", f"://ann:{in_address}@"),
+        "PLAIN_REGISTRY": address,
+        "REGISTRY_OPTIONS": json.dumps({"basic.auth.user.info": f"bob:{in_options}"}),
+    }
 
 
 def planted(guarded: Guarded, scene: Scene, directory: Path) -> dict[str, str]:
@@ -236,7 +265,7 @@ def printed(words: list[str], program: Path, environment: dict[str, str]) -> str
     "secret",
     [
         *(PASSWORD_WORD, TOKEN, READER, ADMIN, S3_SECRET, KEY_PASSWORD, OAUTH, DSN_PASSWORD),
-        LOCATION_SECRET,
+        *(LOCATION_SECRET, *REGISTRY_PASSWORDS),
         "private key",
     ],
 )
@@ -244,6 +273,10 @@ def test_no_secret_comes_out(output: Output, guarded: Guarded, secret: str) -> N
     if secret == "private key":
         secret = guarded.client.key.read_text().splitlines()[1]
     assert output.holders_of(secret) == []
+    # As headers have them.
+    for user in (USER, "ann", "bob", "me"):
+        encoded = base64.b64encode(f"{user}:{secret}".encode()).decode()
+        assert output.holders_of(encoded) == []
 
 
 def test_nothing_listens_to_other_machines(output: Output) -> None:
@@ -255,6 +288,11 @@ def test_what_was_searched_is_what_there_is(output: Output) -> None:
     searched = " ".join(output.texts)
     for place in ("log", "command line", "/environment/", "/SQL/", "events/", "state/", "penstock"):
         assert place in searched
+    shown_to_registry = {
+        "Basic " + base64.b64encode(f"{user}:{password}".encode()).decode()
+        for user, password in zip(("ann", "bob"), REGISTRY_PASSWORDS, strict=True)
+    }
+    assert shown_to_registry <= output.credentials
     # The words around the secrets are there, and so would they be.
     assert "sasl.jaas.config" in output.texts["log"]
     assert "'sasl.password': '***'" in output.texts["log"]

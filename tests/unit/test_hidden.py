@@ -12,7 +12,7 @@ from penstock.changelog.clients import LogClients
 from penstock.changelog.snapshots import SnapshotLocation
 from penstock.config import Config
 from penstock.errors import ConfigError, PenstockError
-from penstock.hidden import HIDDEN, SECRET_WORDS, is_secret, shown, shown_address
+from penstock.hidden import HIDDEN, SECRET_WORDS, is_secret, shown, without_secrets
 from penstock.instance.process import InstanceOptions
 from penstock.instance.protocol import Settings
 from penstock.pipeline.kafka_options import java_properties
@@ -65,13 +65,13 @@ def test_names_of_secrets_are_known(name: str) -> None:
     ],
 )
 def test_passwords_in_addresses_are_not_shown(address: str) -> None:
-    assert SECRET not in shown_address(address)
-    assert HIDDEN in shown_address(address)
+    assert SECRET not in without_secrets(address)
+    assert HIDDEN in without_secrets(address)
 
 
 def test_an_address_without_one_is_shown_as_it_is() -> None:
     for address in ("file:///state/me@home", "s3://bucket/a:b@c", "localhost:9092", "spark://h:7"):
-        assert shown_address(address) == address
+        assert without_secrets(address) == address
 
 
 def planted_config() -> Config:

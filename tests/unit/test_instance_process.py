@@ -98,7 +98,7 @@ def test_whoever_waits_says_what_for_in_words_of_the_command_line() -> None:
     try:
         address = f"127.0.0.1:{server.port}"
         assert refused(f"grpc+tcp://{address}") == (
-            f"Who listens at {address} has another token: PENSTOCK_TOKEN is to be the same"
+            f"Who listens at {address} has another token; PENSTOCK_TOKEN is to be the same"
         )
     finally:
         server.shutdown()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable, Iterator
 from itertools import islice
 from pathlib import Path
@@ -13,8 +14,14 @@ from hypothesis import strategies as st
 from msgspec import structs
 
 import penstock.instance.query_answers as module
+from penstock.instance.protocol import decode, encode
 from penstock.instance.query_answers import findings
-from penstock.instance.query_messages import SCAN_ENTRIES, Found, StoreQuestion
+from penstock.instance.query_messages import SCAN_ENTRIES, Cursor, Found, StoreQuestion
+from penstock.queries.catalogue import AskedStore
+from penstock.queries.contract import Question
+from penstock.queries.pages import Page, page_of, page_text
+from penstock.queries.planning import plan
+from penstock.serdes import serde_of
 from penstock.serdes.windowed import session_key, split_session_key, split_window_key, window_key
 from penstock.stores import backward
 from penstock.stores.backward import entries_back, fetched_back, key_between
@@ -35,6 +42,8 @@ from penstock.stores.rocksdb import RocksDBStore
 from penstock.stores.segments import SegmentedStore
 from penstock.stores.versioned import VersionsStore
 from penstock.stores.whole_topic import WholeTopicStore
+from penstock.topology import StoreSpec
+from tests.unit.queries_in_memory import made_service, request
 
 KEYS = st.binary(max_size=3)
 RETENTION_MS, SEGMENT_MS = 1_000_000, 60
@@ -91,7 +100,7 @@ def made(kind: str, keeper: Callable[[str], Any]) -> KeyValueStore:
     if kind == "versioned":
         return VersionsStore(inner, retention_ms=RETENTION_MS, segment_ms=SEGMENT_MS)
     is_window = kind == "window"
-    if isinstance(inner, CustomStore):
+    if keeper is ForwardWindows:
         own = ForwardWindows if is_window else ForwardSessions
         return CustomWindowStore(own("asked"), name="asked", where=where)
     return SegmentedStore(
@@ -172,7 +181,7 @@ def test_pages_of_keys_are_the_whole_scan(
 TIMES = st.integers(0, 400)
 
 
-@KEEPERS
+@pytest.mark.parametrize("keeper", [MemoryStore, Forwards, ForwardWindows])
 @pytest.mark.parametrize("kind", ["window", "session"])
 @given(
     entries=st.sets(st.tuples(KEYS, TIMES, st.integers(0, 90)), max_size=30),
@@ -358,3 +367,46 @@ def test_a_key_between_two_is_between_them(low: bytes, high: bytes | None) -> No
     else:
         assert low < middle
         assert high is None or middle < high
+
+
+def test_a_page_that_ends_with_a_long_key_is_taken_back() -> None:
+    page = Page(partition=3, after=Cursor(key=bytes(500_000)))
+    text = page_text(page, b"asked")
+    assert page_of(text, b"asked") == page
+    # Over HTTP, too; this one is of a service that knows others.
+    body = {"kind": "all", "page": "page-" + "0" * len(text)}
+    assert request(made_service(), "POST", "/v1/stores/counts/query", body=body).status == 200
+
+
+@pytest.mark.parametrize("time", [2**63 - 1, 2**63, 2**80, -1, -(2**63), -(2**80)])
+def test_times_that_no_record_has_are_asked_about_as_all_others(time: int) -> None:
+    def asked(kind: Any) -> AskedStore:
+        spec = StoreSpec(
+            name="asked",
+            key_serde=serde_of(str),
+            value_serde=serde_of(str),
+            kind=kind,
+            retention_ms=RETENTION_MS,
+        )
+        return AskedStore(spec=spec, sub_topology=0, partitions=1)
+
+    name = window_key(b"a", 5)
+    windows = made("window", MemoryStore)
+    windows.apply([(name, stored_value(5, b"v"))], offset=0)
+    for question, wanted in (
+        (Question(kind="fetch", keys=("a",), start=time), time < 5),
+        (Question(kind="fetch", keys=("a",), end=time), time > 5),
+        (Question(kind="fetch_all", start=time), time < 5),
+        (Question(kind="fetch_all", end=time), time > 5),
+    ):
+        for reverse in (False, True):
+            planned = plan(asked("window"), dataclasses.replace(question, reverse=reverse))
+            message = structs.replace(planned.message, keys=list(planned.keys))
+            message = decode(encode(message), StoreQuestion)
+            assert [row[1] for row in findings(windows, message).found] == [name] * wanted
+    versions = made("versioned", MemoryStore)
+    versions.apply([(version_key(b"a", 5), stored_value(5, b"v"))], offset=0)
+    planned = plan(asked("versioned"), Question(kind="as_of", keys=("a",), as_of=time))
+    message = structs.replace(planned.message, keys=list(planned.keys))
+    [row] = findings(versions, decode(encode(message), StoreQuestion)).found
+    assert (row[2] is not None) is (time > 5)

@@ -25,7 +25,7 @@ from pyarrow import fs
 
 from penstock.changelog.reading import LogRange
 from penstock.errors import ConfigError, SnapshotError
-from penstock.hidden import shown_address
+from penstock.hidden import without_secrets
 from penstock.serdes.decoders import decoder
 from penstock.stores.contract import StoreIdentity
 from penstock.stores.failures import directory_error
@@ -279,7 +279,8 @@ class SnapshotLocation:
         except (pa.ArrowException, ValueError, OSError) as error:
             # Of a bucket Arrow asks where it is, and finds no network, or none of that name.
             raise ConfigError(
-                f"Option snapshot_location is {shown_address(uri)!r}: {shown_address(str(error))}",
+                f"Option snapshot_location is {without_secrets(uri)!r}: "
+                f"{without_secrets(str(error))}",
                 hint="Write file:///directory or s3://bucket/prefix",
             ) from None  # Arrow's text repeats the address, with a password perhaps.
         self._keep = keep

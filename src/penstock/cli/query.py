@@ -182,7 +182,7 @@ def _client(
         check_driver(meant.application_id, place)
         return client
     if token_file is None:
-        raise UsageError("--url takes --token-file: arguments can be seen by all")
+        raise UsageError("--url takes --token-file, for arguments can be seen by all")
     try:
         token = token_file.read_text(encoding="utf-8").strip()
     except (OSError, UnicodeDecodeError):

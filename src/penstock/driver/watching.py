@@ -21,7 +21,7 @@ from penstock.driver.events import BatchEnded, Event, Notice, Rebalanced, StateC
 from penstock.driver.monitor import Monitor
 from penstock.driver.sampling import resident_bytes, sampling
 from penstock.errors import PenstockError, StoreUnavailableError
-from penstock.hidden import shown, shown_address
+from penstock.hidden import shown, without_secrets
 from penstock.observability import groups
 from penstock.observability.readings import Reading
 from penstock.observability.time_of_day import wall_clock_ms
@@ -246,7 +246,7 @@ def _shown(value: object) -> str:
         return f"{value // timedelta(milliseconds=1)} ms"
     if isinstance(value, Mapping):
         return "; ".join(f"{name}={text}" for name, text in shown(value).items())
-    return shown_address(str(value))
+    return without_secrets(str(value))
 
 
 def _not_yet() -> StoreUnavailableError:

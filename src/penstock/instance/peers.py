@@ -56,6 +56,10 @@ _MAKE_SECONDS = 60.0
 """A copy may have to wait for others, and for its store to be flushed."""
 SILENCE_SECONDS = 30.0
 """A peer that gives or takes nothing for so long is given up."""
+KEY_SECONDS = 10.0
+"""TLS and the key must have come from whoever connects after this long."""
+STRANGERS_MAX = 64
+"""How many may be connected that have not shown a key yet; further ones are hung up on."""
 _LOOK_SECONDS = 0.25
 """How long whoever waits for a peer's bytes does not hear that it is to stop."""
 _KEY_BYTES = 32
@@ -94,6 +98,7 @@ class PeerCopies:
         # A copy lies at a place of its own beside its store: one at a time.
         self._copying: set[tuple[str, str]] = set()
         self._made: dict[str, _Made] = {}
+        self._strangers: set[socket.socket] = set()
         self._lock = threading.Lock()
         self._closing = threading.Event()
         threading.Thread(target=self._accept, name="copies", daemon=True).start()
@@ -112,6 +117,9 @@ class PeerCopies:
         self._listener.close()
         for key in list(self._made):
             self._discard(key)
+        for each in list(self._strangers):
+            with contextlib.suppress(OSError):
+                each.shutdown(socket.SHUT_RDWR)
 
     def _has_copy(self, body: bytes) -> Message:
         try:
@@ -158,29 +166,43 @@ class PeerCopies:
                     _log.warning("A peer that asks for a copy is not served: %s", error)
 
     def _begin(self, connection: socket.socket) -> None:
+        if len(self._strangers) >= STRANGERS_MAX:
+            connection.close()
+            return
+        self._strangers.add(connection)
         try:
             threading.Thread(target=self._serve, args=(connection,), daemon=True).start()
         except RuntimeError:
+            self._strangers.discard(connection)
             connection.close()  # Whoever waits for it goes elsewhere.
             raise
 
-    def _serve(self, connection: socket.socket) -> None:
+    def _serve(self, plain: socket.socket) -> None:
         """Send the files of the copy whose key comes first; a stranger gets nothing."""
         with contextlib.ExitStack() as stack:
-            stack.callback(connection.close)
+            stack.callback(plain.close)
             try:
-                connection.settimeout(SILENCE_SECONDS)
-                if self._context is not None:
-                    connection = self._context.wrap_socket(connection, server_side=True)
-                    stack.callback(connection.close)
-                key = _received(connection, 2 * _KEY_BYTES).decode("ascii", "replace")
-                made = self._made.pop(key, None)
+                try:
+                    connection = self._secured(plain, stack)
+                    made = self._made.pop(_key_from(connection), None)
+                finally:
+                    self._strangers.discard(plain)
                 if made is None:
                     return
+                connection.settimeout(SILENCE_SECONDS)
                 with made.held:
                     _send([made.path / file.name for file in made.manifest.files], connection)
             except OSError as error:
                 _log.info("A copy was not sent: %s", error)
+
+    def _secured(self, plain: socket.socket, stack: contextlib.ExitStack) -> socket.socket:
+        # A handshake takes no longer than this in all, however its pieces come.
+        plain.settimeout(KEY_SECONDS)
+        if self._context is None:
+            return plain
+        connection = self._context.wrap_socket(plain, server_side=True)
+        stack.callback(connection.close)
+        return connection
 
     def _is_here(self, wanted: StoreIdentity) -> bool:
         task = self._task(wanted.task)
@@ -459,9 +481,17 @@ def listener_for(host: str, sockets: Path) -> socket.socket:
     return listener
 
 
-def _received(connection: socket.socket, count: int) -> bytes:
-    """So many bytes, or fewer if the sender has no more."""
+def _key_from(connection: socket.socket) -> str:
+    """The key that comes first, or what has come of it when its sender has no more.
+
+    Raises `TimeoutError` if it does not come in time, however slowly its bytes do.
+    """
+    deadline = time.monotonic() + KEY_SECONDS
     data = b""
-    while len(data) < count and (more := connection.recv(count - len(data))):
+    while len(data) < 2 * _KEY_BYTES:
+        connection.settimeout(max(deadline - time.monotonic(), 0.001))
+        more = connection.recv(2 * _KEY_BYTES - len(data))
+        if not more:
+            break
         data += more
-    return data
+    return data.decode("ascii", "replace")

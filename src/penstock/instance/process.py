@@ -264,7 +264,7 @@ def _why_waiting(error: InstanceUnreachableError, coordinator: str) -> str:
     if error.is_gone:
         return f"Nobody listens at {address}"
     if protocol.WRONG_TOKEN in error.message:
-        return f"Who listens at {address} has another token: {TOKEN_VARIABLE} is to be the same"
+        return f"Who listens at {address} has another token; {TOKEN_VARIABLE} is to be the same"
     if _NO_SUCH_NAME in error.message:
         return f"There is no host of the name in {address}"
     return str(error)

@@ -93,7 +93,6 @@ class QuestionSocket:
 
     def _serve(self, connection: socket.socket) -> None:
         try:
-            connection.settimeout(_TOKEN_SECONDS)
             if not _bears(connection, self._token):
                 return
             connection.settimeout(None)
@@ -209,8 +208,10 @@ def _piece(connection: socket.socket, most: int = _PIECE_BYTES) -> bytes:
 
 
 def _bears(connection: socket.socket, token: bytes) -> bool:
-    """Whether the token comes first, in as many bytes as it has."""
+    """Whether the token comes first, in as many bytes as it has, and soon."""
+    deadline = time.monotonic() + _TOKEN_SECONDS
     given = b""
     while len(given) < len(token):
+        connection.settimeout(_left(deadline))
         given += _piece(connection, len(token) - len(given))
     return hmac.compare_digest(given, token)

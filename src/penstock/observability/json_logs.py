@@ -7,23 +7,16 @@ from __future__ import annotations
 
 import json
 import logging
-import re
 import sys
 from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
 from typing import IO
 
 from penstock.config import Config
-from penstock.hidden import is_secret, shown_address
+from penstock.hidden import HIDDEN, is_secret, without_secrets
 
 LOGGER = "penstock"
 _PLAIN = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
-_SECRET = re.compile(r"password|passphrase|secret|jaas|token|credential|private|key\.pem", re.I)
-_IN_TEXT = re.compile(
-    r"(?i)\b(password|passphrase|secret|token)(['\"]?\s*[=:]\s*)(['\"]?)[^\s'\",;]+"
-)
-_BEARER = re.compile(r"(?i)\b(bearer|basic)\s+[\w.~+/=-]+")
-HIDDEN = "***"
 _SHORT = 4
 """A secret of fewer characters would blot out innocent words."""
 _WORDS = ("true", "false")
@@ -52,9 +45,7 @@ class _Hiding(logging.Formatter):
         """The text, with stars in the place of secrets."""
         for secret in self._secrets:
             text = text.replace(secret, HIDDEN)
-        text = _BEARER.sub(rf"\1 {HIDDEN}", text)
-        text = _IN_TEXT.sub(rf"\1\2\3{HIDDEN}", text)
-        return shown_address(text)
+        return without_secrets(text)
 
 
 class LineFormatter(_Hiding):
@@ -93,7 +84,7 @@ class JsonFormatter(_Hiding):
         }
         for name, value in vars(record).items():
             if name not in _PLAIN and not name.startswith("_"):
-                line[name] = HIDDEN if _SECRET.search(name) else str(value)
+                line[name] = HIDDEN if is_secret(name) else str(value)
         if record.exc_info:
             line["exception"] = self.formatException(record.exc_info)
         shown = {

@@ -20,7 +20,7 @@ from pyspark.sql import SparkSession
 
 from penstock.config import Config
 from penstock.errors import ConfigError
-from penstock.hidden import SECRET_VALUES, SECRET_WORDS, is_secret, shown_address
+from penstock.hidden import SECRET_VALUES, SECRET_WORDS, is_secret, without_secrets
 from penstock.local.class_archive import ClassArchive
 from penstock.local.java import find_java
 
@@ -251,7 +251,7 @@ def _start_jvm(settings: Mapping[str, str], *, quiet: bool) -> None:
     public = SparkConf(loadDefaults=False)
     for name, value in settings.items():
         # Java's own options have no other way in: what is in them is for all to see.
-        if name == _DRIVER_JAVA or (not is_secret(name) and shown_address(value) == value):
+        if name == _DRIVER_JAVA or (not is_secret(name) and without_secrets(value) == value):
             public.set(name, value)
     # In a session of its own: a SIGTERM for the whole group, as `timeout` and systemd send it, is
     # for the driver, which ends in order only while Spark is there. Spark goes with the driver: it

@@ -115,7 +115,7 @@ def check_safe(config: Config, *, option: str) -> None:
         raise ConfigError(
             f"Option {option} is {config.http_listen!r}, which others can reach, and "
             f"{missing[0]} is not set",
-            hint="Beyond this machine it takes TLS and a token: set http_tls_certificate_file, "
+            hint="Beyond this machine it takes TLS and a token. Set http_tls_certificate_file, "
             "http_tls_key_file and http_token_file; or listen on 127.0.0.1",
         )
 

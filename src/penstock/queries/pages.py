@@ -12,7 +12,8 @@ from penstock.instance.query_messages import Cursor
 from penstock.serdes.decoders import decoder
 
 _DIGEST_BYTES = 9
-_TEXT_MAX = 64 * 1024
+PAGE_TEXT_MAX = 1024 * 1024
+"""A page has the last entry's key in it, which may be long."""
 
 
 class Page(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -42,7 +43,7 @@ def page_of(text: str, asked: bytes) -> Page:
     penstock.errors.PageRefusedError: The page is not one that an answer to this question gave. ...
     """
     try:
-        raw = base64.b64decode(text[:_TEXT_MAX].encode("ascii"), altchars=b"-_", validate=True)
+        raw = base64.b64decode(text[:PAGE_TEXT_MAX].encode("ascii"), altchars=b"-_", validate=True)
         data = raw[_DIGEST_BYTES:]
         if raw[:_DIGEST_BYTES] == _digest(data, asked):
             return decoder(Page).decode(data)

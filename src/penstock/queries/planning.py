@@ -120,11 +120,20 @@ def _message(store: AskedStore, question: Question) -> StoreQuestion:
         retention_ms=store.spec.retention_ms or 0,
         lower=lower,
         upper=upper,
-        first=0 if start is None else max(start, 0),
-        last=_TIME_MAX if end is None else min(end, _TIME_MAX),
-        as_of=question.as_of or 0,
+        first=0 if start is None else _time(max(start, 0)),
+        last=_TIME_MAX if end is None else _time(end),
+        as_of=_time(question.as_of or 0),
         reverse=question.reverse,
     )
+
+
+def _time(time: int) -> int:
+    """As near to a time as there are times: before the first and behind the last there is nothing.
+
+    >>> _time(2**80) == _TIME_MAX, _time(-(2**80))
+    (True, -1)
+    """
+    return max(-1, min(time, _TIME_MAX))
 
 
 def _bounds(store: AskedStore, question: Question) -> tuple[bytes | None, bytes | None]:

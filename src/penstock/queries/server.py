@@ -129,12 +129,17 @@ class HttpServer:
     def _make(self) -> uvicorn.Server:
         import uvicorn
 
+        from penstock.queries.handshakes import secured
         from penstock.queries.slow_requests import limited_protocol
 
         limits, tls = self._limits, self._listening.tls
+        # uvicorn takes whatever makes a protocol; its types ask for a class.
+        protocol: Any = limited_protocol(limits)
+        if tls is not None:
+            protocol = secured(protocol, tls, limits)
         config = uvicorn.Config(
             self._make_service(),
-            http=limited_protocol(limits),
+            http=protocol,
             ws="none",
             lifespan="off",
             loop="asyncio",
@@ -145,10 +150,5 @@ class HttpServer:
             timeout_keep_alive=int(limits.idle.total_seconds()),
             timeout_graceful_shutdown=int(_STOP_SECONDS),
             h11_max_incomplete_event_size=limits.header_bytes,
-            ssl_context_factory=None if tls is None else _given(tls),
         )
         return uvicorn.Server(config)
-
-
-def _given(context: Any) -> Callable[..., Any]:
-    return lambda config, default: context

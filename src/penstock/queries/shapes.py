@@ -18,6 +18,7 @@ from penstock.queries.contract import (
     StoreKind,
 )
 from penstock.queries.json_values import plain
+from penstock.queries.pages import PAGE_TEXT_MAX
 
 T = TypeVar("T")
 
@@ -33,7 +34,7 @@ Partition = Annotated[int, Field(ge=0, le=_PARTITION_MAX)]
 Offset = Annotated[int, Field(ge=0, le=TIME_MAX)]
 Limit = Annotated[int, Field(ge=1, le=LIMIT_MAX)]
 Milliseconds = Annotated[int, Field(ge=1, le=HOUR_MS)]
-Page = Annotated[str, Field(max_length=KEY_TEXT_MAX)]
+Page = Annotated[str, Field(max_length=PAGE_TEXT_MAX)]
 
 KeyBound = Annotated[str | None, Field(max_length=KEY_TEXT_MAX)]
 

@@ -1,7 +1,7 @@
 """Connections that take too long, or are too many, and those whose requests take the short way.
 
 uvicorn closes connections that wait between requests, and has no deadline for a request that has
-begun: a few hundred slow senders would take every connection.
+begun, nor for an answer that nobody reads: a few hundred of these would take every connection.
 """
 
 from __future__ import annotations
@@ -31,11 +31,13 @@ _log = logging.getLogger("penstock.queries")
 class LimitedProtocol(H11Protocol):
     """uvicorn's protocol, where a request's head must be there in time.
 
-    A clock starts with the connection or a first byte, and stops with the request.
+    A clock starts with the connection or a first byte, and stops with the request. Another one
+    looks whether anything goes out of an answer that waits for its reader.
     """
 
     limits: ClassVar[Limits]
     _clock: asyncio.TimerHandle | None = None
+    _reader_clock: asyncio.TimerHandle | None = None
     _later: bytes = b""
     """What came while a request on the short way was being answered."""
 
@@ -51,7 +53,17 @@ class LimitedProtocol(H11Protocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._stop()
+        self._stop_waiting()
         super().connection_lost(exc)
+
+    def pause_writing(self) -> None:
+        super().pause_writing()
+        self._stop_waiting()
+        self._wait_for_reader()
+
+    def resume_writing(self) -> None:
+        self._stop_waiting()
+        super().resume_writing()
 
     def data_received(self, data: bytes) -> None:
         cycle: Any = self.cycle
@@ -157,6 +169,21 @@ class LimitedProtocol(H11Protocol):
         self._clock = None
         if not self._is_answering() and not self.transport.is_closing():
             self.transport.close()
+
+    def _wait_for_reader(self, before: int | None = None) -> None:
+        """Give up one who has taken nothing for as long as an idle connection may be there."""
+        unread = self.transport.get_write_buffer_size()
+        if unread == before:
+            self.transport.abort()
+            return
+        self._reader_clock = self.loop.call_later(
+            self.limits.idle.total_seconds(), self._wait_for_reader, unread
+        )
+
+    def _stop_waiting(self) -> None:
+        if self._reader_clock is not None:
+            self._reader_clock.cancel()
+            self._reader_clock = None
 
     def _is_answering(self) -> bool:
         cycle: Any = self.cycle  # None before the first request.

@@ -26,7 +26,7 @@ from uuid import UUID
 import msgspec
 
 from penstock.errors import LocalPartsError, SchemaRegistryError, TopologyError
-from penstock.hidden import shown_address
+from penstock.hidden import without_secrets
 from penstock.serdes.contract import RecordPart, Serde
 from penstock.serdes.decoders import converted
 from penstock.serdes.json import check_json_type
@@ -54,7 +54,7 @@ class SchemaRegistry:
     options: Mapping[str, Any] = field(default_factory=dict, repr=False, hash=False)
 
     def __repr__(self) -> str:
-        return f"SchemaRegistry(url={shown_address(self.url)!r})"
+        return f"SchemaRegistry(url={without_secrets(self.url)!r})"
 
 
 class _Pair(NamedTuple):
@@ -337,7 +337,7 @@ def _unhelpful(serde: RegistrySerde[Any], error: Exception) -> SchemaRegistryErr
     url = serde.registry if isinstance(serde.registry, str) else serde.registry.url
     return SchemaRegistryError(
         f"The schema registry did not do what serde {serde.name!r} needs: "
-        f"{shown_address(str(error))}",
-        where={"registry": shown_address(url), "topic": serde.topic, "part": serde.part},
+        f"{without_secrets(str(error))}",
+        where={"registry": without_secrets(url), "topic": serde.topic, "part": serde.part},
         hint="Nothing was committed; mend the address, the rights or the schema and start again",
     )
