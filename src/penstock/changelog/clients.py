@@ -79,10 +79,15 @@ class LogClients:
     def lent_consumer(self, topic: str) -> Iterator[Consumer]:
         """A consumer for a short reading of that topic, which may be one that has read before.
 
-        To make one and to connect it takes half a tenth of a second on a busy machine. One that was
-        made before is asked about the topic first: its leader may have gone since.
+        To make one and to connect it takes half a tenth of a second on a busy machine. It is asked
+        about the topic first: whoever reads with one that does not know the leader, or knows one
+        that has gone since, may wait for half a second.
         """
-        consumer = self._idle_consumer(topic) or self.consumer()
+        consumer = self._idle_consumer(topic)
+        if consumer is None:
+            consumer = self.consumer()
+            with contextlib.suppress(KafkaException):
+                consumer.list_topics(topic, timeout=_IDLE_SECONDS)
         try:
             yield consumer
             consumer.unassign()
