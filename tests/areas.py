@@ -75,9 +75,10 @@ _FILES = {
         seen_settings snapshots topic_admin topics truncation versioned_stores windowed_stores
     """,
     "members": """
-        assignment beginnings brokers_fail client coming_to_rest coordination coordinator decisions
-        external_instances following gathering holder instance_process members newer_drivers owners
-        pace peers placements rebalances server standbys states static_id static_ids tls
+        assignment beginnings brokers_fail client coming_to_rest coordination coordinator
+        cut_off_driver decisions external_instances following gathering holder instance_process
+        members newer_drivers owners pace peers placements rebalances server standbys states
+        static_id static_ids tls
     """,
     "queries": """
         access answers batch_reads health hidden instance_http instance_metrics json_logs
