@@ -77,8 +77,8 @@ _FILES = {
     "members": """
         assignment beginnings brokers_fail client coming_to_rest coordination coordinator
         cut_off_driver decisions external_instances following gathering holder instance_process
-        members newer_drivers owners pace peers placements rebalances server standbys states
-        static_id static_ids tls
+        lent_consumers members newer_drivers owners pace peers placements rebalances server standbys
+        states static_id static_ids tls
     """,
     "queries": """
         access answers batch_reads health hidden instance_http instance_metrics json_logs
