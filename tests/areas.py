@@ -90,7 +90,8 @@ _FILES = {
     "console": """
         areas batch_steps bench_failover bench_input bench_keep bench_measure bench_restores
         bench_results bench_rows broker class_archive cli_demo cli_errors cli_gently cli_help
-        cli_progress cli_query cli_records cli_run cli_running cli_tables cli_topics cli_topology cli_usage
+        cli_progress cli_query cli_records cli_run cli_running cli_tables cli_topics cli_topology
+        cli_usage
         console console_routes docs_changelogs docs_commands docs_custom_stores docs_deploying
         docs_external_stores docs_java
         docs_functions docs_http docs_kafka_streams docs_queries docs_runbook docs_serdes docs_site
