@@ -75,9 +75,10 @@ _FILES = {
         seen_settings snapshots topic_admin topics truncation versioned_stores windowed_stores
     """,
     "members": """
-        assignment beginnings brokers_fail client coming_to_rest coordination coordinator decisions
-        external_instances following gathering holder instance_process members newer_drivers owners
-        pace peers placements rebalances server standbys states static_id static_ids tls
+        assignment beginnings brokers_fail client coming_to_rest coordination coordinator
+        cut_off_driver decisions external_instances following gathering holder instance_process
+        lent_consumers members newer_drivers owners pace peers placements rebalances server standbys
+        states static_id static_ids tls
     """,
     "queries": """
         access answers batch_reads health hidden hidden_in_text instance_http instance_metrics
@@ -89,8 +90,9 @@ _FILES = {
     """,
     "console": """
         areas batch_steps bench_failover bench_input bench_keep bench_measure bench_restores
-        bench_results bench_rows broker class_archive cli_demo cli_errors cli_help cli_progress
-        cli_query cli_records cli_run cli_running cli_tables cli_topics cli_topology cli_usage
+        bench_results bench_rows broker class_archive cli_demo cli_errors cli_gently cli_help
+        cli_progress cli_query cli_records cli_run cli_running cli_tables cli_topics cli_topology
+        cli_usage
         console console_routes docs_changelogs docs_commands docs_custom_stores docs_deploying
         docs_external_stores docs_java
         docs_functions docs_http docs_kafka_streams docs_queries docs_runbook docs_serdes docs_site

@@ -62,6 +62,8 @@ class SimFollower:
         for each in partitions:
             del self._next[each.topic, each.partition]
 
+    def list_topics(self, topic: str, timeout: float) -> None: ...
+
     def consume(self, count: int, timeout: float) -> list[SimMessage]:
         """Some of what there is; the end of a log is told where it is reached."""
         found: list[SimMessage] = []

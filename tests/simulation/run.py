@@ -74,6 +74,7 @@ BRANCHES = (
     "an owner waited for a copy to be cut off",
     "an owner was fenced",
     "an owner was handed the open stores of a copy",
+    "an instance got ready for a task that another served",
     "the broker ended a transaction that took too long",
     "the group's offsets were written again",
     "waited for markers of the last transaction",

@@ -9,13 +9,16 @@ from typing import Any
 import pytest
 
 from penstock.instance import holder as module
-from penstock.instance import protocol
+from penstock.instance import preparing, protocol
 from penstock.instance.holder import Holder
+from penstock.instance.preparing import PreparedWriters
 from penstock.instance.protocol import (
+    PrepareOrder,
     ReleaseOrder,
     StatusQuestion,
     StatusReply,
     TakeOrder,
+    TaskState,
     TaskStatus,
 )
 from penstock.observability.recorder import Recorder
@@ -31,10 +34,13 @@ class SlowTask:
     def __init__(self, order: TakeOrder, _: object) -> None:
         self.order = order
         self.is_running = False
+        self.prepared: object = None
+        self.state: TaskState = "taking"
         self.notes: list[str] = []
         self._has_stores = False
 
-    def take(self, *_: object) -> None:
+    def take(self, _: object, prepared: object) -> None:
+        self.prepared = prepared
         self._has_stores = True
         self._tell("taken")
 
@@ -54,7 +60,7 @@ class SlowTask:
         return TaskStatus(
             task=order.task,
             epoch=order.epoch,
-            state="taking",
+            state=self.state,
             position={},
             n=0,
             notes=list(self.notes),
@@ -155,3 +161,56 @@ def test_what_is_to_be_said_of_the_directory_is_told_once_with_a_tasks_status(
     with task.something:
         assert task.something.wait_for(lambda: ("taken", 1) in task.happened, 60)
     assert told() == told() == [["doubtful"]]
+
+
+def test_a_writer_that_was_made_before_is_the_next_owners(
+    task: type[SlowTask], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made: list[str] = []
+
+    class Writer:
+        def connect(self, topic: str) -> None:
+            made.append(topic)
+
+    monkeypatch.setattr(preparing, "new_writer", lambda name, environment: Writer())
+    environment: Any = SimpleNamespace(recorder=Recorder("OFF"), application_id="app")
+    tables: Any = SimpleNamespace()
+    holder = Holder(environment, tables)
+    prepare = PrepareOrder(task="0_1", name="counts-1")
+    for _ in range(2):
+        holder.actions["prepare"](protocol.encode(prepare))
+    assert made == ["app-commits"], "asked twice, it is ready"
+    holder.actions["take"](order(1))
+    with task.something:
+        assert task.something.wait_for(lambda: ("taken", 1) in task.happened, 60)
+    taken: Any = holder._tasks["0_1"]
+    assert isinstance(taken.prepared, Writer)
+    assert holder._writers.pop("0_1") is None
+
+
+def test_a_task_that_did_not_come_leaves_no_writer(monkeypatch: pytest.MonkeyPatch) -> None:
+    writer = SimpleNamespace(connect=lambda topic: None)
+    monkeypatch.setattr(preparing, "new_writer", lambda name, environment: writer)
+    writers = PreparedWriters(SimpleNamespace(application_id="app"))  # type: ignore[arg-type]
+    for kept_seconds, kept in ((60.0, writer), (-1.0, None)):
+        monkeypatch.setattr(preparing, "KEPT_SECONDS", kept_seconds)
+        writers.prepare(PrepareOrder(task="0_1", name="counts-1"))
+        writers.forget_old()
+        assert writers.pop("0_1") is kept
+
+
+def test_who_has_seen_how_a_task_stands_hears_when_that_changes(task: type[SlowTask]) -> None:
+    environment: Any = SimpleNamespace(recorder=Recorder("OFF"))
+    tables: Any = SimpleNamespace(new_notes=list, restores=SimpleNamespace(latest=list), fault=None)
+    holder = Holder(environment, tables)
+    holder.actions["take"](order(1))
+    with task.something:
+        assert task.something.wait_for(lambda: ("taken", 1) in task.happened, 60)
+    question = protocol.encode(StatusQuestion(seen={"0_1": "taking"}, wait_ms=60_000))
+    told: list[Any] = []
+    asking = threading.Thread(target=lambda: told.append(holder.actions["status"](question)))
+    asking.start()
+    held: Any = holder._tasks["0_1"]
+    held.state = "running"
+    asking.join(50)
+    assert [each.state for each in told[0].tasks] == ["running"]

@@ -19,6 +19,7 @@ from penstock.errors import KafkaError
 ASK_TIMEOUT = timedelta(seconds=10)
 """How long a broker may take to answer one question."""
 _REFUSAL_SECONDS = 2.0
+_SHORT_FETCH_WAIT_MS = 5
 _IDLE_SECONDS = 0.5
 """How long one that has read before may take to answer."""
 
@@ -50,11 +51,12 @@ class LogClients:
         with refusals_named():
             self.admin = AdminClient(self.config.client_properties())
 
-    def consumer(self) -> Consumer:
+    def consumer(self, *, fetch_wait_ms: int = 50) -> Consumer:
         """A consumer for `read_last` and `restore`: never subscribed, never commits.
 
         An offset that the log does not hold is an error here. Starting elsewhere instead, as
-        consumers do by default, would hide lost state.
+        consumers do by default, would hide lost state. A broker keeps a fetch at the end of a log
+        for `fetch_wait_ms` before it says that this is the end.
         """
         properties = self.config.client_properties(
             group_id=self.application_id,
@@ -63,7 +65,7 @@ class LogClients:
             enable_auto_offset_store=False,
             auto_offset_reset="error",
             enable_partition_eof=True,
-            fetch_wait_max_ms=50,
+            fetch_wait_max_ms=fetch_wait_ms,
             # By default a full queue pauses fetching for a second, in which it runs dry.
             fetch_queue_backoff_ms=5,
             # A queue longer than it needs to be is new memory all the time: a tenth of a restore
@@ -79,10 +81,15 @@ class LogClients:
     def lent_consumer(self, topic: str) -> Iterator[Consumer]:
         """A consumer for a short reading of that topic, which may be one that has read before.
 
-        To make one and to connect it takes half a tenth of a second on a busy machine. One that was
-        made before is asked about the topic first: its leader may have gone since.
+        To make one and to connect it takes half a tenth of a second on a busy machine. It is asked
+        about the topic first: whoever reads with one that does not know the leader, or knows one
+        that has gone since, may wait for half a second.
         """
-        consumer = self._idle_consumer(topic) or self.consumer()
+        consumer = self._idle_consumer(topic)
+        if consumer is None:
+            consumer = self.consumer(fetch_wait_ms=_SHORT_FETCH_WAIT_MS)
+            with contextlib.suppress(KafkaException):
+                consumer.list_topics(topic, timeout=_IDLE_SECONDS)
         try:
             yield consumer
             consumer.unassign()

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 
 import confluent_kafka
-from confluent_kafka import IsolationLevel, Message, TopicPartition
+from confluent_kafka import Consumer, IsolationLevel, Message, TopicPartition
 from confluent_kafka.admin import OffsetSpec  # type: ignore[attr-defined]  # not re-exported
 
 from penstock.changelog.clients import LogClients
@@ -151,12 +151,21 @@ def _read(
         while position < end:
             if stop():
                 raise read_timeout(topic, partition, position, end)
-            for message in consumer.consume(BATCH_RECORDS, _POLL_SECONDS):
+            for message in come(consumer, BATCH_RECORDS, _POLL_SECONDS):
                 if message.topic() is not None and message.partition() != partition:
                     continue  # Left from what it read before.
                 position = position_after(message)
                 if message.error() is None:
                     yield message
+
+
+def come(consumer: Consumer, records: int, seconds: float) -> list[Message]:
+    """What has come for a consumer, as soon as there is something, and none if nothing comes.
+
+    `consume` alone waits until there are so many records, or the time is over.
+    """
+    first = consumer.consume(1, seconds)
+    return [*first, *consumer.consume(records - 1, 0)] if first else []
 
 
 def position_after(message: Message) -> int:

@@ -20,6 +20,7 @@ import typer
 
 import penstock
 from penstock.cli.answers import EXIT_USAGE, print_error
+from penstock.cli.gently import import_gently
 from penstock.cli.usage import is_help, usage_error
 from penstock.errors import PenstockError
 
@@ -174,7 +175,9 @@ def _show_flags_bare(command: Any) -> None:
 def _command(name: str) -> Callable[..., object] | typer.Typer:
     file = name.replace("-", "_")
     command: Callable[..., object] | typer.Typer
-    command = getattr(importlib.import_module(f"penstock.cli.{file}"), file)
+    # An instance may join an application that is at work on this machine.
+    load = import_gently if name == "instance" else importlib.import_module
+    command = getattr(load(f"penstock.cli.{file}"), file)
     return command
 
 

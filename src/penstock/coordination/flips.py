@@ -58,6 +58,13 @@ class Preparations:
     >>> preparations.end(task, "b")
     >>> preparations.done({task: "b"}, now=1.2) == {task}
     True
+
+    One that does not say that it is ready is not waited for long.
+
+    >>> preparations.begin({task: "c"}, now=2.0)
+    {TaskId(sub_topology=0, partition=0): 'c'}
+    >>> preparations.done({task: "c"}, now=2.9), preparations.done({task: "c"}, now=3.0) == {task}
+    (set(), True)
     """
 
     def __init__(self) -> None:

@@ -236,17 +236,16 @@ class TaskOwners:
         """Give tasks that are to move to their new owners, between two of their slices."""
         for task, owner in self._questions.prepared():
             self._preparations.end(task, owner)
-        pending = self._pending
-        due = set(pending) if self._eager else self._preparations.done(pending, now)
+        due = self._pending.keys() if self._eager else self._preparations.done(self._pending, now)
         self._book.hold(due)
-        running = [each for each in due if self._book.entries[each].state == "running"]
+        running = {each for each in due if self._book.entries[each].state == "running"}
         if self._eager:
             # The world stops: nobody takes a task before all have been given up.
-            if pending and not running:
+            if due and not running:
                 self._release_pending()
-                self._flip_now(list(pending))
+                self._flip_now(list(due))
             return
-        self._flip_now([task for task in pending if task in due and task not in running])
+        self._flip_now(sorted(due - running))
 
     def _flip_now(self, tasks: list[TaskId]) -> None:
         if tasks:
@@ -275,16 +274,13 @@ class TaskOwners:
         # A follower that is about to take a task is not to drop it in between.
         owned = [*self._book.owners.items(), *self._pending.items()]
         self._copies.want(wanted_of(owned, following, self._members()))
-        self._publish()
-
-    def _publish(self) -> None:
         self.holders = _holders(self._book.entries, self._placements.following)
 
     def _lose(self, change: Change) -> None:
         lost = self._book.lose_owner(change.name)
         self._rebalances.lose(change.name, lost)
         self._placements.lose(change.name)
-        self._publish()
+        self.holders = _holders(self._book.entries, self._placements.following)
         self._pending = {
             task: target
             for task, target in self._pending.items()
@@ -337,6 +333,8 @@ class TaskOwners:
         """
         now = time.monotonic()
         self._doubt_silent(now)
+        # Who has answered may be asked again at once.
+        has_news = self._hear_answers()
         awaited = self._awaited()
         owners = {entry.owner for entry in awaited} | self._questions.ordered
         if owners and now >= self._status_due:
@@ -344,6 +342,9 @@ class TaskOwners:
             for owner in sorted(owners - self._parts.coordinator.away()):
                 own = {entry.task: entry.epoch for entry in awaited if entry.owner == owner}
                 self._questions.ask(owner, own)
+        return self._hear_answers() or has_news
+
+    def _hear_answers(self) -> bool:
         answers = self._questions.answers()
         for answer in answers:
             self._take_in(answer)

@@ -300,7 +300,7 @@ class Holder:
 
     def _is_as_seen(self, seen: Mapping[str, str]) -> bool:
         held = [(self._tasks.get(task), state) for task, state in seen.items()]
-        return all(task is not None and task.status().state == state for task, state in held)
+        return bool(held) and all(task and task.status().state == state for task, state in held)
 
     def _status(self) -> StatusReply:
         tasks = list(self._tasks.values())

@@ -22,7 +22,7 @@ from confluent_kafka import Consumer, IsolationLevel, KafkaException, Message, T
 
 from penstock.changelog.commit_record import CommitRecord
 from penstock.changelog.kafka_failures import kafka_error
-from penstock.changelog.reading import LATEST, never, read_last, told_offsets
+from penstock.changelog.reading import LATEST, come, never, read_last, told_offsets
 from penstock.changelog.restore import apply_messages, is_too_old
 from penstock.changelog.topics import commits_name
 from penstock.coordination.ids import TaskId
@@ -43,12 +43,12 @@ BATCH_RECORDS = 5_000
 WATCH_SECONDS = 5.0
 """How often it is asked where the changelogs end."""
 _POLL_SECONDS = 0.05
-_HURRIED_POLL_SECONDS = 0.005
 _HURRIED_SECONDS = 5.0
-_TAIL_SECONDS = 0.3
+_TAIL_SECONDS = 0.15
 """How long an owner waits for what its follower has not read yet. It is on its way; a consumer of
 its own, to read it with, costs a tenth of a second."""
 _TAIL_PAUSE_SECONDS = 0.002
+_LOOK_SECONDS = 0.5
 _FLUSH_WAIT_SECONDS = 1.0
 """For what came of a changelog to be applied: a batch."""
 _RETRY_SECONDS = 0.5
@@ -523,6 +523,7 @@ class _Following:
     def __init__(self, consumer: Consumer) -> None:
         self._consumer = consumer
         self._assigned: _Followings = {}
+        self._known: set[str] = set()
 
     def keep_up(self, wanted: Callable[[], _Followings | None]) -> None:
         """Apply what comes until there is nothing to be followed any more."""
@@ -533,8 +534,10 @@ class _Following:
         """Apply what comes of these now."""
         self._assign(wanted)
         hurried = any(followed.is_hurried for followed, _ in wanted.values())
-        seconds = _HURRIED_POLL_SECONDS if hurried else _POLL_SECONDS
-        messages = self._consumer.consume(BATCH_RECORDS, seconds)
+        if hurried:
+            messages = come(self._consumer, BATCH_RECORDS, _POLL_SECONDS)
+        else:
+            messages = self._consumer.consume(BATCH_RECORDS, _POLL_SECONDS)
         for where, told in _by_partition(messages).items():
             if where in self._assigned:
                 followed, of_round = self._assigned[where]
@@ -551,8 +554,16 @@ class _Following:
             for each, (followed, _) in new.items()
         ]
         if starts:
+            self._look_for({topic for topic, _ in new})
             self._consumer.incremental_assign(starts)
         self._assigned = wanted
+
+    def _look_for(self, topics: set[str]) -> None:
+        """Have the client find leaders that it does not know; else it may not ask for a while."""
+        for topic in sorted(topics - self._known):
+            with contextlib.suppress(KafkaException):
+                self._consumer.list_topics(topic, timeout=_LOOK_SECONDS)
+        self._known |= topics
 
     def _note_ends(self) -> None:
         for (topic, partition), (followed, _) in self._assigned.items():

@@ -153,7 +153,7 @@ class OpenTask:
     # Taking a task.
 
     def take(self, followed: HandOver = no_standby, prepared: Writer | None = None) -> None:
-        """Become the owner, with what standby and writer have ready; whatever goes wrong is told."""
+        """Become the owner, with what standby and writer have ready; what goes wrong is told."""
         try:
             with self._lock:
                 if self._stopping.is_set():

@@ -161,7 +161,9 @@ class _BatchRun:
 
     def _close_works(self) -> None:
         works, self._open = self._open, {}
-        self._commits += [self._pool.submit(work.finish) for work in works.values()]
+        # In the same order in each job, however rows came: a task that is first in one and last in
+        # the next has no output for almost two.
+        self._commits += [self._pool.submit(work.finish) for _, work in sorted(works.items())]
 
 
 class _SliceWork:
