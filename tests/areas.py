@@ -93,10 +93,10 @@ _FILES = {
         bench_results bench_rows broker class_archive cli_demo cli_errors cli_gently cli_help
         cli_progress cli_query cli_records cli_run cli_running cli_tables cli_topics cli_topology
         cli_usage
-        console console_routes docs_changelogs docs_commands docs_custom_stores docs_deploying
-        docs_external_stores docs_java
-        docs_functions docs_http docs_kafka_streams docs_queries docs_runbook docs_serdes docs_site
-        docs_on_kafka docs_snippets jars kafka_view reset_by_name resets topology_diagram tutorial
+        console console_routes docs_changelogs docs_commands docs_custom_stores docs_deployed
+        docs_deploying docs_external_stores docs_functions docs_http docs_java docs_kafka_streams
+        docs_measured docs_on_kafka docs_queries docs_runbook docs_secured docs_serdes docs_shell
+        docs_site docs_snippets jars kafka_view reset_by_name resets topology_diagram tutorial
     """,
 }
 _OF_FILE = {f"test_{name}": area for area, names in _FILES.items() for name in names.split()}

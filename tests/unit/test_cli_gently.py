@@ -26,7 +26,7 @@ def test_only_the_thread_that_loads_gives_way(module: Path) -> None:
     own = os.getpriority(os.PRIO_PROCESS, threading.get_native_id())
     loaded = import_gently(module.stem)
     most = max(own, 5)
-    assert loaded.NICE == most
+    assert most == loaded.NICE
     assert os.getpriority(os.PRIO_PROCESS, threading.get_native_id()) == own
 
 
