@@ -123,6 +123,7 @@ def _is_at_work(followed: Followed) -> bool:
 def replace_followers(patch: Any, world_of: Callable[[], World]) -> None:
     """Put this in the place of what waits and of what runs by itself; count what happens."""
     hand_over, catch_up, apply = Standbys.hand_over, Followed.catch_up, Followed.apply
+    await_tail = Followed.await_tail
 
     def run(self: Standbys) -> None:
         process = world_of().current
@@ -157,6 +158,13 @@ def replace_followers(patch: Any, world_of: Callable[[], World]) -> None:
             world_of().reached("a copy followed its changelog")
         apply(self, topic, messages, of_round)
 
+    def awaited_tail(self: Followed, stop: Callable[[], bool]) -> None:
+        # The rest may be too slow to come; here it would, nearly always.
+        if world_of().random.random() < 0.5:
+            await_tail(self, stop)
+            world_of().reached("an owner waited for what its follower lacked")
+
+    patch.setattr(Followed, "await_tail", awaited_tail)
     patch.setattr(Standbys, "_run", run)
     patch.setattr(Standbys, "hand_over", handed_over)
     patch.setattr(Followed, "catch_up", caught_up)

@@ -75,6 +75,7 @@ BRANCHES = (
     "an owner was fenced",
     "an owner was handed the open stores of a copy",
     "an instance got ready for a task that another served",
+    "an owner waited for what its follower lacked",
     "the broker ended a transaction that took too long",
     "the group's offsets were written again",
     "waited for markers of the last transaction",
