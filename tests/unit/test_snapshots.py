@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import shutil
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -25,6 +26,7 @@ from penstock.changelog.snapshots import (
     checksum_of,
     copy_snapshot,
     read_files,
+    reserve,
 )
 from penstock.config import Config
 from penstock.errors import ConfigError, KafkaError, SnapshotError
@@ -550,3 +552,15 @@ def test_a_store_whose_changelog_loses_its_start_again_and_again_does_not_pass_f
             )
         # A task that fails for this is taken again.
         assert type(failed.value) is KafkaError
+
+
+def test_reserved_room_makes_no_file_longer(tmp_path: Path) -> None:
+    """One that is cut short must be seen to be that, and more than there is takes nothing."""
+    path = tmp_path / "000012.sst"
+    with path.open("wb", buffering=0) as file:
+        for size in (0, 5_000_000, 2**62):
+            reserve(file.fileno(), size)
+        reserved = os.fstat(file.fileno()).st_blocks * 512
+        file.write(b"abc")
+    assert path.read_bytes() == b"abc"
+    assert reserved <= 5_000_000 + 2**20

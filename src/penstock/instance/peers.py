@@ -33,6 +33,7 @@ from penstock.changelog.snapshots import (
     checksum_of,
     file_names,
     poured,
+    reserve,
 )
 from penstock.errors import InstanceError, PenstockError, SnapshotError, TopologyError
 from penstock.instance import protocol
@@ -386,6 +387,7 @@ class PeerSource:
         readable = select.poll()
         readable.register(connection, select.POLLIN)
         with _pipe() as (out, into), target.open("wb", buffering=0) as data:
+            reserve(data.fileno(), file.size)
 
             def receive(most: int) -> int:
                 if not readable.poll((connection.gettimeout() or 0.0) * 1000):
