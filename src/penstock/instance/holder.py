@@ -210,7 +210,8 @@ class Holder:
             self._give_up(held)
         began = time.perf_counter()
         name = task.order.task
-        task.take(partial(self._standbys.hand_over, name), self._writers.pop(name))
+        followed = partial(self._standbys.hand_over, name) if self._standbys.uses(name) else None
+        task.take(followed, self._writers.pop(name))
         if task.is_running:
             self._count("tasks-assigned-latency", time.perf_counter() - began)
 

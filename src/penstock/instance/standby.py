@@ -430,6 +430,11 @@ class Standbys:
         if followed is not None:
             followed.hurry()
 
+    def uses(self, task: str) -> bool:
+        """Whether the task's directory is used here: it is followed, or was until now."""
+        with self._lock:
+            return task in self._followed or any(each.order.task == task for each in self._leaving)
+
     def hand_over(self, task: str, stop: Callable[[], bool] = never) -> TaskStores | None:
         """Follow a task no longer, soon; its open stores, for the one who is to own it."""
         going_on = self.get(task)

@@ -19,7 +19,6 @@ from penstock.changelog.restore import (
     check_identity,
     noticing_deletion,
     outrun,
-    recreated,
     restore,
     truncated,
 )
@@ -38,10 +37,12 @@ from penstock.errors import (
     TaskNotHereError,
 )
 from penstock.instance.clients import SharedClients
+from penstock.instance.early_copies import NONE_EARLY, EarlyCopies
 from penstock.instance.meters import TaskMeter
 from penstock.instance.protocol import FollowOrder, StoreOrder, TakeOrder
+from penstock.instance.restore_notes import begun_anew, comes_from, outlasted
 from penstock.instance.restores import Restores
-from penstock.instance.truncation import KnownStarts
+from penstock.instance.truncation import KnownStarts, last_known_end
 from penstock.observability.crash_points import crash_point
 from penstock.observability.recorder import Recorder
 from penstock.observability.time_of_day import wall_clock_ms
@@ -82,6 +83,7 @@ class TaskStores:
         clients: SharedClients,
         *,
         engine: RocksDBEngine | None = None,
+        peers: Sequence[SnapshotSource] = (),
         snapshots: Sequence[SnapshotSource] = (),
         recorder: Recorder | None = None,
         now_ms: Callable[[], int] = wall_clock_ms,
@@ -93,7 +95,10 @@ class TaskStores:
         self._clients = clients
         self._engine = engine
         self._name = order.name
-        self._snapshots = snapshots
+        self._peers = peers
+        # Peers have newer copies than the location.
+        self._snapshots = [*peers, *snapshots]
+        self._early = NONE_EARLY
         self._now_ms = now_ms
         self._directory: TaskDirectory | None = None
         self._stores: dict[str, KeyValueStore] = {}
@@ -115,6 +120,22 @@ class TaskStores:
         self.lost = ""
         """Which store is lost, and why, if the task is to read its input again for that."""
 
+    def begin(self, stop: Callable[[], bool]) -> None:
+        """Have copies come from peers of what the disk lacks, before it is known where the task
+        stands; `restore` uses them. Nobody may follow the task here."""
+        wanted = {
+            order.name: self.identity(order)
+            for order in self._orders.values()
+            if order.logged and order.persistent and order.name not in self._wiped
+        }
+        if self._peers and wanted and self._directory is None:
+            # If others have it, `open` waits for them, or says what is wrong.
+            with contextlib.suppress(PenstockError):
+                self._directory = self._state_directory.lock_task(self._task)
+                self._early = EarlyCopies(
+                    self._directory, wanted, name=self._name, peers=self._peers, stop=stop
+                )
+
     def open(self, record: CommitRecord | None) -> None:
         """Lock the task's directory and open its stores; those of a standby are open already."""
         self._record, self.lost = record, ""
@@ -127,7 +148,7 @@ class TaskStores:
         for order in self._orders.values():
             if order.logged:
                 with self._noticing_loss(order):
-                    self._ends[order.name] = _last_known_end(order, record)
+                    self._ends[order.name] = last_known_end(order, record)
         if record is not None:
             self._known.read(record)
         if record is not None and record.until and any(o.logged for o in self._orders.values()):
@@ -140,6 +161,8 @@ class TaskStores:
         logged = [order for order in self._orders.values() if order.logged]
         began_ms = wall_clock_ms()
         read_to, self.read_to = self.read_to, {}
+        # What their owner wrote meanwhile is to be seen, too.
+        self._early.wait()
         logs = _ranges(self._clients.logs, logged, self._partition, stop)
         for order in logged:
             log = logs[order.changelog, self._partition]
@@ -331,6 +354,8 @@ class TaskStores:
         directory, self._directory = self._directory, None
         if directory is None:
             return
+        self._early.end()
+        self._early = NONE_EARLY
         stores, self._stores = self._stores, {}
         try:
             _flush(stores, self._orders, self._partition, directory, self.meter)
@@ -348,7 +373,7 @@ class TaskStores:
     def _restore_store(
         self, order: StoreOrder, log: LogRange, stop: Callable[[], bool], readers: Readers
     ) -> list[str]:
-        notes: list[str] = []
+        notes = self._use_early(order, log)
         try:
             store = self._open_store(order)
         except StoreDamagedError as error:
@@ -388,14 +413,14 @@ class TaskStores:
                             self._reopen(order)
                         told.end()
                 if result.outcome is not RestoreOutcome.TRUNCATED:
-                    notes += _outlasted(order, self._task) if result.outlasted else []
+                    notes += outlasted(order, self._task) if result.outlasted else []
                     break
                 # The end stays: it is the last commit's. The start may have moved meanwhile.
                 log = LogRange(_log_start(clients, order, self._partition), log.end)
                 if not self._known.can_rebuild(order, log):
                     # The disk has more than the changelog: what cannot be rebuilt is not wiped.
                     raise truncated(order.changelog, self._partition, log, store.offset())
-                notes.append(_begun_anew(order, self._task))
+                notes.append(begun_anew(order, self._task))
                 store = self._reopen_empty(order)
             else:
                 raise outrun(order.changelog, self._partition)
@@ -412,6 +437,8 @@ class TaskStores:
         """Put a copy in the empty store's place, if one fits; the log, as its owner goes on."""
         wanted, failures = self.identity(order), list[str]()
         for source in itertools.takewhile(lambda _: not stop(), self._snapshots):
+            if self._early.was_tried(order.name, source):
+                continue
             try:
                 with source.open(self._name, wanted) as snapshot:
                     if snapshot is not None and snapshot.manifest.offset >= log.end:
@@ -423,10 +450,26 @@ class TaskStores:
                 self._reopen_empty(order)
                 failures.append(str(error))
                 continue
-            notes += [*failures, _comes_from(snapshot, order, self._task)]
+            notes += [*failures, comes_from(snapshot, order, self._task)]
             return log
         notes += [f"{each}. Store {order.name} is rebuilt from its changelog" for each in failures]
         return log
+
+    def _use_early(self, order: StoreOrder, log: LogRange) -> list[str]:
+        """Open the copy that came early, if its changelog goes on from there; else it goes."""
+        snapshot, notes = self._early.take(order.name)
+        if snapshot is not None and not snapshot.fits(
+            self.identity(order), log, self._known.markers
+        ):
+            self._reopen_empty(order)
+        elif snapshot is not None:
+            try:
+                self._open_store(order)
+                notes.append(comes_from(snapshot, order, self._task))
+            except _NOT_THIS_STORE as error:
+                self._reopen_empty(order)
+                notes.append(str(error))
+        return notes
 
     def _replace_by(self, snapshot: Snapshot, order: StoreOrder, stop: Callable[[], bool]) -> None:
         assert self._directory is not None
@@ -531,31 +574,6 @@ def _identity(order: StoreOrder, task: str, application_id: str) -> StoreIdentit
     )
 
 
-def _comes_from(snapshot: Snapshot, order: StoreOrder, task: str) -> str:
-    """What is to be said of a copy that is used."""
-    found = snapshot.manifest
-    origin = f"{snapshot.origin} of {found.size:,} bytes, up to offset {found.offset:,}"
-    return f"Store {order.name} of task {task} comes from {origin}"
-
-
-def _outlasted(order: StoreOrder, task: str) -> list[str]:
-    """What is to be said of a restore that took longer than deletions last."""
-    note = (
-        f"Restoring store {order.name} of task {task} took longer than {order.changelog} keeps "
-        "deletions (delete.retention.ms): keys that were deleted may be back in the store. "
-        "`penstock state verify` tells; raise the setting, and delete the store's directory"
-    )
-    return [note]
-
-
-def _begun_anew(order: StoreOrder, task: str) -> str:
-    """What is to be said of a store that its changelog does not go on from."""
-    return (
-        f"{order.changelog} no longer holds what store {order.name} of task {task} needs next: "
-        "rebuilding the store from the changelog's start"
-    )
-
-
 def _can_be_filled(order: StoreOrder, records: int) -> bool:
     """Whether so many changes are written without reading anything, and it pays."""
     if order.supplier or not order.persistent or records <= FILLED_MIN:
@@ -578,17 +596,3 @@ def shaped(inner: ByteStore, order: StoreOrder) -> KeyValueStore:
         segment_ms=order.segment_ms,
         indexed=order.time_index is not None,
     )
-
-
-def _last_known_end(order: StoreOrder, record: CommitRecord | None) -> int:
-    """The offset that the changelog surely reached by the last commit, -1 if that is not known.
-
-    Raises `ChangelogError` if it was made anew since: it would restore to nothing, silently.
-    """
-    known = record.changelogs.get(order.name) if record else None
-    if known is not None and known.id != order.changelog_id:
-        raise recreated(
-            order.changelog,
-            f"its id is {order.changelog_id} and the last commit was written to {known.id}",
-        )
-    return -1 if known is None else known.end

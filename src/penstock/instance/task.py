@@ -85,10 +85,6 @@ HandOver = Callable[[Callable[[], bool]], TaskStores | None]
 moment for what they lack, until its argument says to stop."""
 
 
-def no_standby(stop: Callable[[], bool]) -> None:
-    """The `HandOver` of a task that was not followed here."""
-
-
 def no_global_tables(stop: Callable[[], bool]) -> None:
     """What an application without global tables waits for."""
 
@@ -114,15 +110,14 @@ class TaskEnvironment:
 
     def stores(self, order: TakeOrder | FollowOrder) -> TaskStores:
         """The stores of a task, which are not open yet."""
-        # Peers have newer copies than the location.
         peers = [] if self.peer is None else [self.peer(location) for location in order.peers]
-        snapshots = [*peers, *self.snapshots]
         return TaskStores(
             order,
             self.directory,
             self.clients,
             engine=self.engine,
-            snapshots=snapshots,
+            peers=peers,
+            snapshots=self.snapshots,
             recorder=self.recorder,
         )
 
@@ -152,7 +147,7 @@ class OpenTask:
 
     # Taking a task.
 
-    def take(self, followed: HandOver = no_standby, prepared: Writer | None = None) -> None:
+    def take(self, followed: HandOver | None = None, prepared: Writer | None = None) -> None:
         """Become the owner, with what standby and writer have ready; what goes wrong is told."""
         try:
             with self._lock:
@@ -167,9 +162,11 @@ class OpenTask:
             _log.exception("Task %s cannot be taken", self.order.task)
             self._fail(InstanceError(f"{type(error).__name__}: {error}"))
 
-    def _take(self, followed: HandOver, prepared: Writer | None) -> None:
+    def _take(self, followed: HandOver | None, prepared: Writer | None) -> None:
         self._state = self._stores.meter.became("taking")
         self._applying = False
+        if followed is None:
+            self._stores.begin(self._stopping.is_set)
         # 1. Fence the old owner and wait for its pending markers.
         self._writer = _opened_writer(self.order, self._environment, self._batch_bytes, prepared)
         # 2. Where the task stands, and where its changelogs end.
@@ -177,7 +174,8 @@ class OpenTask:
         if self._standing.is_owed:
             _send_owed(self._writer, self._external, self._standing, self.order, self._environment)
         # 3. Apply the changelogs to there: most of it is done by who followed them until now.
-        self._stores = followed(self._stopping.is_set) or self._stores
+        if followed is not None:
+            self._stores = followed(self._stopping.is_set) or self._stores
         self._state = self._stores.meter.became("restoring")
         self._stores.open(self._standing.record)
         self._notes += self._stores.restore(self._stopping.is_set)

@@ -13,7 +13,7 @@ from penstock.changelog.expiring import (
     start_max,
 )
 from penstock.changelog.reading import LogRange
-from penstock.changelog.restore import truncated
+from penstock.changelog.restore import recreated, truncated
 from penstock.changelog.topics import TOMBSTONES_MS
 from penstock.coordination.ids import TaskId
 from penstock.instance.protocol import StoreOrder
@@ -182,3 +182,17 @@ def last_time(kind: StoreKind, changes: Collection[Change]) -> int:
             return max(int.from_bytes(value[:8], signed=True), NEVER)
         seen.add(key)
     return NEVER
+
+
+def last_known_end(order: StoreOrder, record: CommitRecord | None) -> int:
+    """The offset that the changelog surely reached by the last commit, -1 if that is not known.
+
+    Raises `ChangelogError` if it was made anew since: it would restore to nothing, silently.
+    """
+    known = record.changelogs.get(order.name) if record else None
+    if known is not None and known.id != order.changelog_id:
+        raise recreated(
+            order.changelog,
+            f"its id is {order.changelog_id} and the last commit was written to {known.id}",
+        )
+    return -1 if known is None else known.end
