@@ -33,7 +33,8 @@ from penstock.instance.protocol import (
 
 STORE = "values"
 WAIT_SECONDS = 600.0
-PAUSE_SECONDS = 0.005
+PAUSE_SECONDS = 0.02
+"""Between questions for how far an instance is, as the driver's: each takes it and us some time."""
 
 
 class Instances:
