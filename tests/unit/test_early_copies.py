@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
@@ -16,7 +17,6 @@ from penstock.changelog.snapshots import (
     Manifest,
     Snapshot,
     SnapshotFile,
-    SnapshotSource,
     checksum_of,
     file_names,
     poured,
@@ -49,7 +49,14 @@ class Peer:
     def __init__(self, directory: Path) -> None:
         self.asked = 0
         self.flaw = ""
+        self.coming = threading.Event()
+        self.may_answer = threading.Event()
         self._directory = directory
+
+    def has_copy(self, wanted: StoreIdentity) -> bool:
+        if self.flaw == "slow":
+            assert self.may_answer.wait(10)
+        return True
 
     @contextlib.contextmanager
     def open(self, task: str, wanted: StoreIdentity) -> Iterator[Snapshot | None]:
@@ -80,6 +87,7 @@ class Peer:
         if self.flaw == "broken":
             raise SnapshotError("The copy broke off")
         while self.flaw == "endless":
+            self.coming.set()
             yield
         yield from poured(read_chunks(self._directory / file.name), target)
 
@@ -95,7 +103,7 @@ def state(tmp_path: Path) -> Iterator[StateDirectory]:
         yield directory
 
 
-def stores_of(state: StateDirectory, *peers: SnapshotSource) -> TaskStores:
+def stores_of(state: StateDirectory, *peers: Peer) -> TaskStores:
     clients = cast(SharedClients, SimpleNamespace(config=Config(), logs=None))
     return TaskStores(ORDER, state, clients, peers=peers)
 
@@ -103,7 +111,9 @@ def stores_of(state: StateDirectory, *peers: SnapshotSource) -> TaskStores:
 def begun(stores: TaskStores) -> TaskStores:
     """The stores once nothing comes any more."""
     stores.begin(never)
-    stores._early.wait()
+    thread = stores._early.thread
+    if thread is not None:
+        thread.join()
     return stores
 
 
@@ -160,6 +170,7 @@ def test_a_copy_on_its_way_ends_with_its_task(state: StateDirectory, peer: Peer)
     peer.flaw = "endless"
     stores = stores_of(state, peer)
     stores.begin(never)
+    assert peer.coming.wait(10)
     stores.close()
     assert [path for path in (state.path / "0_1").iterdir() if path.is_dir()] == []
     # It is another owner's to take.
@@ -179,3 +190,19 @@ def test_a_task_that_others_hold_is_left_to_them(state: StateDirectory, peer: Pe
     held.unlock()
     stores.open(None)
     stores.close()
+
+
+def test_nobody_waits_for_a_peer_that_does_not_say_whether_it_has_a_copy(
+    state: StateDirectory, peer: Peer
+) -> None:
+    peer.flaw = "slow"
+    stores = stores_of(state, peer)
+    stores.begin(never)
+    stores._early.wait()
+    thread = stores._early.thread
+    stores.close()
+    # Its answer comes too late: the directory is another owner's by now.
+    peer.may_answer.set()
+    assert thread is not None
+    thread.join()
+    assert peer.asked == 0

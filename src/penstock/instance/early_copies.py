@@ -9,12 +9,20 @@ from __future__ import annotations
 import itertools
 import threading
 from collections.abc import Callable, Mapping, Sequence
+from typing import Protocol
 
 from penstock.changelog.reading import never
 from penstock.changelog.snapshots import Snapshot, SnapshotSource, copy_snapshot
 from penstock.errors import PenstockError, SnapshotError
 from penstock.stores.contract import StoreIdentity
 from penstock.stores.directory import TaskDirectory
+
+
+class Peer(SnapshotSource, Protocol):
+    """Another instance, which says soon whether it has a copy to give."""
+
+    def has_copy(self, wanted: StoreIdentity) -> bool:
+        """Whether it has a store."""
 
 
 class EarlyCopies:
@@ -26,7 +34,7 @@ class EarlyCopies:
         wanted: Mapping[str, StoreIdentity],
         *,
         name: str = "",
-        peers: Sequence[SnapshotSource] = (),
+        peers: Sequence[Peer] = (),
         stop: Callable[[], bool] = never,
     ) -> None:
         """`name` is the task's durable name."""
@@ -35,10 +43,13 @@ class EarlyCopies:
         self._peers = peers
         self._stop = stop
         self._ended = threading.Event()
+        # While it is copied, whoever wants the store waits; nobody waits for a peer's first word.
+        self._idle = threading.Condition()
+        self._is_copying = False
         self._arrived: dict[str, Snapshot] = {}
         self._failures: dict[str, list[str]] = {}
         self._tried: list[tuple[str, SnapshotSource]] = []
-        self._thread: threading.Thread | None = None
+        self.thread: threading.Thread | None = None
         if directory is not None:
             # What is there is this instance's own, and newer than nothing.
             missing = {
@@ -46,15 +57,19 @@ class EarlyCopies:
                 for store, identity in wanted.items()
                 if not directory.store_path(store).exists()
             }
-            self._thread = threading.Thread(
-                target=self._copy_all, args=(directory, missing), name=f"early-{directory.task}"
+            self.thread = threading.Thread(
+                target=self._copy_all,
+                args=(directory, missing),
+                name=f"early-{directory.task}",
+                daemon=True,
             )
-            self._thread.start()
+            self.thread.start()
 
     def wait(self) -> None:
-        """Return once nothing comes any more."""
-        if self._thread is not None:
-            self._thread.join()
+        """Return once nothing comes any more; what no peer has promised yet is given up."""
+        with self._idle:
+            self._idle.wait_for(lambda: not self._is_copying)
+            self._ended.set()
 
     def end(self) -> None:
         """Give up what is on its way; what came whole stays on the disk, as after any cut."""
@@ -75,10 +90,14 @@ class EarlyCopies:
     def _copy_all(self, directory: TaskDirectory, missing: Mapping[str, StoreIdentity]) -> None:
         for wanted in missing.values():
             for peer in itertools.takewhile(lambda _: not self._is_over(), self._peers):
-                if self._copy(directory, wanted, peer):
+                if peer.has_copy(wanted) and self._copy(directory, wanted, peer):
                     break
 
-    def _copy(self, directory: TaskDirectory, wanted: StoreIdentity, peer: SnapshotSource) -> bool:
+    def _copy(self, directory: TaskDirectory, wanted: StoreIdentity, peer: Peer) -> bool:
+        with self._idle:
+            if self._ended.is_set():
+                return False  # The directory may be others' by now.
+            self._is_copying = True
         store = wanted.store
         try:
             with peer.open(self._name, wanted) as snapshot:
@@ -88,14 +107,17 @@ class EarlyCopies:
                 self._tried.append((store, peer))
                 directory.wipe_store(store)
                 copy_snapshot(snapshot, directory.store_path(store), stop=self._is_over)
+            self._arrived[store] = snapshot
         except SnapshotError as error:
             self._tried.append((store, peer))
             self._failures.setdefault(store, []).append(str(error))
-            return False
         except PenstockError:
-            return False  # Whoever opens the store finds the same, and says so.
-        self._arrived[store] = snapshot
-        return True
+            pass  # Whoever opens the store finds the same, and says so.
+        finally:
+            with self._idle:
+                self._is_copying = False
+                self._idle.notify_all()
+        return store in self._arrived
 
 
 NONE_EARLY = EarlyCopies(None, {})

@@ -313,11 +313,15 @@ class PeerSource:
         self._token = token
         self._silence = silence_seconds
 
+    def has_copy(self, wanted: StoreIdentity) -> bool:
+        """Whether the peer has a store; one that does not answer soon has none."""
+        return self._ask("has_copy", CopyRequest(identity=wanted), _ASK_SECONDS).here
+
     @contextlib.contextmanager
     def open(self, task: str, wanted: StoreIdentity) -> Iterator[Snapshot | None]:
         """The peer's copy of a store, made when it is asked for; None if it has none."""
         request = CopyRequest(identity=wanted)
-        reply = self._ask("has_copy", request, _ASK_SECONDS)
+        reply = CopyReply(here=self.has_copy(wanted))
         if reply.here:
             reply = self._ask("make_copy", request, _MAKE_SECONDS)
         if reply.manifest is None:

@@ -37,7 +37,7 @@ from penstock.errors import (
     TaskNotHereError,
 )
 from penstock.instance.clients import SharedClients
-from penstock.instance.early_copies import NONE_EARLY, EarlyCopies
+from penstock.instance.early_copies import NONE_EARLY, EarlyCopies, Peer
 from penstock.instance.meters import TaskMeter
 from penstock.instance.protocol import FollowOrder, StoreOrder, TakeOrder
 from penstock.instance.restore_notes import begun_anew, comes_from, outlasted
@@ -83,7 +83,7 @@ class TaskStores:
         clients: SharedClients,
         *,
         engine: RocksDBEngine | None = None,
-        peers: Sequence[SnapshotSource] = (),
+        peers: Sequence[Peer] = (),
         snapshots: Sequence[SnapshotSource] = (),
         recorder: Recorder | None = None,
         now_ms: Callable[[], int] = wall_clock_ms,

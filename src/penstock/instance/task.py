@@ -31,6 +31,7 @@ from penstock.errors import (
 )
 from penstock.instance.changes import collect_changes, logged_rows
 from penstock.instance.clients import SharedClients
+from penstock.instance.early_copies import Peer
 from penstock.instance.external import ExternalStores
 from penstock.instance.handover import (
     changelog_ends,
@@ -103,7 +104,7 @@ class TaskEnvironment:
     """Shared by all stores; without one, that of the process."""
     snapshots: Sequence[SnapshotSource] = ()
     """Where copies of stores may be found, best first."""
-    peer: Callable[[str], SnapshotSource] | None = None
+    peer: Callable[[str], Peer] | None = None
     """The copies that another instance has, by its location."""
     await_global_tables: Callable[[Callable[[], bool]], None] = no_global_tables
     """Waits until they hold what their topics hold now, or until its argument says to stop."""
