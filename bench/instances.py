@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import secrets
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -25,6 +25,7 @@ from penstock.instance.protocol import (
     InputOrder,
     ReadHeader,
     Settings,
+    StatusQuestion,
     StatusReply,
     StoreOrder,
     TakeOrder,
@@ -33,8 +34,9 @@ from penstock.instance.protocol import (
 
 STORE = "values"
 WAIT_SECONDS = 600.0
-PAUSE_SECONDS = 0.02
-"""Between questions for how far an instance is, as the driver's: each takes it and us some time."""
+PAUSE_SECONDS = 0.005
+ANSWER_MS = 500
+"""How long an instance may keep a question for what changes."""
 
 
 class Instances:
@@ -102,12 +104,17 @@ class Instances:
     def wait_running(self, name: str) -> None:
         """Wait until an instance serves all of its tasks."""
         deadline = time.monotonic() + WAIT_SECONDS
-        while not all(status.state == "running" for status in self.statuses(name)):
-            self._wait(deadline, f"instance {name} does not serve its tasks")
+        found = self.statuses(name)
+        while not all(status.state == "running" for status in found):
+            if time.monotonic() > deadline:
+                raise BenchError(f"instance {name} does not serve its tasks")
+            found = self.statuses(name, seen={each.task: each.state for each in found})
 
-    def statuses(self, name: str) -> list[TaskStatus]:
-        """Where an instance's tasks stand; raises when one of them failed."""
-        reply = self._coordinator.call(name, "status", StatusReply(tasks=[]), StatusReply)
+    def statuses(self, name: str, *, seen: Mapping[str, str] | None = None) -> list[TaskStatus]:
+        """Where an instance's tasks stand, once one is in another state than was `seen`, as the
+        driver asks; raises when one of them failed."""
+        question = StatusQuestion() if seen is None else StatusQuestion(dict(seen), ANSWER_MS)
+        reply = self._coordinator.call(name, "status", question, StatusReply)
         for status in reply.tasks:
             if status.fault is not None:
                 raise BenchError(f"task {status.task}: {status.fault.message}")
