@@ -187,7 +187,7 @@ class Reader:
 def reader(tmp_path: Path) -> Iterator[Reader]:
     ensure(SPARK_KAFKA)
     (tmp_path / "repository").mkdir()
-    [port] = free_ports(1)
+    port = str(free_ports(1)[0])
     programs = Path(sys.executable).parent
     environment = {
         **os.environ,
