@@ -152,7 +152,8 @@ def _read(
             if stop():
                 raise read_timeout(topic, partition, position, end)
             for message in come(consumer, BATCH_RECORDS, _POLL_SECONDS):
-                if message.topic() is not None and message.partition() != partition:
+                where = message.topic(), message.partition()
+                if where[0] is not None and where != (topic, partition):
                     continue  # Left from what it read before.
                 position = position_after(message)
                 if message.error() is None:

@@ -62,6 +62,14 @@ _HttpKey = Annotated[
     str, typer.Option(envvar="PENSTOCK_HTTP_TLS_KEY_FILE", help="Its private key.")
 ]
 
+_HttpHost = Annotated[
+    list[str] | None, typer.Option(help="A name by which it may be called there.")
+]
+_Program = Annotated[
+    str,
+    typer.Option(help="The program, app.py or app.py:name, if its processors keep global stores."),
+]
+
 
 def instance(
     coordinator: Annotated[str, typer.Option(help="The driver's coordinator, HOST:PORT.")],
@@ -89,16 +97,9 @@ def instance(
     http_tls_certificate_file: _HttpCertificate = "",
     http_tls_key_file: _HttpKey = "",
     http_tls_client_ca_file: _HttpClientAuthority = "",
-    http_host: Annotated[
-        list[str] | None, typer.Option(help="A name by which it may be called there.")
-    ] = None,
+    http_host: _HttpHost = None,
     slot: Annotated[str, typer.Option(help="A directory for one of several on a host.")] = "",
-    application: Annotated[
-        str,
-        typer.Option(
-            help="The program, app.py or app.py:name, if its processors keep global stores."
-        ),
-    ] = "",
+    application: _Program = "",
     json: Annotated[bool, typer.Option("--json", help="Print one JSON object at the end.")] = False,
 ) -> None:
     with as_usage():
