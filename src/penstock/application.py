@@ -292,8 +292,9 @@ class Application(Queryable, Heard):
 
         `history` may also be `parquet:PATH`, `table:NAME` or `topic:NAME`; `key`, `value` and so on
         name its columns. Of several rows of a key the latest counts. `offsets` say where the stream
-        goes on: offsets by (topic, partition), "earliest", "latest" or a time. Raises
-        `BootstrapError`, and `AnotherDriverError` while the application runs.
+        goes on: offsets by (topic, partition), "earliest", "latest" or a time (one that does not
+        say where it is one is of UTC). Raises `BootstrapError`, and `AnotherDriverError` while the
+        application runs.
         """
         from penstock.coordination.history import Columns
         from penstock.driver.bootstrap import BootstrapOrder, bootstrap

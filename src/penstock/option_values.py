@@ -212,6 +212,23 @@ def check_topic_settings(settings: Mapping[str, str]) -> None:
             "changelogs are compacted, repartition topics must not be",
             hint='Set it for a store: logging={"cleanup.policy": ...}',
         )
+    if brokers_times(settings):
+        raise ConfigError(f"Option topic has {NOT_OUR_TIMES}", hint="Leave it out")
+
+
+NOT_OUR_TIMES = (
+    "message.timestamp.type=LogAppendTime: records of internal topics would have the times at "
+    "which brokers got them, and what is restored other times than before"
+)
+
+
+def brokers_times(settings: Mapping[str, str]) -> bool:
+    """Whether brokers are to write their own times in place of those that records come with.
+
+    >>> brokers_times({"message.timestamp.type": "LogAppendTime"}), brokers_times({})
+    (True, False)
+    """
+    return settings.get("message.timestamp.type", "CreateTime").strip().lower() != "createtime"
 
 
 def imported(path: str, *, option: str) -> Any:

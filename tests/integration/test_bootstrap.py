@@ -8,13 +8,14 @@ import subprocess
 import sys
 from collections import Counter
 from collections.abc import Callable, Iterator
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from confluent_kafka import Producer, TopicPartition
 from pyspark.sql import SparkSession
 
 import penstock as ps
@@ -114,15 +115,22 @@ def test_rows_that_do_not_fit_change_nothing_and_what_is_replaced_is_gone(scene:
     with Run(scene) as run:
         run.wait_committed(sent)
     assert scene.counts() == {key: 1 for key, _ in events(range(40))}
-    # A disk still has what is replaced now.
+    # A disk still has what is replaced now, of which the changelog has lost a part.
+    for policy in ("compact,delete", "compact"):
+        scene.set_config(scene.changelog, {"cleanup.policy": policy})
+        if policy != "compact":
+            lost = [TopicPartition(scene.changelog, partition, 5) for partition in range(3)]
+            for future in scene.admin.delete_records(lost).values():
+                future.result()
     history = {b"k1": 7, b"new": 3}
     application(scene).bootstrap("counts", parquet(scene, history), **COLUMNS, replace=True)
-    sent += scene.produce([(b"k1", b""), (b"k2", b""), (b"new", b"")])
+    sent += scene.produce([*events(range(40)), (b"new", b"")])
     with Run(scene) as run:
         run.wait_committed(sent)
     last = {row.key: row.value for row in scene.read(scene.changelog)}
     held = {key: int.from_bytes(value, "big") for key, value in last.items() if value is not None}
-    assert held == {b"k1": 8, b"k2": 1, b"new": 4}
+    ones = {key: 1 for key, _ in events(range(40))}
+    assert held == {**ones, b"k1": 8, b"new": 4}
 
 
 def test_an_old_topic_is_history_and_its_last_record_counts(scene: Scene) -> None:
@@ -134,11 +142,51 @@ def test_an_old_topic_is_history_and_its_last_record_counts(scene: Scene) -> Non
 
     scene.produce([(f"k{n}".encode(), number(n + 1)) for n in range(300)], old)
     scene.produce([(b"k0", number(9)), (b"k1", None)], old)
-    application(scene).bootstrap("counts", f"topic:{old}")
-    sent = scene.produce(events(range(3)))
+    # Three of what is in the input already are in the history: the rest is read.
+    sent = scene.produce(events(range(40)))
+    offsets = {(scene.source, partition): partition for partition in range(3)}
+    application(scene).bootstrap("counts", f"topic:{old}", offsets=offsets)
+    before = {f"k{n}".encode(): n + 1 for n in range(300)} | {b"k0": 9, b"k1": 0}
+    read = [row.key for row in scene.read(scene.source) if row.offset >= row.partition]
+    assert (len(read), scene.committed()) == (sent - 3, 3)
     with Run(scene) as run:
         run.wait_committed(sent)
-    assert scene.counts() == {b"k0": 10, b"k1": 1, b"k2": 4}
+    assert scene.counts() == {key: before[key] + 1 for key in read if key is not None}
+
+
+def test_the_stream_goes_on_at_a_time_and_what_waits_within_it_is_in_the_history(
+    scene: Scene,
+) -> None:
+    def rekeyed(app: ps.Application, source: str, results: str) -> None:
+        stream = app.stream(source, key=bytes, value=bytes)
+        grouped = stream.group_by(lambda key, _: key, key=bytes, name="by-key")
+        grouped.count("counts").to_stream().to(results)
+
+    now = datetime.now(UTC).replace(microsecond=0)
+    # One that does not say where it is one is of UTC, wherever this runs.
+    moment = now.replace(tzinfo=None)
+    at_ms = int(now.timestamp() * 1000)
+    produce_at(scene, at_ms - 1, range(30))
+    produce_at(scene, at_ms, range(10, 20))
+    between = f"{scene.application_id}-by-key-repartition"
+    scene.create_topics(between)
+    scene.set_config(between, {"retention.ms": "-1"})
+    scene.produce(events(range(15)), between)
+    history = parquet(scene, {key: 5 for key, _ in events(range(30))})
+    result = application(scene, rekeyed).bootstrap("counts", history, **COLUMNS, offsets=moment)
+    assert sum(result.position[scene.source].values()) == 30
+    with Run(scene, rekeyed) as run:
+        run.wait_committed(40)
+        run.wait_for(lambda: len(scene.read(scene.results)) >= 10, what="all was counted")
+    assert scene.counts() == {key: 6 for key, _ in events(range(10, 20))}
+
+
+def produce_at(scene: Scene, time_ms: int, keys: range) -> None:
+    """Events of one time, each where Kafka's partitioner puts its key."""
+    producer = Producer({"bootstrap.servers": scene.bootstrap, "partitioner": "murmur2_random"})
+    for key, value in events(keys):
+        producer.produce(scene.source, value, key, timestamp=time_ms)
+    assert producer.flush(30) == 0
 
 
 def test_windows_have_their_start_in_a_column(scene: Scene) -> None:

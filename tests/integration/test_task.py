@@ -468,6 +468,93 @@ def test_a_changelog_that_lost_its_end_is_not_taken_for_all_there_is(world: Worl
     task.close()
 
 
+@pytest.mark.parametrize("recovers", [False, True])
+def test_what_a_changelog_that_was_made_again_left_on_a_disk_is_rebuilt_from_the_new_one(
+    world: World, *, recovers: bool
+) -> None:
+    """The last commit tells which of the two counts; without one nobody knows."""
+    world.produce(2)
+    order = world.store_order(recovers=recovers)
+    before = msgspec.structs.replace(order, changelog_id="before")
+    left_behind(world, before)
+    task = world.try_to_take()
+    fault = task.status().fault
+    assert fault is not None
+    assert "was deleted and made again" in fault.message
+    task.close()
+    shutil.rmtree(world.state.path / "0_0")
+    task = world.take(order)
+    commit(task, [(b"a", b"1", 7)], to=1, metadata={})
+    task.close()
+    # The task moves to an instance that had it before the changelog was made again.
+    left_behind(world, before)
+    task = world.take(order)
+    [note] = task.status().notes
+    assert f"has store counts of task 0_0 from before {world.changelog} was made again" in note
+    assert task.status().position == {world.input: {0: 1}}
+    assert ask(task, "get", (b"a",), (b"left",)) == [(stored_value(7, b"1"),), (None,)]
+    task.close()
+
+
+def left_behind(world: World, order: StoreOrder) -> None:
+    """A disk with a store of that order, which was written and closed."""
+    shutil.rmtree(world.state.path / "0_0", ignore_errors=True)
+    (world.state.path / "0_0").mkdir()
+    store = RocksDBStore("counts", world.state.path / "0_0" / "counts")
+    identity = StoreIdentity(
+        application_id=world.application,
+        task="0_0",
+        store="counts",
+        changelog_topic=order.changelog,
+        changelog_topic_id=order.changelog_id,
+        layout=order.layout,
+    )
+    store.set_identity(identity)
+    store.apply([(b"left", stored_value(1, b"x"))], offset=0)
+    store.close()
+
+
+def test_a_disk_that_was_away_when_its_store_was_made_anew_is_rebuilt(
+    world: World, tmp_path: Path
+) -> None:
+    """Though its changelog goes on from there, and no deletion tells what is gone."""
+    world.produce(3)
+    task = world.take()
+    commit(task, [(b"a", b"1", 7), (b"left", b"1", 7)], to=1, metadata={})
+    task.close()
+    shutil.copytree(world.state.path / "0_0" / "counts", tmp_path / "copy")
+    committed = read_last(world.clients.logs, commits_name(world.application), 1)
+    assert committed is not None
+    record = CommitRecord.decode(committed)
+    end = msgspec.structs.replace(record.changelogs["counts"], start=world.offset())
+    world.write_commit(msgspec.structs.replace(record, changelogs={"counts": end}))
+    task = world.take()
+    [note] = task.status().notes
+    assert "as it was before the store was made anew" in note
+    assert ask(task, "get", (b"a",), (b"left",)) == [(None,), (None,)]
+    commit(task, [(b"a", b"2", 8)], to=2, metadata={})
+    task.close()
+    # From now on the disk is of that store; a copy from before is not.
+    task = world.take()
+    assert task.status().notes == []
+    commit(task, [(b"b", b"1", 9)], to=3, metadata={})
+    task.close()
+    world.snapshots = [Copied(tmp_path / "copy", offset=1)]
+    for purged_to in (0, end.start):
+        world.admin.alter([ConfigChange(world.changelog, "cleanup.policy", "", "compact,delete")])
+        world.admin.delete_records({(world.changelog, 0): purged_to})
+        shutil.rmtree(world.state.path / "0_0")
+        task = world.take()
+        # All that the store holds is behind what was removed.
+        assert task.status().notes == []
+        assert ask(task, "get", (b"a",), (b"left",), (b"b",)) == [
+            (stored_value(8, b"2"),),
+            (None,),
+            (stored_value(9, b"1"),),
+        ]
+        task.close()
+
+
 def test_a_changelog_that_expires_may_begin_where_its_retention_explains_it(world: World) -> None:
     world.produce(2)
     world.admin.alter([ConfigChange(world.changelog, "cleanup.policy", "", "compact,delete")])

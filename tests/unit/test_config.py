@@ -60,6 +60,7 @@ def test_java_names_are_understood_and_the_rest_goes_to_the_clients() -> None:
         {"heartbeat_interval": timedelta(seconds=40)},
         {"topic": {"segment.bytes": 1048576}},
         {"topic": {"cleanup.policy": "compact"}},
+        {"topic": {"message.timestamp.type": "LogAppendTime"}},
     ],
 )
 def test_what_cannot_work_is_refused_at_once(options: dict[str, object]) -> None:

@@ -233,6 +233,27 @@ def test_wiping_takes_stores_and_checkpoint_and_needs_the_lock(tmp_path: Path) -
                 forbidden()
 
 
+def test_copies_that_a_killed_process_was_at_are_gone_with_the_next(tmp_path: Path) -> None:
+    """They may be as large as the stores, and who comes next need not copy again."""
+    with StateDirectory.open(tmp_path, "clinic") as state:
+        tasks = [state.lock_task("0_0"), state.lock_task("1_0"), state.lock_global()]
+        for task in tasks:
+            task.write_checkpoint({("clinic-counts-changelog", 0): 5})
+            for name in ("counts", ".counts.incoming", ".counts.peer", ".counts.snapshot"):
+                (task.path / name).mkdir()
+                (task.path / name / "data").touch()
+            task.unlock()
+        (state.path / "kept").mkdir()
+        (state.path / "kept" / ".own").mkdir()
+        (state.path / "2_0").symlink_to(state.path / "kept")
+    with StateDirectory.open(tmp_path, "clinic") as state:
+        for task in tasks:
+            left = sorted(each.name for each in task.path.iterdir())
+            assert left == [".checkpoint", ".lock", "counts"]
+            assert (task.path / "counts" / "data").exists()
+        assert (state.path / "kept" / ".own").exists()
+
+
 def test_a_task_is_locked_once(tmp_path: Path) -> None:
     with StateDirectory.open(tmp_path, "clinic") as state:
         task = state.lock_task("0_0")

@@ -146,8 +146,9 @@ def test_other_stores_of_the_tasks_keep_their_position() -> None:
 
 def test_what_was_known_of_other_stores_changelogs_stays_known() -> None:
     log = LogRange(5, 9)
-    filled = filled_end("id", log, 70)
-    assert (filled.end, filled.start, filled.latest) == (8, 5, 70)
+    # What was in it before is not the store's any more.
+    filled = filled_end("id", log, 70, since=7)
+    assert (filled.end, filled.start, filled.latest) == (8, 7, 70)
     # One that lost its start, or was made anew, is not to pass for whole after a bootstrap.
     known = ChangelogEnd(id="old", end=7, marks=(Mark(3, 70),), latest=80, kept_ms=-1)
     assert kept_end(known, "id", log) == known
@@ -172,6 +173,7 @@ def test_who_feeds_a_store_may_go_on_to_recover_from_its_input() -> None:
         filling._prepared = cast(Any, SimpleNamespace(topics=defaultdict(lambda: topic)))
         filling._lease = cast(Any, SimpleNamespace(record=SimpleNamespace(generation=2)))
         filling._store = own.sub_topology.stores[0]
+        filling._changelogs = defaultdict(lambda: log)
         filling.position = {name: {0: at} for name, _ in (*feeder.inputs, *own.inputs)}
         return filling._commit_record(task, defaultdict(lambda: log), {})
 

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 import penstock as ps
+from penstock.errors import TopologyError
 from penstock.testing import TopologyTestDriver
 
 Write = Callable[..., Any]
@@ -78,6 +79,8 @@ def test_the_store_is_kept_as_was_said(step: str) -> None:
     assert _kept(step, "memory", persistent=True).persistent is True
     config = {"segment.bytes": "1048576"}
     assert _kept(step, logging=config).changelog_config == config
+    with pytest.raises(TopologyError, match="what is restored other times than before"):
+        _kept(step, logging={"message.timestamp.type": "LogAppendTime"})
 
 
 @pytest.mark.parametrize("step", [each for each in STEPS if each != "transform_values"])

@@ -146,7 +146,7 @@ def test_only_what_the_program_names_is_compared() -> None:
         ("segment.bytes", "1073741824", "1048576", False),
     ]
     assert changes(spec, message_timestamp_type="LogAppendTime") == [
-        ("message.timestamp.type", "LogAppendTime", "CreateTime", False)
+        ("message.timestamp.type", "LogAppendTime", "CreateTime", True)
     ]
     plan = plan_topics([spec], existing(spec, config={"segment.bytes": "1073741824"}))
     (change,) = plan.alter
@@ -173,6 +173,11 @@ def test_what_would_lose_data_is_marked() -> None:
     for kept, loses in (("-1", False), ("90000001", False), ("604800", True)):
         assert changes(windows, retention_ms=kept) == [("retention.ms", kept, "90000000", loses)]
     assert changes(REPARTITION, retention_ms="604800000")[0][3]
+    # With the brokers' times, what is restored would have other times than before. Commits have no
+    # use for theirs.
+    for spec, loses in ((CHANGELOG, True), (windows, True), (REPARTITION, True), (COMMITS, False)):
+        [(_, _, _, found)] = changes(spec, message_timestamp_type="LogAppendTime")
+        assert found == loses
 
 
 def test_a_start_refuses_what_loses_data_tells_the_rest_and_may_mend_both() -> None:

@@ -52,7 +52,8 @@ class ChangelogEnd(
     end: Annotated[int, msgspec.Meta(ge=-1)]
     """An offset that it reaches with this commit, at the least; -1 if nothing was ever written."""
     start: Count = 0
-    """Where it began when the store was last made from the input: it was written whole since."""
+    """Where it ended when the store was last made from the input, or from history: it was written
+    whole since, and what a disk has from before is not the store's any more."""
     marks: tuple[Mark, ...] = ()
     """Of a changelog that forgets what is old: some, of which the first lies about as far back as
     the store's retention."""

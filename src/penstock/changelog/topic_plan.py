@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from decimal import Decimal, InvalidOperation
 from typing import Literal
 
-from penstock.changelog.topics import ExistingTopic, Origin, TopicSpec, policies
+from penstock.changelog.topics import ExistingTopic, Kind, Origin, TopicSpec, policies
 from penstock.errors import ConfigError, KafkaError, PartitionCountError, PenstockError
 
 KAFKA_DEFAULTS = {
@@ -26,6 +26,7 @@ Asked = Mapping[str, Sequence[str]]
 """What programs that ran asked of a topic, by setting; two values while an earlier one stands."""
 _MIN_INSYNC = "min.insync.replicas"
 _BYTES = "retention.bytes"
+_TIMESTAMPS = "message.timestamp.type"
 _BY_ORIGIN: dict[Origin, Who] = {"topic": "hand", "broker": "broker", "default": "default"}
 
 
@@ -121,7 +122,7 @@ def config_changes(spec: TopicSpec, found: ExistingTopic) -> list[ConfigChange]:
     counts-changelog: segment.bytes is 1073741824, not 1048576
     """
     return [
-        ConfigChange(spec.name, name, actual, value, loses=_loses(name, actual, value))
+        ConfigChange(spec.name, name, actual, value, loses=_loses(spec.kind, name, actual, value))
         for name, value in sorted(spec.config.items())
         if not _same(name, actual := found.config.get(name), value)
     ]
@@ -335,13 +336,15 @@ def _number(text: str | None) -> Decimal | None:
         return None
 
 
-def _loses(name: str, actual: str | None, wanted: str) -> bool:
+def _loses(kind: Kind, name: str, actual: str | None, wanted: str) -> bool:
     """Whether what is set would lose state or records that the program counts on.
 
     A changelog that forgets sooner than its store restores less than there was, and one of versions
-    that is compacted sooner restores the latest alone. One that is not cleaned as it could be only
-    grows.
+    that is compacted sooner restores the latest alone. Where brokers write their own times, what is
+    restored has other times than before. One that is not cleaned as it could be only grows.
     """
+    if name == _TIMESTAMPS:
+        return kind != "commits"
     kept, needed = _number(actual), _number(wanted)
     if name == "retention.ms" and kept is not None and needed is not None:
         return kept != -1 and (needed == -1 or kept < needed)

@@ -76,7 +76,8 @@ _log = logging.getLogger("penstock.driver")
 _ASKS_AT_ONCE = 16
 _TRANSACTION_TIMEOUT = timedelta(seconds=60)
 Offsets = Mapping[Input, int] | datetime | str | None
-"""By topic and partition; a time; or `earliest`, `latest`, `topic:partition=offset,...`."""
+"""By topic and partition; a time, in UTC if it does not say where; or `earliest`, `latest`,
+`topic:partition=offset,...`."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -292,7 +293,7 @@ class _Filling:
             return {each: logs[each].start for each in inputs}
         if offsets == "latest":
             return {each: logs[each].end for each in inputs}
-        at = offsets if isinstance(offsets, datetime) else _time(str(offsets))
+        at = _in_utc(offsets) if isinstance(offsets, datetime) else _time(str(offsets))
         if at is None:
             return parse_offsets(str(offsets))
         spec = OffsetSpec.for_timestamp(int(at.timestamp() * 1000))
@@ -412,7 +413,8 @@ class _Filling:
         if store.name != self._store.name:
             return kept_end(last.changelogs.get(store.name) if last else None, topic_id, log)
         found = tallies.get(partition)
-        return filled_end(topic_id, log, -1 if found is None else found.window)
+        since = self._changelogs[changelog, partition].end
+        return filled_end(topic_id, log, -1 if found is None else found.window, since=since)
 
     def _metadata(self, last: CommitRecord | None, position: Position) -> dict[str, str]:
         """What operators had seen, if the stream goes on where it was."""
@@ -439,12 +441,12 @@ class _Filling:
         return wait_stable(self._logs, partitions)
 
 
-def filled_end(topic_id: str, log: LogRange, latest: int) -> ChangelogEnd:
-    """What is known of the changelog of a store that was filled: it is all there from its start.
+def filled_end(topic_id: str, log: LogRange, latest: int, *, since: int) -> ChangelogEnd:
+    """What is known of the changelog of a store that was filled: it is all there since then.
 
     `latest` is the time of its latest window, -1 if it has none.
     """
-    return ChangelogEnd(id=topic_id, end=log.end - 1, start=log.start, latest=latest)
+    return ChangelogEnd(id=topic_id, end=log.end - 1, start=since, latest=latest)
 
 
 def stream_time(filled: Tally | None) -> dict[str, str]:
@@ -496,9 +498,13 @@ def _time(text: str) -> datetime | None:
     if text.isdigit():
         return datetime.fromtimestamp(int(text) / 1000, UTC)
     with contextlib.suppress(ValueError):
-        found = datetime.fromisoformat(text)
-        return found if found.tzinfo else found.replace(tzinfo=UTC)
+        return _in_utc(datetime.fromisoformat(text))
     return None
+
+
+def _in_utc(moment: datetime) -> datetime:
+    """A time that does not say where it is one is the same wherever the program runs."""
+    return moment if moment.tzinfo else moment.replace(tzinfo=UTC)
 
 
 def _all(call: Any, things: Iterable[Any]) -> list[Any]:

@@ -29,3 +29,19 @@ def begun_anew(order: StoreOrder, task: str) -> str:
         f"{order.changelog} no longer holds what store {order.name} of task {task} needs next: "
         "rebuilding the store from the changelog's start"
     )
+
+
+def left_behind(order: StoreOrder, task: str) -> str:
+    """What is to be said of a store that was made from a changelog which is no longer there."""
+    return (
+        f"The disk has store {order.name} of task {task} from before {order.changelog} was made "
+        "again: rebuilding the store from the changelog that the last commit was written to"
+    )
+
+
+def replaced(order: StoreOrder, task: str) -> str:
+    """What is to be said of a store on a disk that was away when it was made anew elsewhere."""
+    return (
+        f"The disk has store {order.name} of task {task} as it was before the store was made anew "
+        f"from history, or from the input: rebuilding it from {order.changelog}"
+    )

@@ -40,7 +40,7 @@ from penstock.instance.clients import SharedClients
 from penstock.instance.early_copies import NONE_EARLY, EarlyCopies, Peer
 from penstock.instance.meters import TaskMeter
 from penstock.instance.protocol import FollowOrder, StoreOrder, TakeOrder
-from penstock.instance.restore_notes import begun_anew, comes_from, outlasted
+from penstock.instance.restore_notes import begun_anew, comes_from, left_behind, outlasted, replaced
 from penstock.instance.restores import Restores
 from penstock.instance.truncation import KnownStarts, last_known_end
 from penstock.observability.crash_points import crash_point
@@ -166,13 +166,13 @@ class TaskStores:
         logs = _ranges(self._clients.logs, logged, self._partition, stop)
         for order in logged:
             log = logs[order.changelog, self._partition]
-            self._known.found[order.name] = log.start
+            self._known.found[order.name] = log.end
             with self._noticing_loss(order):
                 if not self.lost:
                     known = self._ends.get(order.name, -1)
                     check_end(order.changelog, self._partition, log, known)
                     # Without a consumer, which costs a tenth of a second. It may have been closed.
-                    if read_to.get(order.name) == log.end and order.name in self._stores:
+                    if read_to.get(order.name) == log.end and self._is_of_now(order):
                         notes += self._known.notes(order, log, log.end - 1)
                         self.restores.note_whole(order.name, order.changelog, self._partition, log)
                         self._stores[order.name].set_caught_up_at(began_ms)
@@ -250,6 +250,18 @@ class TaskStores:
             if not order.recovers:
                 raise
             self._lose(f"Store {order.name}", f"has lost its changelog: {error.message}")
+
+    def _knows_changelog(self, order: StoreOrder) -> bool:
+        """Whether the last commit was written to the changelog that there is. Then a store that was
+        made from another one is what that left on this disk, and nobody's state any more.
+        """
+        known = self._record.changelogs.get(order.name) if self._record else None
+        return known is not None and known.id == order.changelog_id
+
+    def _is_of_now(self, order: StoreOrder) -> bool:
+        """Whether a store is open that was not replaced since it was made."""
+        store = self._stores.get(order.name)
+        return store is not None and not self._known.is_replaced(order, store.offset())
 
     def _lose(self, what: str, why: str) -> None:
         self.lost = self.lost or f"{what} of task {self._task} {why}"
@@ -374,11 +386,7 @@ class TaskStores:
         self, order: StoreOrder, log: LogRange, stop: Callable[[], bool], readers: Readers
     ) -> list[str]:
         notes = self._use_early(order, log)
-        try:
-            store = self._open_store(order)
-        except StoreDamagedError as error:
-            notes.append(f"{error.summary}: {self.remedy(order.name)}")
-            store = self._reopen_empty(order)
+        store = self._open_usable(order, log, notes)
         empty = store.offset() is None and log.end > 0  # A copy may have what the log lost.
         if empty and order.persistent and order.name not in self._wiped:
             log = self._start_from_snapshot(order, log, stop, notes)
@@ -398,7 +406,7 @@ class TaskStores:
                         partition=self._partition,
                         consumer=consumer,
                         until=log.end,
-                        log_start=log.start,
+                        log_start=max(log.start, min(self._known.begins_at(order), log.end)),
                         on_progress=told.move,
                         stop=stop,
                         tombstone_retention=timedelta(
@@ -426,6 +434,23 @@ class TaskStores:
                 raise outrun(order.changelog, self._partition)
         return notes
 
+    def _open_usable(self, order: StoreOrder, log: LogRange, notes: list[str]) -> KeyValueStore:
+        """The store that the disk has; an empty one in its place if that cannot be used."""
+        try:
+            store = self._open_store(order)
+        except StoreDamagedError as error:
+            notes.append(f"{error.summary}: {self.remedy(order.name)}")
+            return self._reopen_empty(order)
+        except ChangelogError:
+            if not (self._knows_changelog(order) and self._known.can_rebuild(order, log)):
+                raise
+            notes.append(left_behind(order, self._task))
+            return self._reopen_empty(order)
+        if self._known.is_replaced(order, store.offset()):
+            notes.append(replaced(order, self._task))
+            return self._reopen_empty(order)
+        return store
+
     def _reopen(self, order: StoreOrder, *, filling: bool = False) -> KeyValueStore:
         self._stores.pop(order.name).close()
         store = self._stores[order.name] = self._make_store(order, filling=filling)
@@ -443,7 +468,7 @@ class TaskStores:
                 with source.open(self._name, wanted) as snapshot:
                     if snapshot is not None and snapshot.manifest.offset >= log.end:
                         [log] = _ranges(self._clients.logs, [order], self._partition, stop).values()
-                    if snapshot is None or not snapshot.fits(wanted, log, self._known.markers):
+                    if snapshot is None or not self._fits(snapshot, order, log):
                         continue
                     self._replace_by(snapshot, order, stop)
             except (SnapshotError, *_NOT_THIS_STORE) as error:
@@ -455,12 +480,15 @@ class TaskStores:
         notes += [f"{each}. Store {order.name} is rebuilt from its changelog" for each in failures]
         return log
 
+    def _fits(self, snapshot: Snapshot, order: StoreOrder, log: LogRange) -> bool:
+        """Whether a copy is of this store as it is now, and its changelog goes on from there."""
+        fits = snapshot.fits(self.identity(order), log, self._known.markers)
+        return fits and not self._known.is_replaced(order, snapshot.manifest.offset)
+
     def _use_early(self, order: StoreOrder, log: LogRange) -> list[str]:
         """Open the copy that came early, if its changelog goes on from there; else it goes."""
         snapshot, notes = self._early.take(order.name)
-        if snapshot is not None and not snapshot.fits(
-            self.identity(order), log, self._known.markers
-        ):
+        if snapshot is not None and not self._fits(snapshot, order, log):
             self._reopen_empty(order)
         elif snapshot is not None:
             try:

@@ -27,7 +27,7 @@ class KnownStarts:
 
     def __init__(self, task: str, now_ms: Callable[[], int], *, markers: int) -> None:
         self.found: dict[str, int] = {}
-        """Where each began when it was last looked at, by store."""
+        """Where each ended when it was last looked at, by store."""
         self.markers = markers
         """What lies behind the records of a commit, as for `restore`."""
         self._task = task
@@ -71,12 +71,20 @@ class KnownStarts:
         """All that the changelogs are to hold is written from now on."""
         self._starts, self._marks, self._latest = dict(self.found), {}, {}
 
+    def begins_at(self, order: StoreOrder) -> int:
+        """From where on the changelog has all that the store holds: what is before was replaced."""
+        return self._starts.get(order.name, 0)
+
+    def is_replaced(self, order: StoreOrder, held: int | None) -> bool:
+        """Whether a store that holds its changelog up to there is of before that."""
+        return held is not None and held < self.begins_at(order)
+
     def start_max(self, order: StoreOrder, end: int) -> int:
         """Where a store's changelog that ends at `end` begins at the latest, if it lost nothing
         that it should not.
         """
         if not order.expires:
-            return self._starts.get(order.name, 0)
+            return self.begins_at(order)
         # Raised since then, it does not bring back what Kafka removed before.
         kept_ms = shorter(self._kept.get(order.name, 0), order.kept_ms)
         holds = marks_hold(kept_ms=kept_ms, retention_ms=order.retention_ms)
@@ -113,7 +121,7 @@ class KnownStarts:
             id=order.changelog_id,
             # Each change is a record, and markers or what was aborted may lie between.
             end=end + len(changes),
-            start=self._starts.get(order.name, 0),
+            start=self.begins_at(order),
             marks=marks,
             kept_ms=order.kept_ms if marks or coming != NEVER else 0,
             latest=coming,
@@ -151,7 +159,7 @@ class KnownStarts:
         that one that is made anew holds less than one that was on a disk.
         """
         by_age = order.expires and order.kind not in LAYOUTS and held is None
-        if not by_age or log.start <= self._starts.get(order.name, 0):
+        if not by_age or log.start <= self.begins_at(order):
             return []
         partition = TaskId.parse(self._task).partition
         note = (

@@ -267,6 +267,7 @@ class StateDirectory:
             lock.check_excludes()
             notes = _look_at_mount(path)
             process_id = _read_or_make_metadata(path, application_id)
+            _remove_leftovers(path)
         except BaseException:
             lock.release()
             raise
@@ -454,6 +455,19 @@ def _try_lock(descriptor: int, path: Path) -> bool:
             raise no_locks(path) from error
         raise directory_error(error, path) from error
     return True
+
+
+def _remove_leftovers(path: Path) -> None:
+    """Remove what a process that was killed left of copies: nobody asks for them under that name
+    again, and they may be as large as the stores.
+    """
+    for directory in path.iterdir():
+        is_ours = directory.name == GLOBAL_DIRECTORY or _TASK.fullmatch(directory.name)
+        if is_ours and not directory.is_symlink():
+            for entry in directory.glob(".*/"):
+                # All harm that it does is the room that it takes.
+                with contextlib.suppress(StateDirectoryError):
+                    _remove(entry)
 
 
 def _look_at_mount(path: Path) -> list[str]:

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Literal
 
 from penstock.errors import TopologyError
+from penstock.option_values import NOT_OUR_TIMES, brokers_times
 
 RecoverFrom = Literal["changelog", "input"]
 """What a store that is lost is made from again."""
@@ -28,7 +29,8 @@ def changelog_config(logging: Logging, store: str) -> dict[str, str]:
     >>> changelog_config({"segment.bytes": "536870912"}, "counts")
     {'segment.bytes': '536870912'}
 
-    Raises `TopologyError` for a setting that is not text: Kafka knows no other kind.
+    Raises `TopologyError` for a setting that is not text, for Kafka knows no other kind, and for
+    one with which what is restored would not be what was there.
     """
     if isinstance(logging, bool):
         return {}
@@ -43,4 +45,8 @@ def changelog_config(logging: Logging, store: str) -> dict[str, str]:
                 f"The changelog of store {store!r} is to have {name}={setting!r}, which is no text",
                 hint=f'Write logging={{"{name}": "{setting}"}}',
             )
+    if brokers_times(logging):
+        raise TopologyError(
+            f"The changelog of store {store!r} is to have {NOT_OUR_TIMES}", hint="Leave it out"
+        )
     return dict(logging)
