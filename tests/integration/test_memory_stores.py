@@ -25,6 +25,7 @@ STORES = ("counts", "sums")
 def topology(app: ps.Application, source: str, results: str) -> None:
     grouped = app.stream(source, key=str, value=int).group_by_key()
     grouped.count("counts").to_stream().to(results)
+    grouped.count("seen", logging=False)
     windows = grouped.windowed_by(ps.tumbling(timedelta(days=1), grace=MINUTE)).sum("sums")
     windows.to_stream().map(lambda window, total: (window.key, total), key=str, value=int).to(
         f"{results}-windows"
@@ -61,5 +62,9 @@ def test_a_restart_restores_what_memory_held(kafka: str, tmp_path: Path) -> None
     assert numbers(scene, scene.results) == [1, 1, 2, 3, 2]
     assert numbers(scene, windows) == [1, 10, 3, 6, 30]
     assert sorted(restored) == [("counts", 3), ("sums", 3)]
+    # What is not restored is told, with each start.
+    for each in (run, again):
+        [note] = [text for text in each.notices if "ephemeral" in text]
+        assert note.startswith("Store seen is ephemeral (logging=False): no changelog")
     # Every RocksDB has a file of this name.
     assert not [path for path in scene.state_dir.rglob("CURRENT") if path.parent.name in STORES]

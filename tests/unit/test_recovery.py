@@ -13,10 +13,11 @@ import pytest
 import penstock as ps
 from penstock.changelog.commit_record import ChangelogEnd, CommitRecord
 from penstock.config import Config
-from penstock.coordination.ids import Epoch, TaskId
+from penstock.coordination.ids import Epoch, Range, TaskId
 from penstock.coordination.planning import PlanLimits, plan
 from penstock.coordination.recovery import Recovery
 from penstock.coordination.tasks import TaskBook
+from penstock.driver.watch import InputWatch, Jump
 from penstock.errors import (
     BootstrapError,
     ChangelogError,
@@ -97,6 +98,29 @@ def test_no_slice_goes_over_where_the_task_stood() -> None:
     book.finish(TASK, until, 5, due=0.0, bytes_per_record=1.0, metadata={})
     [batch] = plan(book.views(), ends, now=0.0, running_jobs=0, limits=limits)
     assert batch.slices[0].ranges[0].end == 20
+
+
+def test_input_that_goes_while_a_task_reads_it_again_is_an_error_and_not_jumped_over(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    layout = SimpleNamespace(reset=lambda topic, otherwise: otherwise)
+    prepared = cast(Any, SimpleNamespace(layout=layout, config=Config()))
+    inputs = cast(Any, SimpleNamespace(starts=lambda: {("pulses", 0): 5}))
+    watch = InputWatch(prepared, cast(Any, None), inputs, notice=print)
+    for name in ("_check_topics", "_purge"):
+        monkeypatch.setattr(watch, name, lambda *_: None)
+
+    def jumps(now: float, *, until: dict[str, dict[int, int]]) -> list[Jump]:
+        book = TaskBook([(TASK, "x-0")], generation=1)
+        book.own(TASK, "one")
+        book.serving(TASK, Epoch(1, 1), {"pulses": {0: 3}}, 4, {}, until=until)
+        return watch.check(now, book, {("pulses", 0): 20})
+
+    [jump] = jumps(100, until={})
+    assert jump.ranges == (Range("pulses", 0, 3, 5),)
+    with pytest.raises(InputLostError, match=r"before a task .* came to them: 3 to 4") as lost:
+        jumps(200, until={"pulses": {0: 9}})
+    assert lost.value.where == {"task": TASK, "topic": "pulses", "partition": 0}
 
 
 def take_order(**more: Any) -> TakeOrder:
