@@ -116,11 +116,12 @@ def test_rows_that_do_not_fit_change_nothing_and_what_is_replaced_is_gone(scene:
         run.wait_committed(sent)
     assert scene.counts() == {key: 1 for key, _ in events(range(40))}
     # A disk still has what is replaced now, of which the changelog has lost a part.
+    admin = scene.admin
     for policy in ("compact,delete", "compact"):
         scene.set_config(scene.changelog, {"cleanup.policy": policy})
         if policy != "compact":
             lost = [TopicPartition(scene.changelog, partition, 5) for partition in range(3)]
-            for future in scene.admin.delete_records(lost).values():
+            for future in admin.delete_records(lost).values():
                 future.result()
     history = {b"k1": 7, b"new": 3}
     application(scene).bootstrap("counts", parquet(scene, history), **COLUMNS, replace=True)
