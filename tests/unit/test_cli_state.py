@@ -16,8 +16,8 @@ import pytest
 
 from penstock.cli import main
 from penstock.cli.entries import row_of
+from penstock.instance.open_stores import shaped
 from penstock.instance.protocol import StoreOrder
-from penstock.instance.state import shaped
 from penstock.serdes.windowed import session_key, window_key
 from penstock.stores.contract import (
     ByteStore,

@@ -23,8 +23,8 @@ from penstock.errors import (
 )
 from penstock.examples.catalogue import find_example
 from penstock.examples.visit_sketch import CountMinSketch
+from penstock.instance.open_stores import shaped
 from penstock.instance.protocol import StoreOrder
-from penstock.instance.state import shaped
 from penstock.serdes.windowed import window_key
 from penstock.stores.contract import KeyValueStore, WindowStore
 from penstock.stores.custom import CustomStore, missing_methods, open_custom

@@ -12,8 +12,8 @@ from penstock.changelog.commit_record import ChangelogEnd, CommitRecord, Mark
 from penstock.changelog.reading import LogRange
 from penstock.changelog.restore import check_end
 from penstock.errors import ChangelogError
+from penstock.instance.open_stores import shaped
 from penstock.instance.protocol import StoreOrder
-from penstock.instance.state import shaped
 from penstock.instance.truncation import KnownStarts
 from penstock.serdes.windowed import session_key, window_key
 from penstock.stores.contract import Change, Entry, KeyValueStore, stored_value, version_key

@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 
 import penstock as ps
 from penstock.errors import TopologyError
+from penstock.instance.open_stores import shaped
 from penstock.instance.protocol import StoreOrder
-from penstock.instance.state import shaped
 from penstock.processors import Entry, Limits, SliceResult, start_slice
 from penstock.stores.contract import KeyValueStore, VersionedStore, pages, stored_value, version_key
 from penstock.stores.memory import MemoryStore
