@@ -555,6 +555,39 @@ def test_a_disk_that_was_away_when_its_store_was_made_anew_is_rebuilt(
         task.close()
 
 
+def test_what_a_recovery_from_the_input_does_not_make_again_comes_back_on_no_disk(
+    world: World,
+) -> None:
+    """A function that comes to another result than before leaves no deletion of the old one."""
+    world.produce(1)
+    order = world.store_order(recovers=True)
+    task = world.take(order)
+    commit(task, [(b"a", b"1", 7), (b"left", b"1", 7)], to=1, metadata={})
+    task.close()
+    committed = read_last(world.clients.logs, commits_name(world.application), 1)
+    assert committed is not None
+    record = CommitRecord.decode(committed)
+    other = ChangelogEnd(id="another", end=1)
+    world.write_commit(msgspec.structs.replace(record, changelogs={"counts": other}))
+    with world.disk_as_it_was():
+        task = world.take(order)
+        [note] = task.status().notes
+        assert "the task reads its input again" in note
+        commit(task, [(b"a", b"2", 7)], to=1, metadata={})
+        task.close()
+    task = world.take(order)
+    [note] = task.status().notes
+    assert "as it was before the store was made anew" in note
+    kept = [(stored_value(7, b"2"),), (None,)]
+    assert ask(task, "get", (b"a",), (b"left",)) == kept
+    task.close()
+    shutil.rmtree(world.state.path / "0_0")
+    task = world.take(order)
+    assert task.status().notes == []
+    assert ask(task, "get", (b"a",), (b"left",)) == kept
+    task.close()
+
+
 def test_a_changelog_that_expires_may_begin_where_its_retention_explains_it(world: World) -> None:
     world.produce(2)
     world.admin.alter([ConfigChange(world.changelog, "cleanup.policy", "", "compact,delete")])
