@@ -481,6 +481,10 @@ def test_what_a_changelog_that_was_made_again_left_on_a_disk_is_rebuilt_from_the
     fault = task.status().fault
     assert fault is not None
     assert "was deleted and made again" in fault.message
+    # A disk alone does not tell whether it is too old, or its changelog was lost.
+    assert "penstock reset app.py --state-only --execute" in fault.hint
+    assert "Else: State and positions no longer belong together" in fault.hint
+    assert (fault.where["topic"], fault.where["store"]) == (world.changelog, "counts")
     task.close()
     shutil.rmtree(world.state.path / "0_0")
     task = world.take(order)

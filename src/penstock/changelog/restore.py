@@ -147,6 +147,8 @@ def check_identity(store: KeyValueStore, expected: StoreIdentity) -> None:
             expected.changelog_topic,
             f"its id is {expected.changelog_topic_id} and the store was made from "
             f"{found.changelog_topic} with id {found.changelog_topic_id}",
+            where=where,
+            hint=f"{_STARTED_OVER}. Else: {_AFRESH}",
         )
 
 
@@ -303,13 +305,24 @@ def is_too_old(caught_up_at: int, *, now_ms: int, lasting: timedelta) -> bool:
     return age_ms > lasting.total_seconds() * 1000 * _RETENTION_SHARE or age_ms < -_CLOCKS_MS
 
 
-def recreated(topic: str, detail: str) -> ChangelogError:
+_AFRESH = (
+    "State and positions no longer belong together. Start afresh: delete the application's "
+    "internal topics, consumer group and state directory, or use another id"
+)
+_STARTED_OVER = (
+    "If the application was started over since, the machine that was given the task has state from "
+    "before: `penstock reset app.py --state-only --execute` removes it there"
+)
+
+
+def recreated(
+    topic: str, detail: str, *, where: Mapping[str, object] | None = None, hint: str = _AFRESH
+) -> ChangelogError:
     """The error of a changelog that is not the one the store was made from."""
     return ChangelogError(
         f"The changelog was deleted and made again, or lost its end: {detail}",
-        where={"topic": topic},
-        hint="State and positions no longer belong together. Start afresh: delete the "
-        "application's internal topics, consumer group and state directory, or use another id",
+        where={"topic": topic, **(where or {})},
+        hint=hint,
     )
 
 
