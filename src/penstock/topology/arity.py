@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import reprlib
 from collections.abc import Iterator
 from types import FunctionType
 from typing import Any
@@ -96,15 +97,16 @@ def _is_needed(node: Node, what: str) -> bool:
 
 def _cannot_be_called(node: Node, what: str, given: Any, values: str) -> TopologyError:
     """The error for what stands where a function is to be."""
+    shown = reprlib.repr(given)
     hint = f"Write a function: lambda {values}: result"
     if not values:
         hint = "Write a function that makes a new one" + (
-            "" if given is None else f": lambda: {given!r}"
+            "" if given is None else f": lambda: {shown}"
         )
     if isinstance(given, str) and isinstance(node, _OF_EXPRESSIONS):
         hint = f"Write ps.expr({given!r}) if it is an expression, else a function of {values}"
     return TopologyError(
-        f"The {what} of step {node.name} is {given!r}, which cannot be called", hint=hint
+        f"The {what} of step {node.name} is {shown}, which cannot be called", hint=hint
     )
 
 

@@ -78,11 +78,8 @@ def not_to_be_met(what: str, step: str, other: object, wanted: str) -> TopologyE
     made = {"KStream": "a stream", "KTable": "a table", "GlobalKTable": "a global table"}
     given = type(other).__name__
     turned = {
-        (
-            "KStream",
-            "a table",
-        ): "Make a table of the stream: to_table(), or group_by_key().reduce(...)",
-        ("KTable", "a stream"): "Make a stream of the table: to_stream()",
+        ("KStream", "a table"): "Make a table of it: to_table(), or group_by_key().reduce(...)",
+        ("KTable", "a stream"): "Make a stream of it: to_stream()",
         ("GlobalKTable", "a table"): "Read its topic with table(...), or join a stream with it",
     }
     return TopologyError(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import reprlib
 from collections.abc import Callable, Collection
 from typing import Any
 
@@ -30,7 +31,7 @@ def write_to(
         check_name(topic, "topic", step=f"{step}, behind {flow.step}")
     elif not callable(topic):
         raise TopologyError(
-            f"The topic of step {step}, behind {flow.step}, is a {type(topic).__name__}",
+            f"The topic of step {step}, behind {flow.step}, is {reprlib.repr(topic)}",
             hint="Write the topic's name, or a function that names it: lambda key, value: ...",
         )
     records = f"what step {step} writes to topic {topic!r}"

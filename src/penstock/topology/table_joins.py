@@ -220,7 +220,7 @@ def _joined(
         raise not_to_be_met("The join of a table", flow.step, other, "a table")
     if kind.right and "foreign_key" in options.kept:
         raise TopologyError(
-            "A join by foreign_key= has no outer form: no row of the other table is without a key",
+            "A join by foreign_key= has no outer form: rows to which none refers would have no key",
             where={"step": flow.step},
             hint="Use join, or left_join for the rows that refer to nothing",
         )
