@@ -160,7 +160,7 @@ class SimStateDirectory:
     def lock_task(self, task: str, wait: object = None) -> SimTaskDirectory:
         """A task's directory, for one at a time."""
         if task in self.locked:
-            if wait is not None:
+            if wait:
                 raise WouldBlock
             raise StateLockedError("simulated: another task object holds the directory")
         self.locked.add(task)

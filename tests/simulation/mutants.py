@@ -334,8 +334,8 @@ def _a_copy_that_came_early_is_thought_to_be_whole(patch: pytest.MonkeyPatch) ->
 
     def use_early(self: TaskStores, order: Any, log: Any) -> list[str]:
         notes = original(self, order, log)
-        if notes and order.name in self._stores:
-            self._stores[order.name].apply((), offset=log.end - 1)
+        if notes and order.name in self._open:
+            self.get(order.name).apply((), offset=log.end - 1)
         return notes
 
     patch.setattr(TaskStores, "_use_early", use_early)

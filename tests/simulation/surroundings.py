@@ -21,6 +21,7 @@ from penstock.instance import (
     early_copies,
     handover,
     holder,
+    open_stores,
     preparing,
     process,
     standby,
@@ -29,9 +30,9 @@ from penstock.instance import (
     task,
     writer,
 )
+from penstock.instance.open_stores import OpenStores
 from penstock.instance.preparing import PreparedWriters
 from penstock.instance.protocol import Reply
-from penstock.instance.state import TaskStores
 from penstock.instance.task import OpenTask
 from tests.simulation.broker import SimMessage, SimProducer, sim_log_offsets
 from tests.simulation.copies import SimCopyWatch, replace_followers
@@ -160,9 +161,8 @@ class _Condition:
 _THREADING = SimpleNamespace(Lock=_Lock, Event=_Event, Thread=_Thread, Condition=_Condition)
 
 
-def _make_store(self: TaskStores, order: Any, *, filling: bool = False) -> SimStore:
-    assert self._directory is not None
-    return SimStore(order.name, self._directory.store_path(order.name), _Now.world)  # type: ignore[arg-type]
+def _make_store(self: OpenStores, order: Any, *, filling: bool = False) -> SimStore:
+    return SimStore(order.name, self._held().store_path(order.name), _Now.world)  # type: ignore[arg-type]
 
 
 def _crash_point(name: str, **_: object) -> None:
@@ -202,7 +202,7 @@ def _replace_clients(patch: pytest.MonkeyPatch) -> None:
         patch.setattr(module, "ThreadPoolExecutor", _Pool)
     for module in (writer, lease):
         patch.setattr(module, "Producer", SimProducer)
-    for module in (writer, task, state, restore, standby):
+    for module in (writer, task, state, open_stores, restore, standby):
         patch.setattr(module, "crash_point", _crash_point)
     patch.setattr(writer, "crash_point_soon", _crash_point)
     # No record is ever refused here: there is nothing to look for while a flush waits.
@@ -215,7 +215,7 @@ def _replace_clients(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(reading, "LATEST", "latest")
     patch.setattr(restore, "Message", SimMessage)
     patch.setattr(driver, "pickle_sub_topology", lambda sub: b"")
-    patch.setattr(TaskStores, "_make_store", _make_store)
+    patch.setattr(OpenStores, "_make", _make_store)
     patch.setattr(driver, "CopyWatch", SimCopyWatch)
     replace_followers(patch, lambda: _Now.world)
     replace_copies(patch, lambda: _Now.world)
