@@ -1,5 +1,4 @@
-"""Stores are made durable now and then, beside the beats: a slow disk is to cost nobody its tasks.
-"""
+"""Stores are made durable now and then, beside the beats: a slow disk costs nobody its tasks."""
 
 from __future__ import annotations
 
