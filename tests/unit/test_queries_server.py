@@ -262,6 +262,45 @@ def test_a_body_that_does_not_come_is_not_waited_for(
 def test_headers_that_are_too_long_are_refused(server: HttpServer) -> None:
     head = b"GET /health/live HTTP/1.1\r\nHost: localhost\r\nX: " + b"x" * 40_000
     assert talk(server, head).startswith(b"HTTP/1.1 400 ")
+    # Also where all of it comes at once.
+    long = [b"X: " + b"x" * 40_000, *(b"X%d: x" % number for number in range(4_000))]
+    for lines in (long[:1], long[1:]):
+        head = b"GET /health/live HTTP/1.1\r\nHost: localhost\r\n" + b"\r\n".join(lines)
+        assert talk(server, head + b"\r\n\r\n").startswith(b"HTTP/1.1 431 ")
+    head = b"GET /health/live?page=" + b"x" * 40_000 + b" HTTP/1.1\r\nHost: localhost\r\n\r\n"
+    assert talk(server, head).startswith(b"HTTP/1.1 431 ")
+
+
+def test_a_request_that_says_twice_where_it_ends_is_the_last_one(
+    server: HttpServer, listening: Listening
+) -> None:
+    asked = (
+        f"Host: localhost\r\nAuthorization: Bearer {listening.token}\r\n"
+        "Content-Type: application/json\r\n"
+    )
+    body = b'{"kind": "get", "keys": ["b"]}'
+    answer = talk(
+        server,
+        f"POST /v1/stores/counts/query HTTP/1.1\r\n{asked}Content-Length: {len(body)}\r\n"
+        f"Transfer-Encoding: chunked\r\n\r\n{len(body):x}\r\n".encode()
+        + body
+        + f"\r\n0\r\n\r\nGET /v1/stores HTTP/1.1\r\n{asked}\r\n".encode(),
+    )
+    assert answer.count(b"HTTP/1.1 ") == answer.count(b"HTTP/1.1 400 ") == 1
+
+
+def test_who_wants_another_protocol_is_answered_in_this_one(
+    server: HttpServer, listening: Listening, caplog: pytest.LogCaptureFixture
+) -> None:
+    head = (
+        "GET /v1/stores/counts/keys/b HTTP/1.1\r\nHost: localhost\r\nUpgrade: websocket\r\n"
+        f"Connection: Upgrade\r\nAuthorization: Bearer {listening.token}\r\n\r\n"
+    )
+    with caplog.at_level("WARNING"):
+        again = head.replace("Upgrade: websocket\r\nConnection: Upgrade", "Connection: close")
+        answer = talk(server, head.encode() + again.encode())
+    assert answer.count(b"HTTP/1.1 200 ") >= 1
+    assert not caplog.records
 
 
 def test_one_connection_too_many_is_told_so(queries: InMemoryQueries, listening: Listening) -> None:

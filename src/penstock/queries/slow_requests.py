@@ -90,6 +90,9 @@ class LimitedProtocol(H11Protocol):
         if later and not self.transport.is_closing():
             self.data_received(later)
 
+    def _unsupported_upgrade_warning(self) -> None:
+        """Whoever asks for another protocol is answered in this one: that is no news for a log."""
+
     def _is_idle(self, data: bytes) -> bool:
         """Whether a request may begin with these bytes, and h11 has none of it."""
         conn = self.conn
