@@ -146,7 +146,7 @@ ONCE = settings(max_examples=60, deadline=None, suppress_health_check=list(Healt
 
 
 @ONCE
-@given(question=QUESTIONS, bound=BOUNDS, milliseconds=st.integers(1, 30_000))
+@given(question=QUESTIONS, bound=BOUNDS, milliseconds=st.integers(25_000, 30_000))
 def test_all_of_a_question_arrives(
     server: HttpServer,
     listening: Listening,
