@@ -209,7 +209,7 @@ def _kind(client: Client, store: str) -> str:
 
 
 def _check_options(store: str, kind: str, given: list[str]) -> None:
-    """Refuse what would be passed over: who asks would take the answer for that to another question.
+    """Refuse what would be passed over: the answer would be taken for that to another question.
 
     >>> _check_options("counts", "key_value", ["--start"])  # doctest: +ELLIPSIS
     Traceback (most recent call last):
