@@ -197,11 +197,20 @@ function asCode(text) {
   return text.split("`").map((part, i) => (i % 2 ? h("code", {}, part) : part));
 }
 
+// An option's value, with what a large number means.
+function optionText({ name, value }) {
+  const text = shown(value);
+  const [, digits, isTime] = /^(\d+)( ms)?$/.exec(text) ?? [];
+  if (isTime && digits >= 1000) return `${text} (${duration(Number(digits))})`;
+  if (digits > 0 && name.includes("bytes")) return `${text} (${size(Number(digits))})`;
+  return text === "()" ? "" : text;
+}
+
 export function configurationView() {
   const element = h("div");
   fill(element, async () => table("Options", ["option", "value", "what it does"],
     (await ask("/v1/console/configuration")).map((each) => [
-      h("th", { scope: "row" }, each.name), h("td", { class: "data" }, shown(each.value)), h("td", {}, asCode(each.doc))]), { folds: true }));
+      h("th", { scope: "row" }, each.name), h("td", { class: "data" }, optionText(each)), h("td", {}, asCode(each.doc))]), { folds: true }));
   return { element };
 }
 
