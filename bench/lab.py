@@ -16,15 +16,14 @@ from confluent_kafka.admin import AdminClient
 
 from bench import clients
 from bench.load import PARTITIONS, create_topic, delete_topics
-from bench.machine import busy_share, settle_disk, touch_memory
+from bench.machine import busy_share, fill_memory, settle_disk
 from bench.systems import Guarantee, Job, System
 from bench.verify import Content, read_all
 
 QUIET_SHARE = 0.1
 QUIET_WAIT_SECONDS = 10.0
-TOUCHED_BYTES = 3 * 2**30
-"""A gibibyte of state, which is the most that a row has, written once and put together once, and
-as much for processes."""
+FREE_BYTES = 2**29
+"""So much memory is left free: the kernel makes more when it is used."""
 
 
 class Display(Protocol):
@@ -134,8 +133,8 @@ class Lab:
                 )
                 break
         self._shares.append(share)
-        # Last: what is free may go back to the host.
-        touch_memory(TOUCHED_BYTES)
+        # Last: what is free may go back to the host. The oldest of these files make room first.
+        fill_memory(self.directory / f"memory-{next(self._numbers):03}", leave=FREE_BYTES)
 
     def take_busiest(self) -> float:
         """The largest share that others had of the machine as a run began, since the last call."""

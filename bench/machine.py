@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import mmap
 import os
 import platform
 import subprocess
@@ -13,7 +12,8 @@ from typing import Any
 
 from bench.systems import System
 
-_TOUCHED_AT_ONCE = 1024 * 1024
+_INFORMATION = Path("/proc/meminfo")
+_READ_AT_ONCE = 1024 * 1024
 
 
 def machine() -> dict[str, Any]:
@@ -63,23 +63,24 @@ def settle_disk() -> None:
     os.sync()
 
 
-def touch_memory(wanted: int, information: Path = Path("/proc/meminfo")) -> int:
-    """Use so many bytes that are free, half of them at most, and give them back; how many.
+def fill_memory(file: Path, *, leave: int, information: Path = _INFORMATION) -> int:
+    """Have a new file's bytes, which are all zero and not on the disk, use the memory that nobody
+    uses, but for `leave` bytes; how many it was. They make room for whatever needs some.
 
-    What a virtual machine has not had from its host yet, or gave back, costs ten times as much when
-    it is used first: by that, equal runs may differ by more than systems do.
+    So memory is as on a machine that has run for long. What a virtual machine has not had from its
+    host yet, or gave back, costs twenty times as much when it is used first: by that, equal runs
+    may differ by more than systems do. And it gives back soon what nobody uses.
     """
-    size = min(wanted, free_bytes(information) // 2) // _TOUCHED_AT_ONCE * _TOUCHED_AT_ONCE
-    if not size:
-        return 0
-    ones = b"\1" * _TOUCHED_AT_ONCE
-    with mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS) as memory:
-        for start in range(0, size, _TOUCHED_AT_ONCE):
-            memory[start : start + _TOUCHED_AT_ONCE] = ones
+    size = max(free_bytes(information) - leave, 0) // _READ_AT_ONCE * _READ_AT_ONCE
+    piece = bytearray(_READ_AT_ONCE)
+    with file.open("wb+", buffering=0) as data:
+        data.truncate(size)
+        while data.readinto(piece):
+            pass
     return size
 
 
-def free_bytes(information: Path) -> int:
+def free_bytes(information: Path = _INFORMATION) -> int:
     """How much memory nobody uses, not for files either; 0 where the system does not say."""
     lines = information.read_text().splitlines() if information.exists() else []
     return next((int(line.split()[1]) * 1024 for line in lines if line.startswith("MemFree:")), 0)

@@ -69,8 +69,8 @@ _FILES = {
         values_put_back versioned_tables waiting_errors windowed_partitions windows with_key
     """,
     "stores": """
-        bootstrap checkpoint_file cli_state custom_stores directory external_stores history
-        hostile_names internal_topics lru memory_stores postgres postgres_task reading_again
+        bootstrap checkpoint_file cli_state custom_stores directory early_copies external_stores
+        history hostile_names internal_topics lru memory_stores postgres postgres_task reading_again
         recovery restore restore_listeners restore_progress restoring rocksdb_engine rocksdb_store
         seen_settings snapshots topic_admin topics truncation versioned_stores windowed_stores
     """,

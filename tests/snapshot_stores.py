@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from penstock.changelog.snapshots import Manifest, SnapshotLocation, read_files
+from penstock.instance.open_stores import shaped
 from penstock.instance.protocol import StoreOrder
-from penstock.instance.state import shaped
 from penstock.serdes import serde_of
 from penstock.serdes.windowed import session_key, window_key
 from penstock.stores.contract import StoreIdentity, stored_value

@@ -12,7 +12,7 @@ import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import psutil
 import pytest
@@ -73,6 +73,14 @@ def wait_until(condition: Callable[[], bool], seconds: float) -> bool:
     return condition()
 
 
+def can_be_locked(file: IO[str]) -> bool:
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
+
+
 def nodes_in(directory: Path) -> list[psutil.Process]:
     """Processes, of whatever parent, whose command line names the directory."""
     found = []
@@ -120,9 +128,10 @@ def test_no_broker_outlives_a_killed_parent(tmp_path: Path) -> None:
         parent.kill()
         parent.communicate()
     assert wait_until(lambda: nodes_in(tmp_path) == [], 10)
-    # The lock, which the nodes held too, is free for the next start.
+    # The lock, which the nodes held too, is free for the next start: a process that ends has no
+    # command line any more a moment before its files are closed.
     with (tmp_path / ".lock").open() as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        assert wait_until(lambda: can_be_locked(lock), 10)
 
 
 def test_dev_stops_cleanly_on_a_signal(tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ import pytest
 from bench.errors import BenchError
 from bench.inputs import CountInput, key_bytes
 from bench.lab import rotated
-from bench.machine import core_ticks, touch_memory
+from bench.machine import core_ticks, fill_memory
 from bench.rows.count import input_for
 from bench.rows.latency import Trace, percentile
 from bench.systems import Job, System, quix_streams
@@ -125,13 +125,21 @@ def test_busy_ticks_leave_out_idle_and_waiting() -> None:
 
 
 @pytest.mark.parametrize(
-    ("told", "touched"),
-    [("MemTotal: 9 kB\nMemFree: 6144 kB\n", 3), ("MemFree: 99999 kB\n", 5), ("", 0)],
+    ("told", "filled"),
+    [("MemTotal: 9 kB\nMemFree: 6144 kB\n", 5), ("MemFree: 1024 kB\n", 0), ("", 0)],
 )
-def test_memory_is_touched_before_a_run_and_half_of_what_is_free_at_most(
-    tmp_path: Path, told: str, touched: int
+def test_a_file_uses_the_memory_that_nobody_uses_and_no_disk(
+    tmp_path: Path, told: str, filled: int
 ) -> None:
-    (tmp_path / "meminfo").write_text(told)
+    information, file = tmp_path / "meminfo", tmp_path / "file"
+    information.write_text(told)
 
-    assert touch_memory(5 * 2**20, tmp_path / "meminfo") == touched * 2**20
-    assert touch_memory(5 * 2**20, tmp_path / "elsewhere") == 0
+    assert fill_memory(file, leave=2**20, information=information) == filled * 2**20
+    assert file.stat().st_size == filled * 2**20
+    assert file.stat().st_blocks == 0
+
+
+def test_memory_is_left_alone_where_the_system_does_not_say_how_much_is_free(
+    tmp_path: Path,
+) -> None:
+    assert fill_memory(tmp_path / "file", leave=0, information=tmp_path / "none") == 0

@@ -131,7 +131,7 @@ def test_a_copy_that_came_early_is_used_if_the_changelog_goes_on_from_it(
     assert [note[:36] for note in notes] == (
         [] if held is None else ["Store counts of task 0_1 comes from "]
     )
-    assert stores._open_store(COUNTS).offset() == held
+    assert stores._open.open(COUNTS).offset() == held
     # What was of no use is not asked for again.
     assert stores._start_from_snapshot(COUNTS, log, never, notes) == log
     assert peer.asked == 1
@@ -142,7 +142,7 @@ def test_a_peer_that_had_no_copy_yet_is_asked_again(state: StateDirectory, peer:
     peer.flaw = "none yet"
     stores = begun(stores_of(state, peer))
     assert stores._use_early(COUNTS, LogRange(0, 100)) == []
-    assert stores._open_store(COUNTS).offset() is None
+    assert stores._open.open(COUNTS).offset() is None
     peer.flaw = ""
     stores._start_from_snapshot(COUNTS, LogRange(0, 100), never, [])
     assert (peer.asked, stores.get("counts").offset()) == (2, 59)
@@ -161,7 +161,7 @@ def test_a_copy_that_is_not_what_was_asked_for_leaves_an_empty_store(
     notes = stores._use_early(COUNTS, LogRange(0, 100))
     assert len(notes) == bool(text)
     assert all(text in note for note in notes)
-    assert stores._open_store(COUNTS).offset() is None
+    assert stores._open.open(COUNTS).offset() is None
     assert [path.name for path in (state.path / "0_1").iterdir() if path.is_dir()] == ["counts"]
     stores.close()
 

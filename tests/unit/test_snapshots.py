@@ -495,7 +495,7 @@ def task_stores(directory: Path, *snapshots: SnapshotSource) -> Iterator[TaskSto
     with StateDirectory.open(directory, "clinic") as state_directory:
         stores = TaskStores(order, state_directory, clients, snapshots=snapshots)
         stores.open(None)
-        stores._open_store(counts)
+        stores._open.open(counts)
         yield stores
         stores.close()
 

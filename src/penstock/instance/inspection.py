@@ -21,8 +21,8 @@ from pathlib import Path
 
 from penstock.coordination.ids import TaskId
 from penstock.errors import CustomStoreError, StateDirectoryError
+from penstock.instance.open_stores import shaped
 from penstock.instance.protocol import StoreOrder
-from penstock.instance.state import shaped
 from penstock.stores.checkpoint_file import read_checkpoint
 from penstock.stores.contract import ByteStore, KeyValueStore, StoreIdentity, WindowStore
 from penstock.stores.custom import open_custom

@@ -294,7 +294,7 @@ class Followed:
 
     def _begin(self, whole_at_ms: int) -> None:
         positions = self._restored()
-        self._stores.whole_at = dict.fromkeys(self._stores_by_topic.values(), whole_at_ms)
+        self._stores.whole_at.update(dict.fromkeys(self._stores_by_topic.values(), whole_at_ms))
         self._positions = {topic: positions[topic] for topic in self._stores_by_topic}
         self._begun_ms = wall_clock_ms()
         self.round += 1

@@ -6,6 +6,7 @@ import contextlib
 import itertools
 import logging
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
 from datetime import timedelta
 from pathlib import Path
 
@@ -16,7 +17,6 @@ from penstock.changelog.reading import LogRange, first_offset, wait_stable
 from penstock.changelog.restore import (
     RestoreOutcome,
     check_end,
-    check_identity,
     noticing_deletion,
     outrun,
     restore,
@@ -34,11 +34,11 @@ from penstock.errors import (
     SnapshotError,
     StateForeignError,
     StoreDamagedError,
-    TaskNotHereError,
 )
 from penstock.instance.clients import SharedClients
 from penstock.instance.early_copies import NONE_EARLY, EarlyCopies, Peer
 from penstock.instance.meters import TaskMeter
+from penstock.instance.open_stores import OpenStores
 from penstock.instance.protocol import FollowOrder, StoreOrder, TakeOrder
 from penstock.instance.restore_notes import begun_anew, comes_from, outlasted
 from penstock.instance.restores import Restores
@@ -47,22 +47,13 @@ from penstock.observability.crash_points import crash_point
 from penstock.observability.recorder import Recorder
 from penstock.observability.time_of_day import wall_clock_ms
 from penstock.stores.contract import (
-    ByteStore,
     Change,
-    CheckpointStore,
     KeyValueStore,
     StoreIdentity,
-    WindowStore,
 )
-from penstock.stores.custom import CustomStore, open_custom
-from penstock.stores.directory import StateDirectory, TaskDirectory
-from penstock.stores.indexed import TimeIndexedKeyValueStore
-from penstock.stores.memory import MemoryStore
-from penstock.stores.rocksdb import RocksDBStore
+from penstock.stores.directory import StateDirectory
 from penstock.stores.rocksdb_engine import RocksDBEngine
-from penstock.stores.segments import SegmentedStore
 from penstock.stores.steady import Coming, Steady
-from penstock.stores.versioned import VersionsStore
 
 _log = logging.getLogger("penstock.instance")
 
@@ -91,27 +82,18 @@ class TaskStores:
         self.task = self._task = order.task
         self._partition = TaskId.parse(order.task).partition
         self._orders = {each.name: each for each in order.stores if each.database is None}
-        self._state_directory = directory
+        self.meter = TaskMeter(recorder or Recorder("OFF"), order)
+        self._open = OpenStores(order.task, self._orders, directory, self.meter, engine=engine)
         self._clients = clients
-        self._engine = engine
         self._name = order.name
         self._peers = peers
         # Peers have newer copies than the location.
         self._snapshots = [*peers, *snapshots]
         self._early = NONE_EARLY
         self._now_ms = now_ms
-        self._directory: TaskDirectory | None = None
-        self._stores: dict[str, KeyValueStore] = {}
-        self._uncopied: set[str] = set()
-        """Users' stores of which no copy can be made."""
         self._wiped: set[str] = set()
-        self._steady: dict[str, Steady] = {}
-        self.whole_at: dict[str, int] = {}
-        """When (milliseconds) each store was last known to hold all that was committed, of those
-        that were since they were opened."""
         self.read_to: dict[str, int] = {}
         """Where who followed a store has stopped: the next offset of its changelog."""
-        self.meter = TaskMeter(recorder or Recorder("OFF"), order)
         self.restores = Restores(self.meter)
         self._ends: dict[str, int] = {}
         markers = 1 if clients.config.exactly_once else 0
@@ -124,16 +106,15 @@ class TaskStores:
         """Have copies come from peers of what the disk lacks, before it is known where the task
         stands; `restore` uses them. Nobody may follow the task here."""
         wanted = {
-            order.name: self.identity(order)
+            order.name: self._open.identity(order)
             for order in self._orders.values()
             if order.logged and order.persistent and order.name not in self._wiped
         }
-        if self._peers and wanted and self._directory is None:
+        if self._peers and wanted and not self._open.is_locked:
             # If others have it, `open` waits for them, or says what is wrong.
             with contextlib.suppress(PenstockError):
-                self._directory = self._state_directory.lock_task(self._task)
                 self._early = EarlyCopies(
-                    self._directory, wanted, name=self._name, peers=self._peers, stop=stop
+                    self._open.lock(), wanted, name=self._name, peers=self._peers, stop=stop
                 )
 
     def open(self, record: CommitRecord | None) -> None:
@@ -141,9 +122,9 @@ class TaskStores:
         self._record, self.lost = record, ""
         if not self._orders:
             return
-        if self._directory is None:
+        if not self._open.is_locked:
             # A peer may be given a copy of what is here.
-            self._directory = self._state_directory.lock_task(self._task, wait=_LOCK_WAIT)
+            self._open.lock(wait=_LOCK_WAIT)
         crash_point("open.after_lock")
         for order in self._orders.values():
             if order.logged:
@@ -172,16 +153,16 @@ class TaskStores:
                     known = self._ends.get(order.name, -1)
                     check_end(order.changelog, self._partition, log, known)
                     # Without a consumer, which costs a tenth of a second. It may have been closed.
-                    if read_to.get(order.name) == log.end and order.name in self._stores:
+                    if read_to.get(order.name) == log.end and order.name in self._open:
                         notes += self._known.notes(order, log, log.end - 1)
                         self.restores.note_whole(order.name, order.changelog, self._partition, log)
-                        self._stores[order.name].set_caught_up_at(began_ms)
+                        self.get(order.name).set_caught_up_at(began_ms)
                     else:
                         notes += self._restore_store(order, log, stop, self._clients.logs.readers)
         for order in self._orders.values():
             if not order.logged and not (order.recovers and self._is_whole(order)):
                 # Nobody can tell whether what is on the disk is all that the last owner committed.
-                self._reopen_empty(order)
+                self._open.anew(order)
         return notes
 
     def catch_up(self, stop: Callable[[], bool]) -> list[str]:
@@ -204,7 +185,7 @@ class TaskStores:
                 if not self._known.can_rebuild(order, log):
                     raise
                 notes.append(f"{error.summary}: {self.remedy(order.name)}")
-                self._reopen_empty(order)
+                self._open.anew(order)
                 notes += self._restore_store(order, log, stop, readers)
         return notes
 
@@ -216,7 +197,7 @@ class TaskStores:
     def start_empty(self) -> None:
         """Make every store anew, because one of them is lost."""
         for order in self._orders.values():
-            self._reopen_empty(order)
+            self._open.anew(order)
         # All that the changelogs are to hold is written now.
         self._known.begin_anew()
         self.lost = ""
@@ -236,7 +217,7 @@ class TaskStores:
             return False
         found: int | None = None
         with contextlib.suppress(StoreDamagedError, ChangelogError):
-            found = self._open_store(order).offset()
+            found = self._open.open(order).offset()
         if found != self._record.n:
             held = "nothing" if found is None else f"commit {found}"
             self._lose(f"Store {order.name}", f"holds {held}, and the last is {self._record.n}")
@@ -256,15 +237,21 @@ class TaskStores:
 
     def get(self, name: str) -> KeyValueStore:
         """The open store of that name. Raises `TaskNotHereError`."""
-        store = self._stores.get(name)
-        if store is None:
-            where = {"task": self._task, "store": name}
-            raise TaskNotHereError("The task has no such store open", where=where)
-        return store
+        return self._open.get(name)
+
+    @property
+    def whole_at(self) -> dict[str, int]:
+        """When (milliseconds) each store was last known to hold all that was committed, of those
+        that were since they were opened."""
+        return self._open.whole_at
+
+    def identity(self, order: StoreOrder) -> StoreIdentity:
+        """Whose the store of that order is."""
+        return self._open.identity(order)
 
     def steady(self, name: str) -> Steady:
         """What those who read a store beside its owner look through; a database needs none."""
-        return self._steady.setdefault(name, Steady())
+        return self._open.steady(name)
 
     def order(self, name: str) -> StoreOrder:
         """What was ordered of that store."""
@@ -311,27 +298,16 @@ class TaskStores:
         return [
             name
             for name, each in self._orders.items()
-            if each.logged and each.persistent and name not in self._uncopied
+            if each.logged and each.persistent and self._open.offers_copies(name)
         ]
 
-    @contextlib.contextmanager
-    def copy(self, name: str, purpose: str) -> Iterator[Path]:
+    def copy(self, name: str, purpose: str) -> AbstractContextManager[Path]:
         """The files of a store as they are now, gone afterwards; one at a time for a purpose."""
-        directory, store = self._directory, self.get(name)
-        if directory is None:
-            raise TaskNotHereError("The task was closed", where={"task": self._task})
-        with directory.scratch(name, purpose) as path:
-            assert isinstance(store, CheckpointStore)
-            store.checkpoint(path)
-            yield path
+        return self._open.copy(name, purpose)
 
     def wipe(self, name: str) -> None:
         """Delete a store that cannot be read; the next `restore` makes it anew."""
-        assert self._directory is not None
-        # Its memory is as little worth as its files.
-        with contextlib.suppress(PenstockError):
-            self._stores.pop(name).close()
-        self._directory.wipe_store(name)
+        self._open.wipe(name)
         # A copy may be damaged as this one was: next time the changelog is all that counts.
         self._wiped.add(name)
 
@@ -340,52 +316,33 @@ class TaskStores:
 
         One who only follows says when each store was at its changelog's end.
         """
-        if self._directory is not None:
-            for name, store in self._stores.items():
-                # The owner's store holds all of its changelog. Without this mark it would be taken
-                # for one that missed tombstones, and rebuilt, a day after its last restore.
-                at = self._now_ms() if caught_up_at is None else caught_up_at.get(name)
-                if at is not None:
-                    store.set_caught_up_at(at)
-            _flush(self._stores, self._orders, self._partition, self._directory, self.meter)
+        # The owner's store holds all of its changelog. Without this mark it would be taken for one
+        # that missed tombstones, and rebuilt, a day after its last restore.
+        at = dict.fromkeys(self._orders, self._now_ms()) if caught_up_at is None else caught_up_at
+        self._open.flush(at)
 
     def close(self) -> None:
         """Flush, close and unlock; twice does nothing. What a full disk does not take is told."""
-        directory, self._directory = self._directory, None
-        if directory is None:
-            return
         self._early.end()
         self._early = NONE_EARLY
-        stores, self._stores = self._stores, {}
-        try:
-            _flush(stores, self._orders, self._partition, directory, self.meter)
-        except PenstockError as error:
-            _log.warning("%s", error)
-        finally:
-            for store in stores.values():
-                # A store that cannot be flushed is closed all the same; its changelog has the rest.
-                try:
-                    store.close()
-                except PenstockError as error:
-                    _log.warning("%s", error)
-            directory.unlock()
+        self._open.close()
 
     def _restore_store(
         self, order: StoreOrder, log: LogRange, stop: Callable[[], bool], readers: Readers
     ) -> list[str]:
         notes = self._use_early(order, log)
         try:
-            store = self._open_store(order)
+            store = self._open.open(order)
         except StoreDamagedError as error:
             notes.append(f"{error.summary}: {self.remedy(order.name)}")
-            store = self._reopen_empty(order)
+            store = self._open.anew(order)
         empty = store.offset() is None and log.end > 0  # A copy may have what the log lost.
         if empty and order.persistent and order.name not in self._wiped:
             log = self._start_from_snapshot(order, log, stop, notes)
-            store = self._stores[order.name]
+            store = self.get(order.name)
         fills = store.offset() is None and _can_be_filled(order, log.end - log.start)
         if fills:
-            store = self._reopen(order, filling=True)
+            store = self._open.reopen(order, filling=True)
         clients = self._clients.logs
         log = LogRange(_log_start(clients, order, self._partition), log.end)
         with readers.turn(stop) as reading, contextlib.closing(clients.consumer()) as consumer:
@@ -410,7 +367,7 @@ class TaskStores:
                     )
                     if result.outcome is RestoreOutcome.COMPLETE:
                         if fills:
-                            self._reopen(order)
+                            self._open.reopen(order)
                         told.end()
                 if result.outcome is not RestoreOutcome.TRUNCATED:
                     notes += outlasted(order, self._task) if result.outlasted else []
@@ -421,21 +378,16 @@ class TaskStores:
                     # The disk has more than the changelog: what cannot be rebuilt is not wiped.
                     raise truncated(order.changelog, self._partition, log, store.offset())
                 notes.append(begun_anew(order, self._task))
-                store = self._reopen_empty(order)
+                store = self._open.anew(order)
             else:
                 raise outrun(order.changelog, self._partition)
         return notes
-
-    def _reopen(self, order: StoreOrder, *, filling: bool = False) -> KeyValueStore:
-        self._stores.pop(order.name).close()
-        store = self._stores[order.name] = self._make_store(order, filling=filling)
-        return store
 
     def _start_from_snapshot(
         self, order: StoreOrder, log: LogRange, stop: Callable[[], bool], notes: list[str]
     ) -> LogRange:
         """Put a copy in the empty store's place, if one fits; the log, as its owner goes on."""
-        wanted, failures = self.identity(order), list[str]()
+        wanted, failures = self._open.identity(order), list[str]()
         for source in itertools.takewhile(lambda _: not stop(), self._snapshots):
             if self._early.was_tried(order.name, source):
                 continue
@@ -447,7 +399,7 @@ class TaskStores:
                         continue
                     self._replace_by(snapshot, order, stop)
             except (SnapshotError, *_NOT_THIS_STORE) as error:
-                self._reopen_empty(order)
+                self._open.anew(order)
                 failures.append(str(error))
                 continue
             notes += [*failures, comes_from(snapshot, order, self._task)]
@@ -459,62 +411,21 @@ class TaskStores:
         """Open the copy that came early, if its changelog goes on from there; else it goes."""
         snapshot, notes = self._early.take(order.name)
         if snapshot is not None and not snapshot.fits(
-            self.identity(order), log, self._known.markers
+            self._open.identity(order), log, self._known.markers
         ):
-            self._reopen_empty(order)
+            self._open.anew(order)
         elif snapshot is not None:
             try:
-                self._open_store(order)
+                self._open.open(order)
                 notes.append(comes_from(snapshot, order, self._task))
             except _NOT_THIS_STORE as error:
-                self._reopen_empty(order)
+                self._open.anew(order)
                 notes.append(str(error))
         return notes
 
     def _replace_by(self, snapshot: Snapshot, order: StoreOrder, stop: Callable[[], bool]) -> None:
-        assert self._directory is not None
-        self._stores.pop(order.name).close()
-        self._directory.wipe_store(order.name)
-        copy_snapshot(snapshot, self._directory.store_path(order.name), stop=stop)
-        self._open_store(order)
-
-    def _open_store(self, order: StoreOrder) -> KeyValueStore:
-        assert self._directory is not None
-        if order.name in self._stores:
-            return self._stores[order.name]  # A standby's, which is what the owner would open.
-        store = self._make_store(order)
-        crash_point("open.after_db_open")
-        self._stores[order.name] = store
-        check_identity(store, self.identity(order))
-        crash_point("open.after_identity_check")
-        return store
-
-    def _reopen_empty(self, order: StoreOrder) -> KeyValueStore:
-        assert self._directory is not None
-        damaged = self._stores.pop(order.name, None)
-        if damaged is not None:
-            with contextlib.suppress(PenstockError):
-                damaged.close()
-        self._directory.wipe_store(order.name)
-        store = self._make_store(order)
-        check_identity(store, self.identity(order))
-        self._stores[order.name] = store
-        return store
-
-    def _make_store(self, order: StoreOrder, *, filling: bool = False) -> KeyValueStore:
-        assert self._directory is not None
-        path = self._directory.store_path(order.name)
-        inner = _inner(order, path, task=self._task, engine=self._engine, filling=filling)
-        self.meter.opened(inner)
-        if isinstance(inner, CustomStore) and not inner.offers_checkpoints:
-            self._uncopied.add(order.name)
-        self._steady[order.name] = Steady()
-        self.whole_at.pop(order.name, None)
-        return shaped(inner, order)
-
-    def identity(self, order: StoreOrder) -> StoreIdentity:
-        """Whose the store of that order is."""
-        return _identity(order, self._task, self._state_directory.application_id)
+        copy_snapshot(snapshot, self._open.emptied(order), stop=stop)
+        self._open.open(order)
 
 
 def _ranges(
@@ -532,67 +443,8 @@ def _log_start(clients: LogClients, order: StoreOrder, partition: int) -> int:
         return first_offset(clients, order.changelog, partition)
 
 
-def _flush(
-    stores: Mapping[str, KeyValueStore],
-    orders: Mapping[str, StoreOrder],
-    partition: int,
-    directory: TaskDirectory,
-    meter: TaskMeter,
-) -> None:
-    """Make stores durable, and export how far they are."""
-    offsets: dict[tuple[str, int], int] = {}
-    for name, store in stores.items():
-        meter.flush(name, store)
-        offset = store.offset()
-        # What is in memory is not there any more when someone reads the file.
-        if offset is not None and orders[name].persistent and orders[name].logged:
-            offsets[orders[name].changelog, partition] = offset
-    if offsets:
-        directory.write_checkpoint(offsets)
-
-
-def _inner(
-    order: StoreOrder, path: Path, *, task: str, engine: RocksDBEngine | None, filling: bool
-) -> ByteStore:
-    """What keeps a store's bytes."""
-    if order.supplier:
-        finds_by_time = order.time_index is not None
-        return open_custom(order.supplier, order.name, path, task=task, finds_by_time=finds_by_time)
-    if not order.persistent:
-        return MemoryStore(order.name)
-    return RocksDBStore(order.name, path, engine=engine, filling=filling)
-
-
-def _identity(order: StoreOrder, task: str, application_id: str) -> StoreIdentity:
-    return StoreIdentity(
-        application_id=application_id,
-        task=task,
-        store=order.name,
-        changelog_topic=order.changelog,
-        changelog_topic_id=order.changelog_id,
-        layout=order.layout,
-    )
-
-
 def _can_be_filled(order: StoreOrder, records: int) -> bool:
     """Whether so many changes are written without reading anything, and it pays."""
     if order.supplier or not order.persistent or records <= FILLED_MIN:
         return False
     return order.kind == "key_value" and order.time_index is None
-
-
-def shaped(inner: ByteStore, order: StoreOrder) -> KeyValueStore:
-    """A store of the kind that was ordered, with its entries in a store of bytes."""
-    if order.kind == "key_value":
-        return inner if order.time_index is None else TimeIndexedKeyValueStore(inner)
-    if order.kind == "versioned":
-        return VersionsStore(inner, retention_ms=order.retention_ms, segment_ms=order.segment_ms)
-    if isinstance(inner, WindowStore):
-        return inner  # A user's, which arranges windows by itself.
-    return SegmentedStore(
-        inner,
-        kind=order.kind,
-        retention_ms=order.retention_ms,
-        segment_ms=order.segment_ms,
-        indexed=order.time_index is not None,
-    )

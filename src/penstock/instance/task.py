@@ -212,20 +212,13 @@ class OpenTask:
 
     def _read_again(self) -> None:
         """Go back to where the task began, with empty stores: one of them is lost."""
-        standing, lost = self._standing, self._stores.lost
-        logs = _inputs_again(self.order, self._environment, stop=self._stopping.is_set)
-        recovery = standing.recovery.restarted(
-            standing.position, logs, task=self.order.task, lost=lost
+        lost = self._stores.lost
+        standing, note = _begun_again(
+            self._standing, self.order, self._environment, lost=lost, stop=self._stopping.is_set
         )
         self._stores.start_empty()
-        if recovery.until:
-            position = {topic: dict(recovery.begun[topic]) for topic in standing.position}
-            self._standing = replace(
-                standing, position=position, metadata={}, times={}, recovery=recovery
-            )
-            self._notes.append(
-                f"{lost}: the task reads its input again, from {position} to {recovery.until}"
-            )
+        self._standing = standing
+        self._notes += note
 
     # Reading.
 
@@ -550,14 +543,26 @@ def _opened_writer(
     return writer
 
 
-def _inputs_again(
-    order: TakeOrder, environment: TaskEnvironment, *, stop: Callable[[], bool]
-) -> dict[tuple[str, int], tuple[int, int]]:
-    """The inputs of a task that is to go back to where it began."""
+def _begun_again(
+    standing: Standing,
+    order: TakeOrder,
+    environment: TaskEnvironment,
+    *,
+    lost: str,
+    stop: Callable[[], bool],
+) -> tuple[Standing, list[str]]:
+    """Where a task stands that is to go back to where it began, and what is told of that."""
     # The owner of a driver that took over would not hear of it before its next commit.
     commits = commits_name(environment.application_id)
     check_driver(order, environment.clients.logs, commits=commits, stop=stop)
-    return input_logs(order, environment.clients)
+    logs = input_logs(order, environment.clients)
+    recovery = standing.recovery.restarted(standing.position, logs, task=order.task, lost=lost)
+    if not recovery.until:
+        return standing, []
+    position = {topic: dict(recovery.begun[topic]) for topic in standing.position}
+    note = f"{lost}: the task reads its input again, from {position} to {recovery.until}"
+    begun = replace(standing, position=position, metadata={}, times={}, recovery=recovery)
+    return begun, [note]
 
 
 def _send_record(

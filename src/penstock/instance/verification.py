@@ -14,7 +14,7 @@ from penstock.changelog.clients import LogClients
 from penstock.changelog.reading import read_committed
 from penstock.changelog.restore import RestoreProgress, ignore_progress, recreated, restore
 from penstock.instance.inspection import OpenStore
-from penstock.instance.state import shaped
+from penstock.instance.open_stores import shaped
 from penstock.stores.comparison import Difference, Place, compare, entries_of, history_start
 from penstock.stores.contract import KeyValueStore, split_stored_value
 from penstock.stores.rocksdb import RocksDBStore

@@ -10,8 +10,8 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from penstock.instance.open_stores import shaped
 from penstock.instance.protocol import StoreOrder
-from penstock.instance.state import shaped
 from penstock.serdes.windowed import session_key, window_key
 from penstock.stores.contract import (
     ByteStore,
