@@ -428,6 +428,7 @@ class Driver:
             self._book.doubt(piece.task, due=time.monotonic() + _RETRY_SECONDS, alone=True)
         if stopping:
             return
+        self._check_spark()
         self._parts.monitor.job_failed()
         self._failed_in_a_row += 1
         reason = _reason(ended.error)
