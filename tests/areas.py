@@ -58,6 +58,7 @@ _FILES = {
     """,
     "dsl": """
         async_functions cache_sizes changed_in_place changed_programs collect conformance driver
+        dropped_records
         engines_agree error_handlers examples
         expressions functions global_programs global_rows global_tables keys_to_read known_tables
         mistakes odd_functions operators partitioners patterns printing processor_stores processors

@@ -3,8 +3,8 @@
 The last line is one JSON object; the exit status is 1 if anything differed or was not supported,
 or if the run covered too little: fewer than 90 % of the seeds with output, or a pair of stateful
 operators with fewer than 20 seeds of 5,000. Pairs that chance gave too few get some seeds more.
-For every ten seeds there is one of a processor's stores and one of changelogs, for every five one
-at the edges, and for every two one of processors.
+For every ten seeds there is one of a processor's stores, one of changelogs and one of keys that
+stay windowed, for every five one at the edges, and for every two one of processors.
 """
 
 from __future__ import annotations
@@ -29,16 +29,19 @@ from tests.conformance.oracle import Answer, Oracle
 from tests.conformance.processor_cases import KINDS, covered, make_processor_case
 from tests.conformance.programs import UnsupportedError
 from tests.conformance.store_commands import StoreCase, make_store_case, run_store_case
+from tests.conformance.windowed_cases import make_windowed_case
 
 # So many seeds make one of what processors do with their stores.
 STORES_EACH = 10
 # And so many make one of what is in changelogs.
 CHANGELOGS_EACH = 10
+# And so many make one of keys that stay windowed.
+WINDOWED_EACH = 10
 # And so many make one at the edges.
 EDGES_EACH = 5
 # And so many make one of processors in a topology.
 PROCESSORS_EACH = 2
-PARTS = ("topologies", "edges", "stores", "changelogs", "processors")
+PARTS = ("topologies", "windowed", "edges", "stores", "changelogs", "processors")
 
 
 @dataclass
@@ -66,6 +69,7 @@ class _Seen:
     """The same of all parts."""
 
     totals: _Totals = field(default_factory=_Totals)
+    windowed: _Totals = field(default_factory=_Totals)
     edges: _Totals = field(default_factory=_Totals)
     stores: _Totals = field(default_factory=_Totals)
     changelogs: _Totals = field(default_factory=_Totals)
@@ -104,7 +108,7 @@ def main(arguments: list[str] | None = None) -> int:
     for each in lacking:
         print(f"covered too little: {each}")
     print(json.dumps(summary))
-    every = (totals, seen.edges, seen.stores, seen.changelogs, processors)
+    every = (totals, seen.windowed, seen.edges, seen.stores, seen.changelogs, processors)
     failed = [each for each in every if each.failing or each.unsupported]
     return 1 if failed or lacking else 0
 
@@ -114,6 +118,9 @@ def _compare_parts(
 ) -> None:
     if "topologies" in parts:
         _compare_all(oracle, cases_of(options.first, options.seeds), seen.totals, options)
+    if "windowed" in parts:
+        cases = map(make_windowed_case, _seeds(options, WINDOWED_EACH))
+        _compare_all(oracle, cases, seen.windowed, options)
     if "edges" in parts:
         cases = map(make_edge_case, _seeds(options, EDGES_EACH))
         _compare_all(oracle, cases, seen.edges, options)
@@ -213,11 +220,15 @@ def _share(totals: _Totals) -> float:
 
 
 def _summary(seen: _Seen, seconds: float) -> dict[str, Any]:
-    totals, edges, processors = seen.totals, seen.edges, seen.processors
+    totals, windowed = seen.totals, seen.windowed
+    edges, processors = seen.edges, seen.processors
     return {
         "seeds": totals.seeds,
         "failures": len(totals.failing),
         "first_failing_seed": min(totals.failing, default=None),
+        "windowed_seeds": windowed.seeds,
+        "windowed_failures": len(windowed.failing),
+        "first_failing_windowed_seed": min(windowed.failing, default=None),
         "edge_seeds": edges.seeds,
         "edge_failures": len(edges.failing),
         "first_failing_edge_seed": min(edges.failing, default=None),

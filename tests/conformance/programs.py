@@ -372,20 +372,21 @@ class _Program:
         flow, window = self._from(step), step.get("window")
         if flow.table:
             return self._aggregate_table(step, flow)
-        node, key = flow.node, "text"
+        node, key, span = flow.node, flow.key, flow.span
         if window is not None:
+            span = window["size"]
             key = "session" if window["kind"] == "session" else "time"
             node = node.windowed_by(_windows(window))
             node = node.emit_on_window_close() if window.get("emit") == "close" else node
         options = self._kept(step, _store_kind(window))
         longs = step["op"] == "count" or (step["op"] == "reduce" and flow.longs)
-        result = _Flow(None, key=key, longs=longs, span=(window or {}).get("size", 0), table=True)
+        result = _Flow(None, key=key, longs=longs, span=span, table=True)
         if step["op"] == "count":
             return replace(result, node=node.count(_store(step), **options))
         if step["op"] == "reduce":
             fold = failing(step, words.FOLDS[step["f"]], 1)
             return replace(result, node=node.reduce(fold, _store(step), **options))
-        options |= {"merger": _merged} if key == "session" else {}
+        options |= {"merger": _merged} if _store_kind(window) == "session" else {}
         folded = node.aggregate(
             _initial, _failing_aggregator(step), _store(step), value=str, **options
         )
@@ -410,9 +411,9 @@ class _Program:
         window = step.get("window")
         options = self._kept(step, _store_kind(window))
         if window is None:
-            return _Flow(
-                grouped.aggregate(_initial, _store(step), value=str, **options), table=True
-            )
+            first = self._flows[step["from"][0]]
+            node = grouped.aggregate(_initial, _store(step), value=str, **options)
+            return _Flow(node, key=first.key, span=first.span, table=True)
         session = window["kind"] == "session"
         options |= {"merger": _merged} if session else {}
         windowed = grouped.windowed_by(_windows(window))
@@ -596,6 +597,8 @@ def _buffer(buffer: Step | None) -> Any:
         return _of("unbounded")()
     if "max_records" in buffer:
         limited = _of("max_records")(buffer["max_records"])
+        if "max_bytes" in buffer:
+            limited = limited.with_max_bytes(buffer["max_bytes"])
     else:
         limited = _of("max_bytes")(buffer["max_bytes"])
     return (

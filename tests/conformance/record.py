@@ -16,18 +16,22 @@ from typing import Any
 from tests.conformance.cases import STATEFUL, Case, make_case
 from tests.conformance.oracle import Oracle
 from tests.conformance.pipeline_cases import pipeline_cases
+from tests.conformance.pipeline_programs import program_cases
 from tests.conformance.processor_cases import KINDS, cells, make_processor_case
 from tests.conformance.store_commands import StoreCase, make_store_case
+from tests.conformance.windowed_cases import SHAPES, make_windowed_case
 
 RECORDED = Path(__file__).parent / "recorded" / "cases.json.gz"
 PIPELINE = RECORDED.with_name("pipeline.json.gz")
 STORES = RECORDED.with_name("stores.json.gz")
+WINDOWED = RECORDED.with_name("windowed.json.gz")
 PROCESSORS = RECORDED.with_name("processors.json.gz")
 # Far from the seeds that people try by hand, and one for each pair of stateful operators.
 FIRST_SEED = 1_000_192
 SEEDS = 256
 STORE_SEEDS = 120
 PROCESSOR_CASES = 60
+WINDOWED_CASES = 3 * len(SHAPES)
 
 
 def recorded() -> Iterator[tuple[Case, dict[str, Any]]]:
@@ -38,6 +42,11 @@ def recorded() -> Iterator[tuple[Case, dict[str, Any]]]:
 def recorded_for_pipeline() -> Iterator[tuple[Case, dict[str, Any]]]:
     """The cases that also run through Spark and Kafka, with their answers."""
     return _read(PIPELINE)
+
+
+def recorded_windowed() -> Iterator[tuple[Case, dict[str, Any]]]:
+    """The cases whose keys stay windowed, with their answers."""
+    return _read(WINDOWED)
 
 
 def recorded_processors() -> Iterator[tuple[Case, dict[str, Any]]]:
@@ -57,7 +66,8 @@ def main() -> None:
     RECORDED.parent.mkdir(exist_ok=True)
     with Oracle() as oracle:
         _write(RECORDED, oracle.ask_all(cases))
-        _write(PIPELINE, oracle.ask_all(pipeline_cases()))
+        _write(PIPELINE, oracle.ask_all([*pipeline_cases(), *program_cases()]))
+        _write(WINDOWED, oracle.ask_all(map(make_windowed_case, range(WINDOWED_CASES))))
         _write(PROCESSORS, oracle.ask_all(map(make_processor_case, _processor_seeds())))
         stores = (make_store_case(seed) for seed in range(STORE_SEEDS))
         _write(STORES, ((case, oracle.ask_stores(case)) for case in stores))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.conformance.cases import matrix
+from tests.conformance.cases import Case, Step, matrix
 from tests.conformance.coverage import (
     PAIR_SEEDS_MIN,
     cases_of,
@@ -13,6 +13,7 @@ from tests.conformance.coverage import (
     shortfalls_of_kinds,
 )
 from tests.conformance.processor_cases import KINDS, make_processor_case
+from tests.conformance.record import recorded_for_pipeline
 
 
 @pytest.mark.parametrize(("first", "seeds"), [(0, 500), (90_123, 1000)])
@@ -37,3 +38,45 @@ def test_every_kind_of_processor_has_its_share_of_the_seeds() -> None:
     assert make_processor_case(7) == cases[0]
     assert shortfalls_of_kinds(500, 0.95, dict.fromkeys(KINDS, 20)) == []
     assert len(shortfalls_of_kinds(500, 0.85, {**dict.fromkeys(KINDS, 20), "walker": 19})) == 2
+
+
+def test_the_whole_pipeline_runs_every_kind_of_window_wait_and_join() -> None:
+    """With records out of order, and some too late for every kind of window."""
+    found: set[str] = set()
+    late: set[str] = set()
+    for case, answer in recorded_for_pipeline():
+        times = [time for *_, time in case.records]
+        kinds = {kind for step in case.steps for kind in _kinds(case, step)}
+        if times != sorted(times):
+            found |= kinds
+            late |= kinds if answer["dropped"] else set()
+    windows = {"tumbling", "hopping", "sliding", "session"}
+    assert windows | {f"{each} on close" for each in windows} <= late
+    assert {f"{each}, suppressed" for each in windows} <= found
+    joins = {"streams", "stream and table", "tables"}
+    assert {f"{each}, {kind}" for each in joins for kind in ("inner", "left")} <= found
+    assert {"streams, outer", "tables, outer", "foreign key, inner", "cogroup"} <= found
+    assert {"suppressed for a time", "suppressed until it is full"} <= found
+
+
+def _kinds(case: Case, step: Step) -> set[str]:
+    """What a step is about, in words."""
+    window, op = step.get("window", {}), step["op"]
+    if op == "suppress":
+        if step["until"] == "window_closes":
+            kinds = {
+                each["window"]["kind"] for each in case.steps if "kind" in each.get("window", {})
+            }
+            return {f"{kind}, suppressed" for kind in kinds}
+        return {"suppressed until it is full" if "buffer" in step else "suppressed for a time"}
+    if op == "join":
+        [right] = [each for each in case.steps if each["id"] == step["with"]]
+        tables = {each["id"] for each in case.steps if each["op"] == "table"}
+        kind = "foreign key" if "foreign_key" in step else "tables"
+        if "window" in step:
+            kind = "streams"
+        elif right["id"] in tables and step["from"] not in tables:
+            kind = "stream and table"
+        return {f"{kind}, {step['kind']}"}
+    close = {f"{window['kind']} on close"} if window.get("emit") == "close" else set()
+    return ({window["kind"]} if "kind" in window and not close else close) | {op}

@@ -1,10 +1,11 @@
 """Recorded cases through Spark and Kafka, over several partitions: the same stores and results.
 
 Goal: how records are spread over partitions, tasks, slices and jobs changes nothing of what Kafka
-Streams answers. Method: a subset of seeds, all in one application, with the cache off. The answer
-that Kafka Streams gave is recorded; the test driver must give it too. It then gives the answer for
-records of today (a broker deletes those of 1970), which is compared with what stands in the topics:
-each key's results in their order, and what each changelog comes to.
+Streams answers. Method: a subset of seeds, and a topology for each kind of window, wait and join,
+all in one application, with the cache off. The answer that Kafka Streams gave is recorded; the test
+driver must give it too. It then gives the answer for records of today (a broker deletes those of
+1970), which is compared with what stands in the topics: each key's results in their order, and what
+each changelog comes to.
 """
 
 from __future__ import annotations
@@ -28,31 +29,35 @@ from tests.conformance.pipeline_cases import (
     alive,
     at,
     by_key,
-    driven,
+    driven_apart,
     named_stores,
     prefixed,
 )
+from tests.conformance.pipeline_programs import PARTITIONS
 from tests.conformance.record import recorded_for_pipeline
 from tests.harness import Row, Scene
 from tests.in_process import Run
 
 pytestmark = pytest.mark.usefixtures("spark")
 
-PARTITIONS = 2
 HOUR_MS = 3_600_000
 
 
 def test_the_pipeline_gives_the_recorded_answers(kafka: str, tmp_path: Path) -> None:
     scene = Scene(kafka, tmp_path, partitions=PARTITIONS)
-    cases = []
+    now = time.time_ns() // 1_000_000
+    cases: dict[int, list[Case]] = {}
     for case, answer in recorded_for_pipeline():
         assert difference(case, answer, programs.run(case)) is None
-        cases.append(_at_present(prefixed(case, f"{scene.id}-{case.seed}-")))
-    steps = tuple(step for case in cases for step in case.steps)
-    together = Case(0, 0, steps, tuple(record for case in cases for record in case.records))
+        moved = _at_present(prefixed(case, f"{scene.id}-{case.seed}-"), now)
+        cases.setdefault(case.seed, []).append(moved)
+    steps = tuple(step for parts in cases.values() for step in parts[0].steps)
+    records = (record for parts in cases.values() for case in parts for record in case.records)
+    together = Case(0, 0, steps, tuple(records))
     inputs = {topic for topic, *_ in together.records}
-    expected = driven(together)
-    scene.create_topics(*inputs, *expected.results)
+    expected = [driven_apart(parts) for parts in cases.values()]
+    wanted = {topic: rows for each in expected for topic, rows in each.results.items()}
+    scene.create_topics(*inputs, *wanted)
     _produce(scene, together)
 
     def build(app: ps.Application, _source: str, _results: str) -> None:
@@ -64,25 +69,29 @@ def test_the_pipeline_gives_the_recorded_answers(kafka: str, tmp_path: Path) -> 
         consumer = _of_group(scene)
         run.wait_for(lambda: _is_done(consumer, topics), what="all was processed")
         consumer.close()
-    changelogs = {store: changelog_topic(scene.application_id, store) for store in expected.stores}
-    written = _read_all(scene, [*expected.results, *changelogs.values()])
-    for case in cases:
-        # Which of two tables answers first shows in what a join by foreign key gives meanwhile.
-        last_only = any("foreign_key" in step for step in case.steps)
-        for topic in (step["topic"] for step in case.steps if step["op"] == "to"):
-            found, results = by_key(written[topic]), expected.results[topic]
-            if last_only:
-                found, results = _last(found), _last(results)
-            assert results, topic
-            assert found == results, topic
+    held = {store: rows for each in expected for store, rows in each.stores.items()}
+    changelogs = {store: changelog_topic(scene.application_id, store) for store in held}
+    written = _read_all(scene, [*wanted, *changelogs.values()])
+    # Which of two tables answers first shows in what a join by foreign key gives meanwhile.
+    last_only = {
+        step["topic"]
+        for parts in cases.values()
+        if any("foreign_key" in step for step in parts[0].steps)
+        for step in parts[0].steps
+        if step["op"] == "to"
+    }
+    for topic, results in wanted.items():
+        found = by_key(written[topic])
+        assert results, topic
+        compared = _last if topic in last_only else dict
+        assert compared(found) == compared(results), topic
     for spec in named_stores(together):
         rows = written[changelogs[spec.name]]
-        assert _contents(spec, rows) == expected.stores[spec.name], spec.name
+        assert _contents(spec, rows) == held[spec.name], spec.name
 
 
-def _at_present(case: Case) -> Case:
+def _at_present(case: Case, now: int) -> Case:
     """The case with times of late, the last of them an hour ago."""
-    now = time.time_ns() // 1_000_000
     return at(case, now - HOUR_MS - case.records[-1][3])
 
 

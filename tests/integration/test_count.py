@@ -38,6 +38,9 @@ def assert_metrics_tell_of(run: Run, total: int) -> None:
     assert added_up("penstock-job-metrics", "runs-total") > 0
     assert added_up("penstock-instance-metrics", "up") >= 1
     assert run.app.monitor.health().ready
+    # What queries ask of a store is among its reads.
+    assert len(list(run.app.store("counts").all())) == 50
+    assert added_up("stream-state-metrics", "all-rate") > 0
     snapshot = run.app.monitor.snapshot()
     assert {(each.group, each.name) for each in snapshot} <= {(m.group, m.name) for m in METRICS}
     text = render(snapshot).decode()

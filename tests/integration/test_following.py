@@ -31,6 +31,7 @@ from penstock.instance.protocol import (
     FollowOrder,
     InputOrder,
     Message,
+    PrepareOrder,
     ReleaseOrder,
     StatusQuestion,
     StatusReply,
@@ -207,6 +208,28 @@ def test_what_is_committed_comes_to_the_follower_which_restores_nothing_when_it_
     assert values(task, 0, 7, 1004) == [*expected(0), None, *expected(1004)]
     assert task.status().position == {world.input: {0: 7}}
     assert commit(task, rows(1), to=8, metadata={}).status == "ok"
+
+
+def test_who_gets_ready_fences_nobody_before_it_takes_the_task(
+    world: World, follower: Follower
+) -> None:
+    owner = world.take()
+    commit(owner, rows(0), to=1, metadata={})
+    follower.follow()
+    follower.wait_caught_up()
+    follower.call("prepare", PrepareOrder(task="0_0", name="counts-0"))
+    ready, _ = follower.holder._writers._writers["0_0"]
+    for n in (1, 2):
+        assert commit(owner, rows(n), to=n + 1, metadata={}).status == "ok"
+    task = follower.take()
+    assert task._writer is ready
+    assert task.status().position == {world.input: {0: 3}}
+    assert values(task, 0, 1, 2) == expected(0, 1, 2)
+    reply = commit(owner, rows(3), to=4, metadata={})
+    assert (reply.status, owner.status().state) == ("lost", "failed")
+    assert commit(task, rows(4), to=4, metadata={}).status == "ok"
+    assert values(task, 3, 4) == [None, *expected(4)]
+    owner.close()
 
 
 def test_a_standby_that_is_found_damaged_while_it_is_handed_over_is_made_anew(

@@ -25,6 +25,7 @@ from tests.schema_registry import serving
 TOKEN = "planted-token-0123456789abcdef-0123456789abcdef"
 S3_SECRET, KEY_PASSWORD, OAUTH = "planted-s3-secret", "planted-key-password", "planted-oauth"
 DSN_PASSWORD, LOCATION_SECRET = "planted-dsn-password", "planted-location-secret"
+SHORT_NAMED = "planted-under-a-short-name"
 REGISTRY_PASSWORDS = "planted-registry-in-address", "planted-registry-in-options"
 NOWHERE = "region=here&scheme=http&endpoint_override=127.0.0.1:1"
 READER, ADMIN = "planted-reader-0123456789abcdef-01", "planted-admin-0123456789abcdef-012"
@@ -172,6 +173,8 @@ def planted(guarded: Guarded, scene: Scene, directory: Path) -> dict[str, str]:
         # As the page on state in PostgreSQL says for clusters.
         "spark.executorEnv.SUMS_DSN": f"host=db password={DSN_PASSWORD}",
         "spark.executorEnv.BALANCES_DSN": f"postgresql://me:{DSN_PASSWORD}@db/bank",
+        "spark.executorEnv.DB_PWD": SHORT_NAMED,
+        "spark.executorEnv.WARDS_DSN": f"server=db,pwd={SHORT_NAMED}",
     }
     return {
         "PENSTOCK_BOOTSTRAP_SERVERS": guarded.scram.bootstrap_servers,
@@ -197,6 +200,9 @@ def command_lines(pid: int) -> dict[str, str]:
     for each in (root, *root.children(recursive=True)):
         with contextlib.suppress(psutil.NoSuchProcess):  # It has ended meanwhile.
             found[f"command line of {each.pid}"] = "\0".join(each.cmdline())
+            names = Path(f"/proc/{each.pid}/task").glob("*/comm")
+            with contextlib.suppress(OSError):  # A thread has.
+                found[f"threads of {each.pid}"] = "".join(name.read_text() for name in names)
     return found
 
 
@@ -265,7 +271,7 @@ def printed(words: list[str], program: Path, environment: dict[str, str]) -> str
     "secret",
     [
         *(PASSWORD_WORD, TOKEN, READER, ADMIN, S3_SECRET, KEY_PASSWORD, OAUTH, DSN_PASSWORD),
-        *(LOCATION_SECRET, *REGISTRY_PASSWORDS),
+        *(LOCATION_SECRET, SHORT_NAMED, *REGISTRY_PASSWORDS),
         "private key",
     ],
 )

@@ -13,6 +13,8 @@ from tests.in_process import Run
 
 pytestmark = pytest.mark.usefixtures("spark")
 
+NARROW = 3
+
 
 def count_all(app: ps.Application, source: str, results: str) -> None:
     whole = app.builder.stream([source, f"{source}-2"], key=bytes, value=bytes)
@@ -54,3 +56,34 @@ def test_records_of_all_topics_meet_in_their_task(
     assert shuffled
     for sequence in scene.sequences().values():
         assert sequence == list(range(1, len(sequence) + 1))
+
+
+def count_through_fewer(app: ps.Application, source: str, results: str) -> None:
+    both = app.stream(source, key=bytes, value=bytes).merge(
+        app.stream(f"{source}-2", key=bytes, value=bytes)
+    )
+    narrow = both.repartition(name="narrow", partitions=NARROW)
+    narrow.group_by_key().count("counts").to_stream().to(results)
+
+
+def test_topics_of_other_widths_are_merged_and_sent_through_a_narrower_one(
+    kafka: str, tmp_path: Path
+) -> None:
+    """As many tasks as the wider topic has partitions; behind the narrow one as many as it has."""
+    scene = Scene(kafka, tmp_path, partitions=4).create_topics()
+    two = Scene(kafka, tmp_path, partitions=2, id=scene.id).create_topics(f"{scene.source}-2")
+    produced = scene.produce(records(300)) + two.produce(records(200), f"{scene.source}-2")
+    with Run(scene, count_through_fewer) as run:
+        run.wait_for(
+            lambda: sum(scene.counts().values()) == produced, what="both topics were counted"
+        )
+    assert scene.counts() == {b"k%d" % n: (8 if n < 20 else 7) + 5 for n in range(40)}
+    for sequence in scene.sequences().values():
+        assert sequence == list(range(1, len(sequence) + 1))
+    topics = scene.admin.list_topics(timeout=30).topics
+    widths = [
+        len(topics[f"{scene.application_id}-{each}"].partitions)
+        for each in ("narrow-repartition", "counts-changelog", "commits")
+    ]
+    # The commits topic has a partition for the driver, and one for each task.
+    assert widths == [NARROW, NARROW, 1 + 4 + NARROW]

@@ -59,6 +59,8 @@ class Shape:
     input_has_transactions: bool
     foreign_start: bool
     """Another program, with producers of its own, ran the application before."""
+    peers: bool
+    """Whether instances get copies of stores from each other."""
     copies: Copies | None
     """How instances follow what the driver says; without it they follow some tasks by themselves,
     on the disk that a take would use, and the assignor knows nothing of it."""
@@ -77,8 +79,14 @@ def shape_of(world: World) -> Shape:
         children=chance() < 0.5,
         input_has_transactions=chance() < 0.5,
         foreign_start=is_logged and chance() < 0.3,
+        peers=has_peers(world.seed),
         copies=_copies_of(world.seed),
     )
+
+
+def has_peers(seed: int) -> bool:
+    """In every fourth seed: the others stay what they were."""
+    return seed % 4 == 1
 
 
 def _copies_of(seed: int) -> Copies | None:
@@ -86,9 +94,10 @@ def _copies_of(seed: int) -> Copies | None:
     if seed % 2 == 0:
         return None
     own = random.Random(f"copies of {seed}")
+    # Where nobody follows a task, or has to have caught up, it goes to those who have nothing.
     return Copies(
-        standbys=own.choice([0, 1, 1, 2]),
-        acceptable_lag=own.choice([0, 1, 4]),
+        standbys=own.choice([0, 0, 0, 1] if has_peers(seed) else [0, 1, 1, 2]),
+        acceptable_lag=own.choice([0, 100, 100] if has_peers(seed) else [0, 1, 4]),
         warm_ups=own.choice([1, 2]),
         eager=own.random() < 0.2,
     )
@@ -186,6 +195,7 @@ class Application:
             ],
             stores=[self._store()],
             commits_partition=commits_partition,
+            peers=peers,
         )
 
     def follow_order(
@@ -197,6 +207,7 @@ class Application:
             name=f"sub-{task.partition}",
             stores=[self._store()],
             commits_partition=commits_partition,
+            peers=peers,
         )
 
     def changelogs(self) -> dict[TaskId, list[Partition]]:

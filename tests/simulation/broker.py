@@ -255,6 +255,11 @@ class SimProducer:
         self._epoch = -1
         self._waiting: list[tuple[Partition, Any]] = []
 
+    @property
+    def has_fenced(self) -> bool:
+        """Whether it has fenced those before it."""
+        return self._epoch >= 0
+
     def list_topics(self, topic: str, timeout: float) -> None:
         self._reach(timeout)
 
@@ -381,7 +386,7 @@ class SimMessage:
     """confluent_kafka.Message."""
 
     def __init__(self, where: Partition, offset: int, entry: Entry | None) -> None:
-        self._where = where
+        self.where = self._where = where
         self._offset = offset
         self._entry = entry
 
@@ -417,12 +422,16 @@ class SimConsumer:
         self._world = world
         self._where: Partition = ("", 0)
         self._next = 0
+        self._left: list[SimMessage] = []
+        """What it fetched before it was told to read something else."""
 
     def assign(self, partitions: list[Any]) -> None:
         [one] = partitions
         self._where, self._next = (one.topic, one.partition), one.offset
 
-    def unassign(self) -> None: ...
+    def unassign(self) -> None:
+        log = self._world.broker.log(self._where)
+        self._left = [SimMessage(self._where, *each) for each in log.committed(0)]
 
     def close(self) -> None: ...
 
@@ -430,6 +439,10 @@ class SimConsumer:
         return 0, self._world.broker.log((where.topic, where.partition)).stable_end
 
     def consume(self, count: int, timeout: float) -> list[SimMessage]:
+        left, self._left = self._left, []
+        return [each for each in left if each.where != self._where] + self._fetched()
+
+    def _fetched(self) -> list[SimMessage]:
         log = self._world.broker.log(self._where)
         found = list(log.committed(self._next))
         fetched = found[: self._world.fetch_max]
@@ -447,6 +460,7 @@ class SimLogClients:
     def __init__(self, world: World) -> None:
         self.world = world
         self.readers, self.followers = Readers(1), Readers(1)
+        self._idle: list[SimConsumer] = []
 
     def consumer(self) -> SimConsumer:
         """A consumer."""
@@ -454,8 +468,11 @@ class SimLogClients:
 
     @contextlib.contextmanager
     def lent_consumer(self, topic: str) -> Iterator[SimConsumer]:
-        """A consumer."""
-        yield self.consumer()
+        """A consumer, which may have read before."""
+        consumer = self._idle.pop() if self._idle else self.consumer()
+        yield consumer
+        consumer.unassign()
+        self._idle.append(consumer)
 
 
 def sim_log_offsets(

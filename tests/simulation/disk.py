@@ -27,6 +27,10 @@ class Files:
     is_standby: bool = False
     """A standby wrote to it last."""
 
+    def exists(self) -> bool:
+        """Whether there is anything on the disk."""
+        return self.identity is not None or self.is_damaged
+
 
 class SimStore(MemoryStore):
     """A store with files; what is applied gets there when it is flushed, or by chance before."""
@@ -156,7 +160,7 @@ class SimStateDirectory:
     def lock_task(self, task: str, wait: object = None) -> SimTaskDirectory:
         """A task's directory, for one at a time."""
         if task in self.locked:
-            if wait is not None:
+            if wait:
                 raise WouldBlock
             raise StateLockedError("simulated: another task object holds the directory")
         self.locked.add(task)
@@ -168,15 +172,18 @@ class SimTaskDirectory:
 
     def __init__(self, parent: SimStateDirectory, task: str) -> None:
         self._parent = parent
-        self._task = task
+        self.task = self._task = task
+        self._is_locked = True
 
     def store_path(self, store: str) -> Files:
         """Where a store's files are; here the files themselves."""
+        self._check()
         tasks = self._parent.world.disk.files.setdefault(self._parent.name, {})
         return tasks.setdefault(self._task, {}).setdefault(store, Files())
 
     def wipe_store(self, store: str) -> None:
         """Delete them."""
+        self._check()
         tasks = self._parent.world.disk.files.setdefault(self._parent.name, {})
         tasks.setdefault(self._task, {}).pop(store, None)
 
@@ -184,4 +191,9 @@ class SimTaskDirectory:
 
     def unlock(self) -> None:
         """Let others in."""
+        self._is_locked = False
         self._parent.locked.discard(self._task)
+
+    def _check(self) -> None:
+        if not self._is_locked:
+            raise ViolationError(f"the directory of {self._task} is used by who has let others in")

@@ -63,7 +63,10 @@ class SimCoordinator:
         return self.members.get(name)
 
     def peers(self, name: str) -> list[str]:
-        return []
+        if not self._application.shape.peers:
+            return []
+        others = [self.members.get(each) for each in self.members.names if each != name]
+        return [each.unix_location for each in others if each is not None]
 
     def changes(self) -> list[Change]:
         world = self._driver.world
@@ -338,5 +341,7 @@ class DriverProcess(Process):
 
     def die(self) -> None:
         if not self.dead:
+            if self.driver is not None and self.driver.owners._pending:
+                self.world.reached("a driver ended while tasks were to move")
             super().die()
             self.application.driver_ended(self)

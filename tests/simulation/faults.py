@@ -41,6 +41,8 @@ POINTS = (
 )
 MORE_POINTS = (*POINTS, "follow.before_catching_up")
 """Those of the seeds in which instances are told what to follow."""
+PEER_POINTS = (*MORE_POINTS, "copy.half")
+"""Those of the seeds in which they get copies from each other, too."""
 FAULTS_MIN = 3
 """So many there are in every seed."""
 LASTING_SECONDS = 20.0
@@ -191,6 +193,8 @@ def _crash_at_point(world: World, application: Application) -> None:
 
 
 def _some_point(world: World, application: Application) -> str:
+    if application.shape.peers:
+        return world.random.choice(PEER_POINTS)
     return world.random.choice(POINTS if application.shape.copies is None else MORE_POINTS)
 
 

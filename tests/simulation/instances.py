@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
@@ -17,6 +18,7 @@ from penstock.stores.contract import StoreIdentity
 from tests.simulation.broker import SimLogClients
 from tests.simulation.copies import end_followers
 from tests.simulation.disk import SimStore
+from tests.simulation.peers import SimPeer
 from tests.simulation.world import Process, World
 
 if TYPE_CHECKING:
@@ -141,6 +143,7 @@ class InstanceProcess(Process):
             directory=self.directory,  # type: ignore[arg-type]
             clients=SimClients(self.world, self.application.session_timeout / 2),  # type: ignore[arg-type]
             lease_holds=self.lease_holds,
+            peer=partial(SimPeer, self.application),
         )
         self.holder = Holder(environment, _NoTables())  # type: ignore[arg-type]
 

@@ -7,12 +7,13 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from confluent_kafka import IsolationLevel
+from confluent_kafka import IsolationLevel, TopicPartition
 from msgspec import structs
 
 from penstock.changelog import reading
 from penstock.changelog.restore import RestoreOutcome, RestoreResult
 from penstock.coordination import commits
+from penstock.coordination.flips import Preparations
 from penstock.coordination.ids import Epoch
 from penstock.coordination.members import Members
 from penstock.coordination.tasks import Entry, TaskBook
@@ -325,6 +326,52 @@ def _a_lease_counts_from_when_its_answer_is_read(patch: pytest.MonkeyPatch) -> N
     """Whoever is stopped between the two serves what others have by now."""
     original = Lease.renew
     patch.setattr(Lease, "renew", lambda self, asked_at: original(self, process.time.monotonic()))
+
+
+def _a_copy_that_came_early_is_thought_to_be_whole(patch: pytest.MonkeyPatch) -> None:
+    """What was written since it was made is not applied."""
+    original = TaskStores._use_early
+
+    def use_early(self: TaskStores, order: Any, log: Any) -> list[str]:
+        notes = original(self, order, log)
+        if notes and order.name in self._open:
+            self.get(order.name).apply((), offset=log.end - 1)
+        return notes
+
+    patch.setattr(TaskStores, "_use_early", use_early)
+
+
+def _who_gets_ready_fences_the_owner(patch: pytest.MonkeyPatch) -> None:
+    """The next owner's producer has the last one's right while that one works."""
+    original = Writer.connect
+
+    def connect(self: Writer, topic: str) -> None:
+        original(self, topic)
+        self._producer.init_transactions(1.0)
+
+    patch.setattr(Writer, "connect", connect)
+
+
+def _who_did_not_get_ready_is_not_told_again(patch: pytest.MonkeyPatch) -> None:
+    """A task never moves to one that could not be reached for a moment."""
+    patch.setattr(Preparations, "miss", lambda self, task, owner, now: None)
+
+
+def _what_a_consumer_read_before_counts(patch: pytest.MonkeyPatch) -> None:
+    """Of what one that is lent again gives, some is another task's."""
+
+    def read(clients: Any, topic: str, number: int, part: Any, **_: Any) -> Any:
+        position = part.start
+        if position < part.end:
+            with clients.lent_consumer(topic) as consumer:
+                consumer.assign([TopicPartition(topic, number, position)])
+                while position < part.end:
+                    for message in reading.come(consumer, 100, 0.1):
+                        position = reading.position_after(message)
+                        if message.error() is None:
+                            yield message
+
+    patch.setattr(reading, "_read", read)
 
 
 MUTANTS: dict[str, Mutant] = {

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 from types import ModuleType, SimpleNamespace
 from typing import Any
 
@@ -12,11 +13,15 @@ import pytest
 
 from penstock.changelog import reading, restore
 from penstock.coordination import commits
+from penstock.coordination.flips import Preparations
+from penstock.coordination.ids import TaskId
 from penstock.driver import copies, driver, lease, owners, questions
 from penstock.errors import FencedError, KafkaError
 from penstock.instance import (
+    early_copies,
     handover,
     holder,
+    open_stores,
     preparing,
     process,
     standby,
@@ -25,13 +30,15 @@ from penstock.instance import (
     task,
     writer,
 )
+from penstock.instance.open_stores import OpenStores
+from penstock.instance.preparing import PreparedWriters
 from penstock.instance.protocol import Reply
-from penstock.instance.state import TaskStores
 from penstock.instance.task import OpenTask
 from tests.simulation.broker import SimMessage, SimProducer, sim_log_offsets
 from tests.simulation.copies import SimCopyWatch, replace_followers
 from tests.simulation.disk import SimStore
-from tests.simulation.world import Process, World, WouldBlock
+from tests.simulation.peers import replace_copies
+from tests.simulation.world import Process, ViolationError, World, WouldBlock
 
 
 class _Now:
@@ -100,8 +107,15 @@ class _Event:
 class _Thread:
     """What a thread would do is done soon."""
 
-    def __init__(self, *, target: Callable[[], None], name: str, daemon: bool = False) -> None:
-        self._target = target
+    def __init__(
+        self,
+        *,
+        target: Callable[..., None],
+        name: str,
+        daemon: bool = False,
+        args: tuple[Any, ...] = (),
+    ) -> None:
+        self._target = partial(target, *args)
         self._name = name
 
     def start(self) -> None:
@@ -110,8 +124,12 @@ class _Thread:
         assert process is not None
         if self._name == "driver-beat":
             process.start_beating()  # type: ignore[attr-defined]
-        else:
+        elif not self._name.startswith("early-"):
             process.after(world.random.uniform(0.0, 0.2), self._target)
+        elif world.random.random() < 0.8:
+            self._target()  # It is quicker than Kafka.
+        else:
+            process.after(world.random.uniform(0.0, 3.0), self._target)
 
 
 class _Pool:
@@ -126,12 +144,25 @@ class _Pool:
         self._process.after(delay, lambda: work(*arguments))
 
 
-_THREADING = SimpleNamespace(Lock=_Lock, Event=_Event, Thread=_Thread)
+class _Condition:
+    """Of what happens at once, so that nobody ever waits for it."""
+
+    def __enter__(self) -> None: ...
+
+    def __exit__(self, *_: object) -> None: ...
+
+    def wait_for(self, is_so: Callable[[], bool]) -> None:
+        """It is so."""
+        assert is_so()
+
+    def notify_all(self) -> None: ...
 
 
-def _make_store(self: TaskStores, order: Any, *, filling: bool = False) -> SimStore:
-    assert self._directory is not None
-    return SimStore(order.name, self._directory.store_path(order.name), _Now.world)  # type: ignore[arg-type]
+_THREADING = SimpleNamespace(Lock=_Lock, Event=_Event, Thread=_Thread, Condition=_Condition)
+
+
+def _make_store(self: OpenStores, order: Any, *, filling: bool = False) -> SimStore:
+    return SimStore(order.name, self._held().store_path(order.name), _Now.world)  # type: ignore[arg-type]
 
 
 def _crash_point(name: str, **_: object) -> None:
@@ -165,13 +196,13 @@ def _replace_clients(patch: pytest.MonkeyPatch) -> None:
     timed += (copies, standby, preparing)
     for module in timed:
         patch.setattr(module, "time", clock)
-    for module in (lease, holder, task, copies, standby, preparing):
+    for module in (lease, holder, task, copies, standby, preparing, early_copies):
         patch.setattr(module, "threading", _THREADING)
     for module in (holder, driver, questions, copies, standby):
         patch.setattr(module, "ThreadPoolExecutor", _Pool)
     for module in (writer, lease):
         patch.setattr(module, "Producer", SimProducer)
-    for module in (writer, task, state, restore, standby):
+    for module in (writer, task, state, open_stores, restore, standby):
         patch.setattr(module, "crash_point", _crash_point)
     patch.setattr(writer, "crash_point_soon", _crash_point)
     # No record is ever refused here: there is nothing to look for while a flush waits.
@@ -184,9 +215,10 @@ def _replace_clients(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(reading, "LATEST", "latest")
     patch.setattr(restore, "Message", SimMessage)
     patch.setattr(driver, "pickle_sub_topology", lambda sub: b"")
-    patch.setattr(TaskStores, "_make_store", _make_store)
+    patch.setattr(OpenStores, "_make", _make_store)
     patch.setattr(driver, "CopyWatch", SimCopyWatch)
     replace_followers(patch, lambda: _Now.world)
+    replace_copies(patch, lambda: _Now.world)
 
 
 # Which ways to recover are taken is heard, not asked of the code.
@@ -196,6 +228,7 @@ def _count_branches(patch: pytest.MonkeyPatch) -> None:
     _count_verdicts(patch)
     _count_of_task(patch)
     _count_of_driver(patch)
+    _count_of_moves(patch)
 
 
 def _count_verdicts(patch: pytest.MonkeyPatch) -> None:
@@ -321,3 +354,46 @@ def _count_of_driver(patch: pytest.MonkeyPatch) -> None:
 
     patch.setattr(driver.Driver, "_job_failed", on_failed)
     patch.setattr(owners.TaskOwners, "_release_pending", on_stop_all)
+
+
+def _count_of_moves(patch: pytest.MonkeyPatch) -> None:
+    """What may come between those who get ready for a task and the task."""
+    lose, decide, miss = (
+        owners.TaskOwners._lose,
+        owners.TaskOwners._decide,
+        Preparations.miss,
+    )
+    prepare, pop = PreparedWriters.prepare, PreparedWriters.pop
+
+    def on_lose(self: owners.TaskOwners, change: Any) -> None:
+        if change.name in self._pending.values():
+            _Now.world.reached("one that was to get a task was lost before")
+        lose(self, change)
+
+    def on_decide(self: owners.TaskOwners, now: float) -> None:
+        before: Mapping[TaskId, str] = dict(self._pending)
+        decide(self, now)
+        if any(self._pending.get(task_id) != owner for task_id, owner in before.items()):
+            _Now.world.reached("a task that was to move stays, or is to go elsewhere")
+
+    def on_miss(self: Preparations, *given: Any) -> None:
+        _Now.world.reached("one that was to get a task did not get ready")
+        miss(self, *given)
+
+    def on_prepare(self: PreparedWriters, order: Any) -> None:
+        prepare(self, order)
+        made: Any = self._writers.get(order.task)
+        if made is not None and made[0]._producer.has_fenced:
+            raise ViolationError(f"who got ready for {order.task} fenced its owner")
+
+    def on_pop(self: PreparedWriters, name: str) -> Any:
+        found = pop(self, name)
+        if found is not None:
+            _Now.world.reached("an owner began with what it had got ready")
+        return found
+
+    patch.setattr(owners.TaskOwners, "_lose", on_lose)
+    patch.setattr(owners.TaskOwners, "_decide", on_decide)
+    patch.setattr(Preparations, "miss", on_miss)
+    patch.setattr(PreparedWriters, "prepare", on_prepare)
+    patch.setattr(PreparedWriters, "pop", on_pop)

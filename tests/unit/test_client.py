@@ -11,7 +11,7 @@ import pytest
 
 from penstock.errors import InstanceError, InstanceUnreachableError
 from penstock.instance import protocol
-from penstock.instance.client import Client
+from penstock.instance.client import Client, ClientCache
 from penstock.instance.protocol import CommitHeader, ReadHeader, Reply
 from penstock.instance.server import Server
 
@@ -93,3 +93,27 @@ def test_a_bug_of_the_instance_is_told_and_not_taken_for_an_instance_out_of_reac
     assert not isinstance(raised.value, InstanceUnreachableError)
     client.close()
     server.shutdown()
+
+
+def test_a_client_that_another_thread_drops_meanwhile_is_one_all_the_same() -> None:
+    cache = ClientCache()
+
+    class Dropped(dict[str, Client]):
+        """Whoever looks whether there is one loses it in the next moment."""
+
+        def __contains__(self, location: object) -> bool:
+            found = super().__contains__(location)
+            self.clear()
+            return found
+
+        def get(self, location: str, default: Any = None) -> Any:
+            found = super().get(location, default)
+            self.clear()
+            return found
+
+    location = "grpc+tcp://127.0.0.1:1"
+    cache._clients = Dropped()
+    first = cache.get(location, token=TOKEN, timeout_seconds=1.0)
+    assert cache.get(location, token=TOKEN, timeout_seconds=1.0) is first
+    cache.drop(location)
+    first.close()

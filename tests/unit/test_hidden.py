@@ -42,6 +42,9 @@ NAMES = [
     "spark.hadoop.fs.s3a.server-side-encryption.key",
     "spark.authenticate.secret",
     "spark.ssl.keyPassword",
+    "spark.executorEnv.DB_PWD",
+    "spark.executorEnv.DB_PASS",
+    "spark.executorEnv.KEYSTORE_PASS",
 ]
 
 
@@ -146,5 +149,5 @@ def test_spark_hides_what_we_hide_and_what_the_user_wants_hidden() -> None:
     for name in (*NAMES, "my.ward"):
         assert re.search(settings["spark.redaction.regex"].replace("(?i)", ""), name, re.I)
     assert SECRET_WORDS in _redaction({})["spark.sql.redaction.options.regex"]
-    address = "postgresql://me:planted@db/bank"
-    assert re.search(settings["spark.redaction.regex"].replace("(?i)", ""), address, re.I)
+    for value in ("postgresql://me:planted@db/bank", "server=db;PWD=planted", "host=db pwd = p"):
+        assert re.search(settings["spark.redaction.regex"].replace("(?i)", ""), value, re.I)

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from penstock.errors import KafkaError
 from penstock.instance import holder as module
 from penstock.instance import preparing, protocol
 from penstock.instance.holder import Holder
@@ -186,6 +187,41 @@ def test_a_writer_that_was_made_before_is_the_next_owners(
     taken: Any = holder._tasks["0_1"]
     assert isinstance(taken.prepared, Writer)
     assert holder._writers.pop("0_1") is None
+
+
+def test_who_asks_again_does_not_wait_for_a_writer_that_is_made(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    connecting, found = threading.Event(), threading.Event()
+
+    class Writer:
+        def connect(self, topic: str) -> None:
+            connecting.set()
+            assert found.wait(60)
+            raise KafkaError("Nothing answers")
+
+    monkeypatch.setattr(preparing, "new_writer", lambda name, environment: Writer())
+    writers = PreparedWriters(SimpleNamespace(application_id="app"))  # type: ignore[arg-type]
+    order = PrepareOrder(task="0_1", name="counts-1")
+    told: list[str] = []
+
+    def ask() -> None:
+        with pytest.raises(KafkaError):
+            writers.prepare(order)
+        told.append("failed")
+
+    asking = threading.Thread(target=ask)
+    asking.start()
+    assert connecting.wait(60)
+    writers.prepare(order)
+    assert told == []
+    found.set()
+    asking.join(60)
+    assert told == ["failed"]
+    assert writers.pop("0_1") is None
+    # It is tried anew.
+    with pytest.raises(KafkaError):
+        writers.prepare(order)
 
 
 def test_a_task_that_did_not_come_leaves_no_writer(monkeypatch: pytest.MonkeyPatch) -> None:

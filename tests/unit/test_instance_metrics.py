@@ -22,6 +22,7 @@ from penstock.instance.protocol import (
     StoreOrder,
     TakeOrder,
 )
+from penstock.instance.query_messages import StoreQuestion
 from penstock.instance.restores import Restores
 from penstock.instance.rocksdb_metrics import read_statistics
 from penstock.observability import groups
@@ -90,6 +91,30 @@ def test_reads_are_counted_by_what_was_asked(
     assert shown(recorder, "range-rate")[COUNTS] == pytest.approx(1 / 30, rel=0.1)
     assert shown(recorder, "get-latency-avg")[COUNTS] > 0
     assert shown(recorder, "iterator-duration-max")[COUNTS] > 0
+
+
+@pytest.mark.parametrize(
+    ("question", "call", "count"),
+    [
+        (StoreQuestion(store="counts", kind="get", keys=[b"a", b"b"]), "get", 2),
+        (StoreQuestion(store="counts", kind="as_of", keys=[b"a"], layout="versioned"), "get", 1),
+        (StoreQuestion(store="counts", kind="fetch", keys=[b"a"], layout="window"), "fetch", 1),
+        (StoreQuestion(store="counts", kind="scan", layout="session", lower=b"a"), "fetch", 1),
+        (StoreQuestion(store="counts", kind="scan"), "all", 1),
+        (StoreQuestion(store="counts", kind="scan", upper=b"b"), "range", 1),
+        (StoreQuestion(store="counts", kind="count"), "get", 0),
+    ],
+)
+def test_queries_are_counted_as_in_kafka_streams(
+    recorder: Recorder, meter: TaskMeter, question: StoreQuestion, call: str, count: int
+) -> None:
+    open_meanwhile = meter.asked(question, lambda: len(meter.open_iterators()["counts"]))
+    assert open_meanwhile == (1 if count and call != "get" else 0)
+    assert meter.open_iterators()["counts"] == []
+    expected = {COUNTS: pytest.approx(count / 30, rel=0.1)} if count else {}
+    for each in ("get", "fetch", "all", "range"):
+        assert shown(recorder, f"{each}-rate") == (expected if each == call else {})
+    assert bool(shown(recorder, "iterator-duration-avg")) == bool(open_meanwhile)
 
 
 def test_a_read_whose_receiver_goes_away_leaves_no_iterator_open(

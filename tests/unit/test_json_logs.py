@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import base64
 import io
 import json
 import logging
 from collections.abc import Iterator
 from typing import Any
+from urllib.parse import quote, quote_plus
 
 import pytest
 
@@ -15,9 +17,10 @@ from penstock.coordination.states import ApplicationState
 from penstock.driver.events import StateChanged
 from penstock.driver.monitor import Monitor
 from penstock.errors import UserFunctionError
+from penstock.hidden import spellings
 from penstock.instance.meters import TaskMeter
 from penstock.instance.protocol import FollowOrder
-from penstock.observability.json_logs import LOGGER, log_as_json, secrets_of
+from penstock.observability.json_logs import LOGGER, log_as_json, log_as_lines, secrets_of
 from penstock.observability.recorder import Recorder
 
 
@@ -120,10 +123,60 @@ def test_a_secret_of_the_config_is_not_written_wherever_it_comes_up(
     assert len(lines(stream)) == 3
 
 
+ODD = 'w4"rd é/\\7+x'
+LOGIN = f'Module required username="nurse" password={json.dumps(ODD, ensure_ascii=False)};'
+KEY = "-----BEGIN PRIVATE KEY-----\nMIIEvQIBADANBgkqhkiG9w0BAQEFAASC\n-----END PRIVATE KEY-----"
+
+
+@pytest.mark.parametrize(
+    ("config", "secret"),
+    [
+        (Config(kafka={"sasl.password": ODD}), ODD),
+        (Config(spark={"spark.kafka.sasl.jaas.config": LOGIN}), ODD),
+        (Config(kafka={"basic.auth.user.info": f"nurse:{ODD}"}), ODD),
+        (Config(kafka={"ssl.key.pem": KEY}), KEY.splitlines()[1]),
+        (Config(spark={"spark.executorEnv.DSN": "host=db password=w4rd7"}), "w4rd7"),
+        (Config(spark={"spark.executorEnv.DSN": "postgresql://me:w4rd7@db/bank"}), "w4rd7"),
+        (Config(snapshot_location="s3://me:w4rd7@bucket/x"), "w4rd7"),
+    ],
+)
+def test_what_others_take_out_of_a_secret_is_not_written_however_it_is_spelt(
+    stream: io.StringIO, config: Config, secret: str
+) -> None:
+    log_as_json({}, secrets=secrets_of(config), stream=stream)
+    ways = [
+        *(secret, repr(secret), repr(secret.encode()), json.dumps(secret)),
+        *(quote(secret), quote(secret, safe=""), quote_plus(secret)),
+        base64.b64encode(secret.encode()).decode(),
+    ]
+    for each in ways:
+        # Nothing stands before it by which it were known.
+        logging.getLogger("penstock.driver").warning("refused %s", each)
+    told = [line["message"] for line in lines(stream)]
+    assert set(told) <= {
+        *("refused ***", "refused '***'", 'refused "***"', "refused b'***'", 'refused b"***"')
+    }
+
+
+def test_lines_for_people_hide_what_is_known_too(stream: io.StringIO) -> None:
+    log_as_lines(secrets=["the-token-of-the-run"], stream=stream)
+    try:
+        try:
+            int("the-token-of-the-run")
+        except ValueError as error:
+            error.add_note("asked with the-token-of-the-run")
+            raise RuntimeError("no") from error
+    except RuntimeError:
+        logging.getLogger(LOGGER).exception("failed")
+    assert "the-token-of-the-run" not in stream.getvalue()
+    assert "asked with ***" in stream.getvalue()
+
+
 def test_settings_of_spark_are_secrets_by_the_names_that_are_hidden_elsewhere() -> None:
     account = "spark.hadoop.fs.azure.account.key.wards.dfs.core.windows.net"
     switch = "spark.security.credentials.hive.enabled"
-    assert secrets_of(Config(spark={account: SECRET, switch: "false"})) == (SECRET,)
+    found = secrets_of(Config(spark={account: SECRET, switch: "false"}))
+    assert set(found) == spellings(SECRET)
 
 
 @pytest.mark.parametrize(

@@ -233,3 +233,118 @@ def test_merged_streams_of_two_types_have_neither() -> None:
     unknown = stream(app, "c").map_values(lambda value: value)
     unknown.merge(stream(app, "a")).to("out")
     stream(app, "a").merge(unknown).to("out")
+
+
+@pytest.mark.parametrize("given", ["value > 1", 5, ["a", "b"]])
+@pytest.mark.parametrize(("what", "build"), [(what, build) for what, _, build in STEPS])
+def test_what_cannot_be_called_is_no_function(what: str, build: Build, given: Any) -> None:
+    if what == "timestamp" or (what == "topic" and isinstance(given, str)):
+        return  # That is a rule's name, or a topic's, and has errors of its own.
+    with pytest.raises(TopologyError, match=rf"The {what} of step ") as caught:
+        build(ps.Application("mistaken"), given)
+    assert "rite " in caught.value.hint
+
+
+@pytest.mark.parametrize(
+    ("what", "build"),
+    [
+        (what, build)
+        for what, _, build in STEPS
+        if what not in ("partitioner", "timestamp", "foreign_key", "merger")
+    ],
+)
+def test_a_function_that_a_step_needs_is_not_none(what: str, build: Build) -> None:
+    # Of a global table, its selector says what the join is.
+    said = rf"The {what} of (step|branch 1 of step) "
+    said += "|key_selector" if what == "selector" else ""
+    with pytest.raises(TopologyError, match=said):
+        build(ps.Application("mistaken"), None)
+
+
+def test_an_expression_and_a_first_value_are_told_how_to_be_written() -> None:
+    app = ps.Application("mistaken")
+    with pytest.raises(TopologyError, match=r"step odd .*Write ps\.expr\('value > 1'\)"):
+        stream(app).filter("value > 1", name="odd")
+    with pytest.raises(TopologyError, match=r"initializer .* is 0, .*a new one: lambda: 0"):
+        grouped(app).aggregate(0, lambda key, value, total: total, "s", value=int)
+    stream(app).filter(ps.expr("value > 'a'"), name="even").to("out")
+
+
+PARTNERS: list[tuple[str, Callable[[ps.Application], object]]] = [
+    (r"merge of step begin .* a table, .*to_stream\(\)", lambda a: _named(a).merge(table(a))),
+    (r"merge of step begin is given str", lambda a: _named(a).merge("b")),
+    (r"join of step begin is given KGroupedStream", lambda a: _named(a).join(grouped(a), two)),
+    (
+        r"step KTABLE.* is given a stream.*to_table\(\)",
+        lambda a: table(a).join(stream(a), two, value=str),
+    ),
+    (
+        r"step KTABLE.* is given a stream.*to_table\(\)",
+        lambda a: table(a).left_join(stream(a), two, foreign_key=str, value=str),
+    ),
+    (
+        r"step KTABLE.* is given a global table",
+        lambda a: table(a).outer_join(a.global_table("g", key=str, value=str), two, value=str),
+    ),
+    (
+        r"cogroup of step .* is given KStream.*group_by_key\(\)",
+        lambda a: grouped(a).cogroup(two).cogroup(stream(a, "b"), two),
+    ),
+    (
+        r"cogroup of step .* is given KGroupedTable",
+        lambda a: grouped(a).cogroup(two).cogroup(regrouped(a), two),
+    ),
+    (
+        r"suppress behind step KSTREAM.* is given timedelta.*until_time_limit",
+        lambda a: grouped(a).count().suppress(SECOND),
+    ),
+]
+
+
+def _named(app: ps.Application) -> Any:
+    return app.stream("first", key=str, value=str, name="begin")
+
+
+@pytest.mark.parametrize(("said", "build"), PARTNERS)
+def test_a_step_is_given_what_it_can_meet(
+    said: str, build: Callable[[ps.Application], object]
+) -> None:
+    with pytest.raises(TopologyError, match=said):
+        build(ps.Application("mistaken"))
+
+
+OPTIONS: list[tuple[str, Callable[[ps.Application], object]]] = [
+    ("to_table behind step .* cachng=.*Write caching=", lambda a: stream(a).to_table(cachng=True)),
+    ("filter behind step .* retention=", lambda a: table(a).filter(two, "s", retention=SECOND)),
+    (
+        "map_values behind step .* loging=.*Write logging=",
+        lambda a: table(a).map_values(str, value=str, loging=False),
+    ),
+    (
+        "transform_values behind step .* size=",
+        lambda a: table(a).transform_values(ps.ValueTransformer, value=str, size=3),
+    ),
+    (
+        "join behind step .* windows=",
+        lambda a: table(a).join(table(a, "b"), two, value=str, windows=NEAR),
+    ),
+    (
+        "foreign_key= has no outer form.*left_join",
+        lambda a: table(a).outer_join(table(a, "b"), two, foreign_key=str, value=str),
+    ),
+    (
+        "windows of step .* cannot be kept in the versioned store 's'",
+        lambda a: (
+            grouped(a).windowed_by(MINUTE).count(ps.versioned_store("s", history_retention=SECOND))
+        ),
+    ),
+    ("store name 5 is no text .*'5'", lambda a: grouped(a).count(5)),
+]
+
+
+@pytest.mark.parametrize(("said", "build"), OPTIONS)
+def test_an_option_that_would_have_no_effect_is_refused(
+    said: str, build: Callable[[ps.Application], object]
+) -> None:
+    with pytest.raises(TopologyError, match=said):
+        build(ps.Application("mistaken"))

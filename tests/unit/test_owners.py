@@ -25,6 +25,7 @@ from penstock.driver.questions import Asked, StatusQuestions, asked_as
 from penstock.errors import FencedError, InstanceError, InstanceUnreachableError, PenstockError
 from penstock.instance.protocol import (
     Message,
+    PrepareOrder,
     ReleaseOrder,
     StatusReply,
     TakeOrder,
@@ -45,6 +46,8 @@ class Instances:
         self.told: list[str] = []
         self.silent: set[str] = set()
         self.gone: set[str] = set()
+        self.stopped: set[str] = set()
+        """Those who answer nothing, which nobody knows yet."""
         self.awaited = False
         self.capacities: dict[str, int] = {}
         self.others_take_over = False
@@ -101,8 +104,10 @@ class Instances:
         self.told.append(f"doubted {name}")
 
     def call(self, name: str, action: str, message: Message, reply: type[Message]) -> Message:
-        if name not in self.held:
+        if name not in self.held or name in self.stopped:
             raise InstanceUnreachableError("gone")
+        if isinstance(message, PrepareOrder):
+            self.told.append(f"prepare {message.task} {name}")
         held = self.held[name]
         if isinstance(message, TakeOrder):
             self.told.append(f"take {message.task} {name}")
@@ -374,6 +379,79 @@ def test_a_move_whose_target_is_lost_does_not_happen() -> None:
     assert set(world.instances.owners().values()) == {"a"}
     assert world.is_settled()
     assert world.plannable() == set(TASKS)
+
+
+def warmed_up() -> tuple[World, set[TaskId]]:
+    """Two tasks that are to move from a to b, from the next round on."""
+    world = World()
+    world.join("a")
+    world.join("b")
+    warming = {TaskId.parse(task) for task in world.copies.wanted["b"].followed}
+    world.copies.said = {"b": dict.fromkeys(warming, 10)}
+    return world, warming
+
+
+def test_one_that_does_not_get_ready_gets_no_task_from_an_owner_that_works(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    now = 100.0
+    monkeypatch.setattr("penstock.driver.owners.time.monotonic", lambda: now)
+    world, warming = warmed_up()
+    world.instances.stopped = {"b"}
+    world.instances.told.clear()
+    for _ in range(3):
+        world.round()
+    assert world.instances.told == ["doubted b"] * len(warming), "not asked again at once"
+    assert set(world.instances.owners().values()) == {"a"}
+    assert world.plannable() == set(TASKS)
+    now += 60.0
+    world.round()
+    assert set(world.instances.owners().values()) == {"a"}, "however long that lasts"
+    world.instances.stopped = set()
+    now += 1.0
+    world.instances.told.clear()
+    world.round()
+    each = [(f"prepare {task} b", f"take {task} b") for task in sorted(warming)]
+    assert world.instances.told == [*(one for one, _ in each), *(two for _, two in each)]
+    assert world.is_settled()
+
+
+@pytest.mark.parametrize("how", ["gone", "silent"])
+def test_one_that_is_ready_and_stops_gets_no_task_from_an_owner_that_works(
+    how: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now = 100.0
+    monkeypatch.setattr("penstock.driver.owners.time.monotonic", lambda: now)
+    world, warming = warmed_up()
+    for task in warming:
+        world.book.start(task)
+    world.round()
+    setattr(world.instances, how, {"b"})
+    for task in warming:
+        world.finish(task)
+    world.round()
+    assert set(world.instances.owners().values()) == {"a"}
+    assert world.plannable() == set(TASKS)
+    setattr(world.instances, how, set[str]())
+    now += 1.0
+    world.round()
+    assert {TaskId.parse(task) for task in world.instances.held["b"]} == warming
+
+
+def test_one_that_cannot_get_ready_takes_its_tasks_as_it_is(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    world, warming = warmed_up()
+    call = Instances.call
+
+    def broken(self: Instances, name: str, action: str, message: Message, reply: Any) -> Message:
+        if isinstance(message, PrepareOrder):
+            raise InstanceError("Kafka does not answer it")
+        return call(self, name, action, message, reply)
+
+    monkeypatch.setattr(Instances, "call", broken)
+    world.round()
+    assert {TaskId.parse(task) for task in world.instances.held["b"]} == warming
 
 
 def test_who_joins_is_heard_first_and_not_waited_for_long(monkeypatch: pytest.MonkeyPatch) -> None:

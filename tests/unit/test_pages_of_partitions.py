@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from datetime import timedelta
+from functools import partial
 from random import Random
 from typing import Any, get_args
 
@@ -57,8 +60,8 @@ class Asked(StoreQueries):
         [partition] = self.asked.partitions_of([key], [data])
         self.kept[partition].apply([(names[kind], value)], offset=0)
 
-    def rows(self, question: Question) -> list[Row]:
-        """Those of all pages."""
+    def rows(self, question: Question, between: Callable[[], None] = lambda: None) -> list[Row]:
+        """Those of all pages; something else may happen between two of them."""
         found: list[Row] = []
         while True:
             answer = self.ask("asked", question)
@@ -67,6 +70,7 @@ class Asked(StoreQueries):
             if answer.next_page is None:
                 return found
             question = replace(question, page=answer.next_page)
+            between()
 
     def _ask_partition(
         self, store: AskedStore, partition: int, message: StoreQuestion, *_: Any
@@ -85,6 +89,13 @@ def _store(kind: StoreKind) -> KeyValueStore:
     if kind == "versioned":
         return VersionsStore(inner, retention_ms=RETENTION_MS, segment_ms=50)
     return SegmentedStore(inner, kind=kind, retention_ms=RETENTION_MS, segment_ms=60)
+
+
+def any_change(asked: Asked, random: Random, keys: Sequence[str]) -> None:
+    start = random.randrange(300)
+    asked.put(
+        random.choice(keys), start, start + random.randrange(50), is_value=random.random() < 0.6
+    )
 
 
 def any_question(random: Random, kind: StoreKind) -> Question:
@@ -126,3 +137,31 @@ def test_pages_are_the_whole_answer(kind: StoreKind, monkeypatch: pytest.MonkeyP
             limit = random.choice([1, 2, 3, 10, 10_000])
             found = asked.rows(replace(question, limit=limit, reverse=reverse))
             assert found == (whole.rows[::-1] if reverse else whole.rows), (seed, question)
+
+
+@pytest.mark.parametrize("kind", get_args(StoreKind))
+def test_what_changes_between_pages_moves_nothing_else(
+    kind: StoreKind, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for seed in range(60):
+        random = Random(seed)
+        asked = Asked(kind)
+        changing = random.sample(KEYS, len(KEYS) // 2)
+        for key in KEYS * 4:
+            any_change(asked, random, [key])
+        question = any_question(random, kind)
+        for reverse in (False, True):
+            monkeypatch.undo()
+            whole = asked.ask("asked", replace(question, limit=10_000, reverse=reverse))
+            monkeypatch.setattr(query_answers, "SCAN_ENTRIES", random.choice([1, 2, 10_000]))
+            limit = random.choice([1, 2, 3])
+            found = asked.rows(
+                replace(question, limit=limit, reverse=reverse),
+                between=partial(any_change, asked, random, changing),
+            )
+            steady = [row for row in whole.rows if row.key not in changing]
+            assert [row for row in found if row.key not in changing] == steady, (seed, question)
+            # Who asks for a key twice gets its rows twice.
+            times = max((question.keys.count(key) for key in KEYS), default=1) or 1
+            names = Counter((row.key, row.start, row.end) for row in found)
+            assert max(names.values(), default=0) <= times, (seed, question)

@@ -10,15 +10,17 @@ import stat
 import sys
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 from uuid import UUID
 
 import pytest
 import trustme
 import urllib3
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
 from penstock.config import Config
 from penstock.errors import (
@@ -36,6 +38,7 @@ from penstock.errors import (
     UnknownStoreError,
 )
 from penstock.queries import AsyncClient, Bound, Client, Queries, Question
+from penstock.queries.contract import LIMIT_MAX, QuestionKind
 from penstock.queries.driver_file import (
     DriverFile,
     read_driver_file,
@@ -115,6 +118,67 @@ def test_the_client_asks_what_queries_can_be_asked(
     assert same.key_metadata("counts", "a/../b?") == queries.key_metadata("counts", "a/../b?")
     question = Question(kind="range", lower="b", upper="c")
     assert same.ask("counts", question) == queries.ask("counts", question)
+
+
+TIMES = st.none() | st.integers(0, 2**63 - 1)
+QUESTIONS = st.builds(
+    Question,
+    kind=st.sampled_from(get_args(QuestionKind)),
+    keys=st.lists(st.text(st.characters(exclude_categories=["Cs"])), max_size=3).map(tuple),
+    lower=st.none() | st.just("b"),
+    upper=st.none() | st.just("c"),
+    prefix=st.none() | st.just("d"),
+    start=TIMES,
+    end=TIMES,
+    as_of=TIMES,
+    reverse=st.booleans(),
+    partition=st.none() | st.integers(0, 7),
+    limit=st.integers(1, LIMIT_MAX),
+    page=st.none() | st.just("page-3"),
+)
+BOUNDS = st.builds(
+    Bound,
+    stale=st.booleans(),
+    max_lag=st.none() | st.integers(0, 9),
+    position=st.dictionaries(st.integers(0, 3), st.integers(0, 99), max_size=2),
+)
+ONCE = settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
+
+
+@ONCE
+@given(question=QUESTIONS, bound=BOUNDS, milliseconds=st.integers(25_000, 30_000))
+def test_all_of_a_question_arrives(
+    server: HttpServer,
+    listening: Listening,
+    queries: InMemoryQueries,
+    question: Question,
+    bound: Bound,
+    milliseconds: int,
+) -> None:
+    asked = ("counts", question, bound, timedelta(milliseconds=milliseconds))
+
+    async def ask() -> None:
+        async with AsyncClient(server.url, token=listening.token) as other:
+            await other.ask(*asked[:2], bound=bound, timeout=asked[3])
+
+    with Client(server.url, token=listening.token) as client:
+        for way in (
+            lambda: client.ask(*asked[:2], bound=bound, timeout=asked[3]),
+            lambda: client.table(*asked[:2], bound=bound, timeout=asked[3]),
+            lambda: asyncio.run(ask()),
+        ):
+            queries.asked.clear()
+            # The store need not answer it.
+            with suppress(QuestionRefusedError):
+                way()
+            # What asks for keys alone has a short way, which has no limit of rows.
+            plain = ("counts", Question(kind="get", keys=question.keys), *asked[2:])
+            assert queries.asked[-1] in ([asked, plain] if question.kind == "get" else [asked])
+
+
+def test_a_count_is_not_asked_for_with_less_than_was_said(client: Client) -> None:
+    with pytest.raises(QuestionRefusedError, match="position"):
+        client.approximate_count("counts", bound=Bound(stale=True, position={0: 41}))
 
 
 @pytest.mark.parametrize("key", ["a", "..", "a/b", "", "%2F", "é\n", "0x61", "?", "7"])
@@ -262,6 +326,45 @@ def test_a_body_that_does_not_come_is_not_waited_for(
 def test_headers_that_are_too_long_are_refused(server: HttpServer) -> None:
     head = b"GET /health/live HTTP/1.1\r\nHost: localhost\r\nX: " + b"x" * 40_000
     assert talk(server, head).startswith(b"HTTP/1.1 400 ")
+    # Also where all of it comes at once.
+    long = [b"X: " + b"x" * 40_000, *(b"X%d: x" % number for number in range(4_000))]
+    for lines in (long[:1], long[1:]):
+        head = b"GET /health/live HTTP/1.1\r\nHost: localhost\r\n" + b"\r\n".join(lines)
+        assert talk(server, head + b"\r\n\r\n").startswith(b"HTTP/1.1 431 ")
+    head = b"GET /health/live?page=" + b"x" * 40_000 + b" HTTP/1.1\r\nHost: localhost\r\n\r\n"
+    assert talk(server, head).startswith(b"HTTP/1.1 431 ")
+
+
+def test_a_request_that_says_twice_where_it_ends_is_the_last_one(
+    server: HttpServer, listening: Listening
+) -> None:
+    asked = (
+        f"Host: localhost\r\nAuthorization: Bearer {listening.token}\r\n"
+        "Content-Type: application/json\r\n"
+    )
+    body = b'{"kind": "get", "keys": ["b"]}'
+    answer = talk(
+        server,
+        f"POST /v1/stores/counts/query HTTP/1.1\r\n{asked}Content-Length: {len(body)}\r\n"
+        f"Transfer-Encoding: chunked\r\n\r\n{len(body):x}\r\n".encode()
+        + body
+        + f"\r\n0\r\n\r\nGET /v1/stores HTTP/1.1\r\n{asked}\r\n".encode(),
+    )
+    assert answer.count(b"HTTP/1.1 ") == answer.count(b"HTTP/1.1 400 ") == 1
+
+
+def test_who_wants_another_protocol_is_answered_in_this_one(
+    server: HttpServer, listening: Listening, caplog: pytest.LogCaptureFixture
+) -> None:
+    head = (
+        "GET /v1/stores/counts/keys/b HTTP/1.1\r\nHost: localhost\r\nUpgrade: websocket\r\n"
+        f"Connection: Upgrade\r\nAuthorization: Bearer {listening.token}\r\n\r\n"
+    )
+    with caplog.at_level("WARNING"):
+        again = head.replace("Upgrade: websocket\r\nConnection: Upgrade", "Connection: close")
+        answer = talk(server, head.encode() + again.encode())
+    assert answer.count(b"HTTP/1.1 200 ") >= 1
+    assert not caplog.records
 
 
 def test_one_connection_too_many_is_told_so(queries: InMemoryQueries, listening: Listening) -> None:

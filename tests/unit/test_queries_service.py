@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import threading
+from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 from urllib.parse import quote, unquote
@@ -13,7 +14,7 @@ import pytest
 
 from penstock.errors import DeserializationError
 from penstock.queries.arrow_rows import ARROW_STREAM, decode_rows
-from penstock.queries.contract import Bound
+from penstock.queries.contract import Bound, Question
 from penstock.queries.json_values import VALUES_JSON
 from penstock.queries.limits import Limits
 from tests.unit.queries_in_memory import (
@@ -97,6 +98,28 @@ def test_what_each_route_finds(path: str, expected: list[tuple[Any, Any]] | None
         assert key in ({"ward": "A", "bed": 1}, "00000000-0000-0000-0000-000000000001")
     else:
         assert found == expected
+
+
+@pytest.mark.parametrize(
+    ("path", "question"),
+    [
+        ("windows/a?start=1&end=2&", Question(kind="fetch", keys=("a",), start=1, end=2)),
+        (
+            "windows?lower=a&upper=b&start=1&end=2&",
+            Question(kind="fetch_range", lower="a", upper="b", start=1, end=2),
+        ),
+        ("range?lower=a&upper=b&", Question(kind="range", lower="a", upper="b")),
+        ("range?prefix=a&", Question(kind="prefix", prefix="a")),
+        ("all?", Question(kind="all")),
+    ],
+)
+def test_all_that_an_address_says_arrives(path: str, question: Question) -> None:
+    queries = InMemoryQueries()
+    more = "reverse=true&partition=0&limit=7&page=page-1&stale=true&max_lag=3&timeout_ms=70"
+    request(made_service(queries), "GET", f"/v1/stores/rates/{path}{more}")
+    expected = replace(question, reverse=True, partition=0, limit=7, page="page-1")
+    bound = Bound(stale=True, max_lag=3)
+    assert queries.asked == [("rates", expected, bound, timedelta(milliseconds=70))]
 
 
 def test_windows_have_their_bounds() -> None:

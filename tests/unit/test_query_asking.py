@@ -43,7 +43,7 @@ from penstock.queries.asking import StoreQueries
 from penstock.queries.catalogue import Catalogue
 from penstock.queries.contract import Answer, Bound, Question, StoreSize
 from penstock.queries.freshness import EndsSeen, Log
-from penstock.queries.live import LiveQueries
+from penstock.queries.live import LiveQueries, Queryable
 from penstock.queries.loop_lines import LoopLines
 from penstock.queries.routing import Holders, candidates, refusal, role_of
 from penstock.queries.stores import ReadOnlyStore
@@ -581,6 +581,25 @@ def test_an_application_that_opens_is_waited_for(stocked: World) -> None:
         live.ask("counts", Question(kind="get", keys=("k07",)), timeout=timedelta())
     with pytest.raises(StoreUnavailableError, match="rebalancing"):
         ReadOnlyStore[str, int](live, "counts").approximate_count(timeout=timedelta())
+
+
+class Clinic(Queryable):
+    """An application in a state, with the instances of a world."""
+
+    def __init__(self, state: ps.ApplicationState, world: World) -> None:
+        self.state = state
+        self.queries = LiveQueries(state=lambda: state)
+        self.queries.open(world.queries())
+
+
+def test_a_host_is_alive_exactly_while_the_application_is_running(stocked: World) -> None:
+    [host, *_] = stocked.queries().present()
+    alive = {state for state in ps.ApplicationState if Clinic(state, stocked).is_alive(host)}
+    assert alive == {ps.ApplicationState.RUNNING}
+    running = Clinic(ps.ApplicationState.RUNNING, stocked)
+    assert not running.is_alive("nobody")
+    running.queries.close()
+    assert not running.is_alive(host)
 
 
 def test_a_count_is_given_up_at_its_deadline(world: World, monkeypatch: pytest.MonkeyPatch) -> None:

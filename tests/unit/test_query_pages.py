@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from msgspec import structs
 
 import penstock.instance.query_answers as module
+from penstock.errors import PageRefusedError
 from penstock.instance.protocol import decode, encode
 from penstock.instance.query_answers import findings
 from penstock.instance.query_messages import SCAN_ENTRIES, Cursor, Found, StoreQuestion
@@ -376,6 +377,12 @@ def test_a_page_that_ends_with_a_long_key_is_taken_back() -> None:
     # Over HTTP, too; this one is of a service that knows others.
     body = {"kind": "all", "page": "page-" + "0" * len(text)}
     assert request(made_service(), "POST", "/v1/stores/counts/query", body=body).status == 200
+
+
+@pytest.mark.parametrize("page", [Page(key=-100), Page(partition=-1)])
+def test_a_page_that_leads_to_before_the_first_is_refused(page: Page) -> None:
+    with pytest.raises(PageRefusedError):
+        page_of(page_text(page, b"asked"), b"asked")
 
 
 @pytest.mark.parametrize("time", [2**63 - 1, 2**63, 2**80, -1, -(2**63), -(2**80)])

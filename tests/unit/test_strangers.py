@@ -203,6 +203,41 @@ def test_one_who_does_not_read_is_given_up(
         assert 0 < received < size
 
 
+def test_one_who_does_not_read_little_is_given_up() -> None:
+    queries = InMemoryQueries()
+    size = 20_000
+    queries.shelves["big"] = Shelf(
+        kind="key_value", key=str, value=str, entries={("a", None): "x" * size}
+    )
+    plain = Listening.of(Config(http_listen="127.0.0.1:0"))
+    limits = Limits(idle=timedelta(seconds=1), receive=timedelta(seconds=1))
+    with served(plain, limits, queries) as server, socket.socket() as connection:
+        connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        connection.settimeout(180)
+        connection.connect(("127.0.0.1", port_of(server)))
+        wait_until(lambda: server._server is not None, what="it is served", seconds=60)
+        uvicorn: Any = server._server
+
+        def unread() -> int:
+            there = list(uvicorn.server_state.connections)
+            return max((each.transport.get_write_buffer_size() for each in there), default=0)
+
+        # What waits is too little for uvicorn to wait for its reader.
+        answered = 0
+        while not unread():
+            connection.sendall(
+                b"GET /v1/stores/big/keys/a HTTP/1.1\r\nHost: localhost\r\n"
+                + f"Authorization: Bearer {plain.token}\r\n\r\n".encode()
+            )
+            answered += 1
+            wait_until(
+                lambda count=answered: uvicorn.server_state.total_requests == count,
+                what="it is answered",
+                seconds=60,
+            )
+        wait_until(lambda: not uvicorn.server_state.connections, what="it was given up", seconds=60)
+
+
 @pytest.fixture
 def copies(tmp_path: Path) -> Iterator[PeerCopies]:
     with StateDirectory.open(tmp_path / "state", "asked") as directory:

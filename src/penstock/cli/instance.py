@@ -132,7 +132,7 @@ def instance(
     print_progress(f"Joining the application at {coordinator} as {options.name}; Ctrl-C leaves it")
     if not logging.getLogger(LOGGER).hasHandlers():
         # Whoever started it sees what it does: it joined, and which tasks it has.
-        log_as_lines()
+        log_as_lines(secrets=[options.token])
     _tell(run_instance(options, programs, serve=serve_http))
     print_progress(f"Instance {options.name} has ended")
     if json:

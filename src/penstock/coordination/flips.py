@@ -43,8 +43,8 @@ class Flips:
         return state == "taking" or (state == "running" and self._book.has_moved(task))
 
 
-PREPARE_SECONDS = 1.0
-"""How long at most a task waits, served by its owner, for the next one to get ready."""
+PREPARE_AGAIN_SECONDS = 0.5
+"""How soon one that could not be reached is told again to get ready."""
 
 
 class Preparations:
@@ -53,39 +53,47 @@ class Preparations:
     >>> task, preparations = TaskId(0, 0), Preparations()
     >>> preparations.begin({task: "b"}, now=1.0)
     {TaskId(sub_topology=0, partition=0): 'b'}
-    >>> preparations.begin({task: "b"}, now=1.1), preparations.done({task: "b"}, now=1.1)
+    >>> preparations.begin({task: "b"}, now=1.1), preparations.done({task: "b"})
     ({}, set())
     >>> preparations.end(task, "b")
-    >>> preparations.done({task: "b"}, now=1.2) == {task}
+    >>> preparations.done({task: "b"}) == {task}
     True
 
-    One that does not say that it is ready is not waited for long.
+    One that cannot be reached does not get a task that another one serves, and is told again.
 
     >>> preparations.begin({task: "c"}, now=2.0)
     {TaskId(sub_topology=0, partition=0): 'c'}
-    >>> preparations.done({task: "c"}, now=2.9), preparations.done({task: "c"}, now=3.0) == {task}
-    (set(), True)
+    >>> preparations.miss(task, "c", now=2.1)
+    >>> preparations.done({task: "c"}), preparations.begin({task: "c"}, now=2.5)
+    (set(), {})
+    >>> preparations.begin({task: "c"}, now=2.6)
+    {TaskId(sub_topology=0, partition=0): 'c'}
     """
 
     def __init__(self) -> None:
-        self._begun: dict[tuple[TaskId, str], float] = {}
-        """When each began; minus infinity when it has ended."""
+        self._due: dict[tuple[TaskId, str], float] = {}
+        """When each is to be told; infinity while it is told, and afterwards."""
+        self._ready: set[tuple[TaskId, str]] = set()
 
     def begin(self, moves: Mapping[TaskId, str], now: float) -> dict[TaskId, str]:
-        """These tasks are to move, and no others; who is to be told so, as it is new."""
-        new = {task: owner for task, owner in moves.items() if (task, owner) not in self._begun}
-        self._begun = {each: self._begun.get(each, now) for each in moves.items()}
-        return new
+        """These tasks are to move, and no others; who is to be told so now."""
+        moving = list(moves.items())
+        due = [each for each in moving if self._due.get(each, now) <= now]
+        self._due = {each: math.inf if each in due else self._due[each] for each in moving}
+        self._ready &= self._due.keys()
+        return dict(due)
 
     def end(self, task: TaskId, owner: str) -> None:
-        """The new owner is ready, or will not be."""
-        if (task, owner) in self._begun:
-            self._begun[task, owner] = -math.inf
+        """The new owner is ready, or as ready as it will be."""
+        if (task, owner) in self._due:
+            self._ready.add((task, owner))
 
-    def done(self, moves: Mapping[TaskId, str], now: float) -> set[TaskId]:
+    def miss(self, task: TaskId, owner: str, now: float) -> None:
+        """The new owner could not be told, did not answer, or stands still since."""
+        if (task, owner) in self._due:
+            self._due[task, owner] = now + PREPARE_AGAIN_SECONDS
+            self._ready.discard((task, owner))
+
+    def done(self, moves: Mapping[TaskId, str]) -> set[TaskId]:
         """The tasks that may move now."""
-        return {
-            task
-            for task, owner in moves.items()
-            if now - self._begun.get((task, owner), -math.inf) >= PREPARE_SECONDS
-        }
+        return {task for task, owner in moves.items() if (task, owner) in self._ready}

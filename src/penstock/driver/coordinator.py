@@ -282,7 +282,8 @@ class Coordinator:
     def status(self, name: str, asked: Asked) -> StatusReply:
         """What an instance says of its tasks, or of the one that it is to take.
 
-        For threads, of which one asks an instance at a time. Raises as `call` does.
+        For threads, of which one asks an instance at a time, while others may have it get ready.
+        Raises as `call` does.
         """
         client = self._client(name, self._status_clients)
         try:

@@ -209,10 +209,6 @@ class TaskOwners:
         if self._eager and any(move.role == "active" for move in answer.moves):
             self._pending = answer.owners
             self._rebalances.stop(answer.owners)
-        if not self._eager:
-            for task, owner in self._preparations.begin(to_move, now).items():
-                name = self._book.entries[task].name
-                self._questions.prepare(owner, PrepareOrder(task=str(task), name=name))
         if rebalance is None:
             self._want()
             return
@@ -234,9 +230,7 @@ class TaskOwners:
 
     def _flip(self, now: float) -> None:
         """Give tasks that are to move to their new owners, between two of their slices."""
-        for task, owner in self._questions.prepared():
-            self._preparations.end(task, owner)
-        due = self._pending.keys() if self._eager else self._preparations.done(self._pending, now)
+        due = self._pending.keys() if self._eager else self._prepare(now)
         self._book.hold(due)
         running = {each for each in due if self._book.entries[each].state == "running"}
         if self._eager:
@@ -246,6 +240,27 @@ class TaskOwners:
                 self._flip_now(list(due))
             return
         self._flip_now(sorted(due - running))
+
+    def _prepare(self, now: float) -> set[TaskId]:
+        """Have those get ready who are to take tasks; the tasks that may move now.
+
+        One that stands still or is gone gets none: their owners serve them, and go on.
+        """
+        for task, owner in self._preparations.begin(self._pending, now).items():
+            name = self._book.entries[task].name
+            self._questions.prepare(owner, PrepareOrder(task=str(task), name=name))
+        for each in self._questions.prepared():
+            if each.missed is None:
+                self._preparations.end(each.task, each.owner)
+            else:
+                self._preparations.miss(each.task, each.owner, now)
+                self._parts.coordinator.doubt(each.owner, each.missed)
+        coordinator = self._parts.coordinator
+        away = coordinator.away()
+        for task, owner in self._pending.items():
+            if owner in away or coordinator.is_silent(owner):
+                self._preparations.miss(task, owner, now)
+        return self._preparations.done(self._pending)
 
     def _flip_now(self, tasks: list[TaskId]) -> None:
         if tasks:

@@ -50,6 +50,16 @@ class Answer:
     reply: StatusReply | InstanceError
 
 
+@dataclass(frozen=True, kw_only=True)
+class Prepared:
+    """What came of telling an instance to get ready for a task."""
+
+    task: TaskId
+    owner: str
+    missed: InstanceUnreachableError | None = None
+    """Why it could not be told, if it could not; else it is as ready as it will be."""
+
+
 class StatusQuestions:
     """Gives each owner its orders, and asks it then: one message at a time."""
 
@@ -62,7 +72,7 @@ class StatusQuestions:
         """In which state an owner last said that a task is."""
         self._orders: dict[str, list[TakeOrder]] = {}
         self._answers: queue.SimpleQueue[Answer] = queue.SimpleQueue()
-        self._prepared: queue.SimpleQueue[tuple[TaskId, str]] = queue.SimpleQueue()
+        self._prepared: queue.SimpleQueue[Prepared] = queue.SimpleQueue()
         self._pool = ThreadPoolExecutor(_ASKED_AT_ONCE, thread_name_prefix="status")
         # To get ready lasts longer than an order, which is not to wait for that.
         self._preparing = ThreadPoolExecutor(_PREPARED_AT_ONCE, thread_name_prefix="prepare")
@@ -86,8 +96,8 @@ class StatusQuestions:
         """Have an instance get ready to take a task."""
         self._preparing.submit(self._have_prepared, owner, order)
 
-    def prepared(self) -> list[tuple[TaskId, str]]:
-        """Who is ready to take what, since this was last asked; or cannot get ready."""
+    def prepared(self) -> list[Prepared]:
+        """What came of that, since this was last asked."""
         found = []
         while not self._prepared.empty():
             found.append(self._prepared.get())
@@ -137,12 +147,15 @@ class StatusQuestions:
         self._wake()
 
     def _have_prepared(self, owner: str, order: PrepareOrder) -> None:
+        missed: InstanceUnreachableError | None = None
         try:
             self._ask(owner, order)
-        except InstanceError as error:
+        except InstanceUnreachableError as error:
+            missed = error
+        except Exception as error:  # noqa: BLE001 - nobody waits for this thread
             # Whoever takes the task does then what could not be done before.
             _log.info("Task %s: %s", order.task, error)
-        self._prepared.put((TaskId.parse(order.task), owner))
+        self._prepared.put(Prepared(task=TaskId.parse(order.task), owner=owner, missed=missed))
         self._wake()
 
     def _give(self, owner: str, order: TakeOrder) -> None:

@@ -179,7 +179,7 @@ def _tls(location: str, trust: Trust | None) -> dict[str, Any]:
 
 
 class ClientCache:
-    """One client per location in this process; a fork starts with none."""
+    """One client per location in this process; a fork starts with none. Any thread may call."""
 
     def __init__(self) -> None:
         self._pid = os.getpid()
@@ -192,11 +192,13 @@ class ClientCache:
         if self._pid != os.getpid():
             # The parent's channels are dead here; closing them would block, so they are forgotten.
             self._pid, self._clients = os.getpid(), {}
-        if location not in self._clients:
-            self._clients[location] = Client(
+        # One look only: another thread may drop what the first one saw.
+        client = self._clients.get(location)
+        if client is None:
+            client = self._clients[location] = Client(
                 location, token=token, timeout_seconds=timeout_seconds, trust=trust
             )
-        return self._clients[location]
+        return client
 
     def drop(self, location: str) -> None:
         """Forget a client whose peer was lost, so that the next call connects anew."""

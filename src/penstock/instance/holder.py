@@ -159,7 +159,7 @@ class Holder:
     def flush(self) -> list[OpenTask]:
         """Make all stores durable, but for those of tasks that commit now: these are returned.
 
-        Who asks renews the lease too, and must not wait behind a commit for a broker that is gone.
+        Who asks must not wait behind a commit for a broker that is gone: others' stores come next.
         """
         busy = [task for task in list(self._tasks.values()) if not task.flush()]
         self._standbys.flush()

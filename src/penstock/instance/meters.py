@@ -6,13 +6,14 @@ import contextlib
 import itertools
 import logging
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import TypeVar
 
 import pyarrow as pa
 
 from penstock.instance.answers import answers
 from penstock.instance.protocol import FollowOrder, Question, ReadHeader, StoreOrder, TakeOrder
+from penstock.instance.query_messages import StoreQuestion
 from penstock.observability import groups
 from penstock.observability.groups import SUPPRESSION, store_scope
 from penstock.observability.recorder import Recorder
@@ -24,6 +25,7 @@ from penstock.stores.rocksdb import RocksDBStore
 _log = logging.getLogger("penstock.instance")
 
 S = TypeVar("S", bound=str)
+T = TypeVar("T")
 _CALLS: dict[Question, str] = {"get": "get", "fetch": "fetch", "times": "fetch"}
 
 
@@ -80,6 +82,26 @@ class TaskMeter:
         finally:
             self._open.pop(number, None)
         self._read(header.store, header.question, questions, spent)
+
+    def asked(self, question: StoreQuestion, look: Callable[[], T]) -> T:
+        """What is found for somebody who queries the store, timed like other reads."""
+        call, count = _call_of(question)
+        is_get = call == "get"
+        if not count or (is_get and not self._recorder.records("DEBUG")):
+            return look()
+        number, began = next(self._numbers), time.perf_counter()
+        if not is_get:
+            self._open[number] = (question.store, wall_clock_ms())
+        try:
+            found = look()
+        finally:
+            self._open.pop(number, None)
+        if self._recorder.records("DEBUG"):
+            seconds = time.perf_counter() - began
+            self._called(question.store, call, count, seconds)
+            if not is_get:
+                self._called(question.store, "iterator-duration", 1, seconds)
+        return found
 
     def opened(self, store: ByteStore) -> None:
         """What keeps the bytes of a store was opened, perhaps again."""
@@ -156,6 +178,21 @@ def scope_of(order: StoreOrder) -> str:
 def is_suppression(order: StoreOrder) -> bool:
     """Whether the store is the buffer of a `suppress`: no other has its times in its values."""
     return order.time_index == "value_tail"
+
+
+def _call_of(question: StoreQuestion) -> tuple[str, int]:
+    """What Kafka Streams counts a query as, and how often it would."""
+    match question.kind:
+        case "get" | "as_of":
+            return "get", len(question.keys)
+        case "fetch":
+            return "fetch", len(question.keys)
+        case "count":
+            return "", 0
+    if question.layout in ("window", "session"):
+        return "fetch", 1
+    is_all = question.lower is None and question.upper is None
+    return "all" if is_all else "range", 1
 
 
 def _ranges(questions: pa.Table) -> dict[str, int]:

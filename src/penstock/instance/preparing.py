@@ -24,17 +24,25 @@ class PreparedWriters:
     def __init__(self, environment: TaskEnvironment) -> None:
         self._environment = environment
         self._writers: dict[str, tuple[Writer, float]] = {}
+        self._made: set[str] = set()
+        """The tasks whose writers are made now."""
         self._lock = threading.Lock()
 
     def prepare(self, order: PrepareOrder) -> None:
         """Have a task's writer ready. Raises `KafkaError`."""
         with self._lock:
-            if order.task in self._writers:
+            # Who asks again because the first answer takes too long is not to wait as long again.
+            if order.task in self._writers or order.task in self._made:
                 return
-        writer = new_writer(order.name, self._environment)
-        writer.connect(commits_name(self._environment.application_id))
-        with self._lock:
-            self._writers[order.task] = writer, time.monotonic()
+            self._made.add(order.task)
+        try:
+            writer = new_writer(order.name, self._environment)
+            writer.connect(commits_name(self._environment.application_id))
+            with self._lock:
+                self._writers[order.task] = writer, time.monotonic()
+        finally:
+            with self._lock:
+                self._made.discard(order.task)
 
     def pop(self, task: str) -> Writer | None:
         """The writer of a task that is taken now, if there is one."""

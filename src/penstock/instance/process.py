@@ -10,6 +10,7 @@ import contextlib
 import functools
 import gc
 import logging
+import math
 import os
 import signal
 import socket
@@ -42,6 +43,7 @@ from penstock.instance import protocol
 from penstock.instance.cleaning import Cleaner
 from penstock.instance.client import TLS_SCHEME, Client, tcp_location
 from penstock.instance.clients import SharedClients
+from penstock.instance.flushing import Flushing
 from penstock.instance.global_processing import Programs
 from penstock.instance.global_tables import GlobalTables
 from penstock.instance.holder import Holder
@@ -61,7 +63,7 @@ from penstock.instance.question_socket import QuestionSocket
 from penstock.instance.server import Server
 from penstock.instance.snapshots import Snapshotter
 from penstock.instance.static_id import StaticId
-from penstock.instance.task import OpenTask, TaskEnvironment
+from penstock.instance.task import TaskEnvironment
 from penstock.instance.tls import TlsFiles
 from penstock.observability.json_logs import log_as_json, secrets_of
 from penstock.observability.promptness import answer_promptly
@@ -81,8 +83,6 @@ _log = logging.getLogger("penstock.instance")
 _SLOTS_MAX = 64
 _CALL_SECONDS = 10.0
 _PATIENCE_SECONDS = 1.0
-FLUSH_INTERVAL_SECONDS = 120.0
-"""How much of a store's newest data a crash can send back to its changelog."""
 
 
 class Ending(IntEnum):
@@ -110,6 +110,10 @@ class Lease:
         in between, and its tasks may be others' since.
         """
         self._renewed = asked_at
+
+    def end(self) -> None:
+        """Serve nothing any more, until it is renewed."""
+        self._renewed = -math.inf
 
     def holds(self) -> bool:
         """Whether this instance may still serve."""
@@ -492,36 +496,36 @@ def _beat(
     interval: timedelta,
 ) -> Ending:
     """Beat until stopped, unknown to the coordinator, or without a lease."""
-    flushed = time.monotonic()
-    busy: list[OpenTask] = []
     beat = Beat(instance=options.name, member_id=options.member_id)
-    while not stop.wait(interval.total_seconds()):
-        asked_at = time.monotonic()
-        try:
-            reply = coordinator.call("beat", beat, BeatReply)
-        except InstanceUnreachableError:
-            if not lease.holds():
-                return Ending.DRIVER_LOST
-            continue
-        if not reply.known:
-            # The coordinator has given our tasks to others; a fresh process starts clean.
-            return Ending.GIVEN_UP
-        lease.renew(asked_at)
-        failure = holder.disk_failure if options.is_patient else None
-        if failure is not None:
-            # Others have disks of their own, and take the tasks: now, and not when all is closed.
-            _say_goodbye(coordinator, beat)
-            raise failure
-        if time.monotonic() - flushed > FLUSH_INTERVAL_SECONDS:
-            busy, flushed = holder.flush(), time.monotonic()
-        else:
-            busy = [task for task in busy if not task.flush()]
-    # Before anything is closed: from now on nobody is to ask for our tasks here.
-    _say_goodbye(coordinator, beat)
+    with Flushing(holder.flush, look_seconds=interval.total_seconds()) as flushing:
+        while not stop.wait(interval.total_seconds()):
+            flushing.check()
+            asked_at = time.monotonic()
+            try:
+                reply = coordinator.call("beat", beat, BeatReply)
+            except InstanceUnreachableError:
+                if not lease.holds():
+                    return Ending.DRIVER_LOST
+                continue
+            if not reply.known:
+                # The coordinator has given our tasks to others; a fresh process starts clean.
+                lease.end()
+                return Ending.GIVEN_UP
+            lease.renew(asked_at)
+            failure = holder.disk_failure if options.is_patient else None
+            if failure is not None:
+                # Others have disks of their own, and take the tasks: now, and not when all is
+                # closed.
+                _say_goodbye(coordinator, beat, lease)
+                raise failure
+        # Before anything is closed: from now on nobody is to ask for our tasks here.
+        _say_goodbye(coordinator, beat, lease)
     return Ending.ASKED
 
 
-def _say_goodbye(coordinator: Client, beat: Beat) -> None:
+def _say_goodbye(coordinator: Client, beat: Beat, lease: Lease) -> None:
+    # From then on others have our tasks, and to close them may take a while.
+    lease.end()
     with contextlib.suppress(InstanceError):
         coordinator.call("leave", beat, BeatReply)
 

@@ -86,7 +86,8 @@ def _look(question: StoreQuestion, stores: TaskStores, store: KeyValueStore) -> 
     # Of other kinds of stores a write changes more than the keys that it names.
     is_plain = question.kind == "get" and isinstance(store, RocksDBStore | MemoryStore)
     steady = stores.steady(question.store)
-    result, position = steady.look(look, ahead=look_ahead if is_plain else None)
+    ahead = look_ahead if is_plain else None
+    result, position = stores.meter.asked(question, lambda: steady.look(look, ahead=ahead))
     return StoreAnswer(
         position=position,
         next_offset=0 if position is None else position + 1,

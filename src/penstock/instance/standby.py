@@ -166,7 +166,7 @@ class Followed:
     def flush(self) -> None:
         """Make what was applied durable, and export how far that is; never raises.
 
-        Who asks renews the lease too, and must not wait for a copy that catches up: for hours.
+        Who asks must not wait for a copy that catches up: for hours.
         """
         if self.state != "following" or not self._lock.acquire(timeout=_FLUSH_WAIT_SECONDS):
             return

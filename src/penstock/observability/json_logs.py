@@ -13,7 +13,7 @@ from datetime import UTC, datetime
 from typing import IO
 
 from penstock.config import Config
-from penstock.hidden import HIDDEN, is_secret, without_secrets
+from penstock.hidden import HIDDEN, is_secret, secrets_in, spellings, without_secrets
 
 LOGGER = "penstock"
 _PLAIN = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
@@ -24,14 +24,15 @@ _WORDS = ("true", "false")
 
 
 def secrets_of(config: Config, *more: str) -> tuple[str, ...]:
-    """What must not be written anywhere: the settings of clients that are secret, and `more`."""
-    named = [
-        value
-        for settings in (config.kafka, config.spark)
-        for name, value in settings.items()
-        if is_secret(name) and value not in _WORDS
-    ]
-    return tuple(sorted({each for each in (*named, *more) if len(each) >= _SHORT}, key=len))[::-1]
+    """What must not be written anywhere: what is secret in the config, and `more`, however it is
+    spelt; the longest first.
+    """
+    settings = [*config.kafka.items(), *config.spark.items()]
+    settings.append(("snapshot_location", config.snapshot_location))
+    named = [each for name, value in settings for each in secrets_in(name, value)]
+    known = {each for each in (*named, *more) if len(each) >= _SHORT and each not in _WORDS}
+    spelt = {each for secret in known for each in spellings(secret)}
+    return tuple(sorted(spelt, key=lambda each: (len(each), each), reverse=True))
 
 
 class _Hiding(logging.Formatter):
@@ -110,12 +111,12 @@ def log_as_json(
     _log_with(JsonFormatter(fields, secrets=secrets), stream)
 
 
-def log_as_lines(stream: IO[str] | None = None) -> None:
+def log_as_lines(*, secrets: Iterable[str] = (), stream: IO[str] | None = None) -> None:
     """Write what Penstock logs as lines to a stream, standard error unless given.
 
     `log_as_json` takes its place, where both are called.
     """
-    _log_with(LineFormatter(), stream)
+    _log_with(LineFormatter(secrets=secrets), stream)
 
 
 def _log_with(formatter: logging.Formatter, stream: IO[str] | None) -> None:

@@ -34,7 +34,8 @@ rebalances, commits and dropped records are counted from 0 on; what else has not
 as a deletion from a store, has no metrics yet. What is a latency of one call there is a part of one
 of many here: records are processed, and state is read and written, in bulk. Counting is per slice,
 Arrow batch or bulk read, never per record; what RocksDB knows is looked up when someone asks. Calls
-of a store are those of slices: what [queries](queries.md) read is seen in RocksDB's bytes alone.
+of a store are those of slices and of [queries](queries.md), of which one for a page is one call;
+what is asked of global tables is not among them.
 
 A processor counts and measures under names of its own, with `context.metrics`; the tag `metric`
 has the name. What a slice counted is told when it is committed, so that records which are processed

@@ -29,6 +29,7 @@ from penstock.errors import (
     ClientCertificateError,
     ConfigError,
     QueryError,
+    QuestionRefusedError,
     ServiceUnreachableError,
 )
 from penstock.instance.tls import load_pair
@@ -203,6 +204,9 @@ class Client:
         timeout: timedelta | None = None,
     ) -> int:
         """About how many entries a store holds in all its partitions."""
+        if bound.position:
+            hint = "Say stale=True or max_lag=, or ask in the application's own process"
+            raise QuestionRefusedError("Over HTTP a count is of no position", hint=hint)
         lag = "" if bound.max_lag is None else f"&max_lag={bound.max_lag}"
         stale = "true" if bound.stale else "false"
         wait = max((timeout or self._timeout) // _MILLISECOND, 1)

@@ -32,6 +32,7 @@ GRANTED = "penstock.scopes"
 """Where in the scope of a request it stands what its bearer may do."""
 UNAUTHORIZED = 401
 REQUEST_TIMEOUT = 408
+HEAD_TOO_LARGE = 431
 _LENGTH_DIGITS = 15
 
 _CONTENT_POLICY = (
@@ -76,6 +77,7 @@ class Gate:
             return
         guarded = _with_headers(send)
         try:
+            self._check_head(scope)
             self._check(scope)
             if scope["method"] == "POST":
                 receive = await self._whole_body(scope, receive)
@@ -93,6 +95,25 @@ class Gate:
         except _RefusedError:
             return False
         return self._start(scope, done)
+
+    def _check_head(self, scope: AsgiScope) -> None:
+        """The parser looks at the size of a head only as long as that is not all there."""
+        most = self._limits.header_bytes
+        size = len(scope.get("raw_path") or b"") + len(scope["query_string"])
+        size += sum(len(name) + len(value) for name, value in scope["headers"])
+        if size > most:
+            raise _RefusedError(
+                QueryLimitError(
+                    f"The address and the headers have more than {most} bytes",
+                    hint="Say a long page in the body of POST /v1/stores/{store}/query",
+                ),
+                status=HEAD_TOO_LARGE,
+            )
+        if {b"content-length", b"transfer-encoding"} <= {name for name, _ in scope["headers"]}:
+            # Whoever stands in between may see another end of it, and so another next request.
+            raise _RefusedError(
+                QueryError("The request says twice where it ends", hint="Send one of both headers")
+            )
 
     def _check(self, scope: AsgiScope) -> None:
         host, origin = _only(scope, b"host"), _only(scope, b"origin")

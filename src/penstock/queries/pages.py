@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import hashlib
+from typing import Annotated
 
 import msgspec
 
@@ -14,14 +15,17 @@ from penstock.serdes.decoders import decoder
 _DIGEST_BYTES = 9
 PAGE_TEXT_MAX = 1024 * 1024
 """A page has the last entry's key in it, which may be long."""
+# Whoever knows the question can make a page of it: that finds nothing else than the question, but
+# no number in it may lead beyond what is there.
+_Number = Annotated[int, msgspec.Meta(ge=0)]
 
 
 class Page(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """Where to go on: in a partition, behind what the copy there saw last."""
 
-    partition: int = 0
+    partition: _Number = 0
     after: Cursor | None = None
-    key: int = 0
+    key: _Number = 0
     """Of the keys that are looked up one by one, the first that is to come."""
 
 

@@ -20,7 +20,7 @@ from penstock.queries.access import Access, Scope
 from penstock.queries.api_page import STYLE, api_page
 from penstock.queries.batch_reads import BatchReads
 from penstock.queries.failures import INTERNAL, error_body, status_of
-from penstock.queries.gate import GRANTED, AsgiApp, Gate
+from penstock.queries.gate import GRANTED, HEAD_TOO_LARGE, AsgiApp, Gate
 from penstock.queries.json_values import encode_json
 from penstock.queries.limits import Limits
 from penstock.queries.loop_lines import LoopLines
@@ -279,6 +279,7 @@ def _responses(more: Mapping[int | str, dict[str, Any]]) -> dict[int | str, dict
         413: "The question or its answer is too large.",
         421: "Only the driver can read the store; an instance was asked.",
         _UNPROCESSABLE: "The request has not the form of a question.",
+        HEAD_TOO_LARGE: "The address and the headers are too long.",
         503: "Nobody who may answer did before the deadline, or too many ask.",
     }
     refusals: dict[int | str, dict[str, Any]]

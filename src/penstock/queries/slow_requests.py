@@ -58,11 +58,10 @@ class LimitedProtocol(H11Protocol):
 
     def pause_writing(self) -> None:
         super().pause_writing()
-        self._stop_waiting()
-        self._wait_for_reader()
+        self._watch_reader()
 
     def resume_writing(self) -> None:
-        self._stop_waiting()
+        self._watch_reader()
         super().resume_writing()
 
     def data_received(self, data: bytes) -> None:
@@ -84,9 +83,15 @@ class LimitedProtocol(H11Protocol):
 
     def on_response_complete(self) -> None:
         super().on_response_complete()
+        # What is too little to pause for is waited for by nobody else: not even a transport that is
+        # closed goes before all of it was taken.
+        self._watch_reader()
         later, self._later = self._later, b""
         if later and not self.transport.is_closing():
             self.data_received(later)
+
+    def _unsupported_upgrade_warning(self) -> None:
+        """Whoever asks for another protocol is answered in this one: that is no news for a log."""
 
     def _is_idle(self, data: bytes) -> bool:
         """Whether a request may begin with these bytes, and h11 has none of it."""
@@ -170,11 +175,17 @@ class LimitedProtocol(H11Protocol):
         if not self._is_answering() and not self.transport.is_closing():
             self.transport.close()
 
+    def _watch_reader(self) -> None:
+        self._stop_waiting()
+        if self.transport.get_write_buffer_size():
+            self._wait_for_reader()
+
     def _wait_for_reader(self, before: int | None = None) -> None:
         """Give up one who has taken nothing for as long as an idle connection may be there."""
         unread = self.transport.get_write_buffer_size()
         if unread == before:
-            self.transport.abort()
+            if unread:
+                self.transport.abort()
             return
         self._reader_clock = self.loop.call_later(
             self.limits.idle.total_seconds(), self._wait_for_reader, unread

@@ -13,7 +13,15 @@ from penstock.topology.changelogs import Logging, RecoverFrom, changelog_config,
 from penstock.topology.draft import Draft, SerdeOrMissing, needed
 from penstock.topology.external import PostgreSQL, check_kept
 from penstock.topology.flow import Flow, chosen_serde, returned_type
-from penstock.topology.holding import Store, TableOptions, history_of, kept_in, name_of, says_how
+from penstock.topology.holding import (
+    Store,
+    TableOptions,
+    history_of,
+    kept_in,
+    name_of,
+    plain_name,
+    says_how,
+)
 from penstock.topology.nodes import (
     AggregateKind,
     AggregateNode,
@@ -228,6 +236,7 @@ def window_store(
 ) -> StoreSpec:
     """The store of an aggregation by window, in a step."""
     sessions = isinstance(windows, SessionWindows)
+    plain_name(spec.store, f"The windows of step {step}")
     return StoreSpec(
         name=store,
         key_serde=key,

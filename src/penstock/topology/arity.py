@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import reprlib
 from collections.abc import Iterator
 from types import FunctionType
 from typing import Any
@@ -51,17 +52,62 @@ _OF_PAIRS: dict[type[Node], str] = {
 }
 
 
+_OF_EXPRESSIONS = (
+    FilterNode,
+    BranchNode,
+    MapValuesNode,
+    SelectKeyNode,
+    TableFilterNode,
+    TableMapValuesNode,
+)
+"""Where a SQL expression may stand in place of a function."""
+
+
 def check_arity(node: Node) -> None:
     """Raise `TopologyError` for a function that cannot be called with what its step gives it."""
-    for what, function, given in map(_of_columns, _functions(node)):
+    for told in _functions(node):
+        _check_callable(node, *told)
+        what, function, given = _of_columns(told)
+        values = ", ".join(given)
         if function is not None and not _takes(function, len(given)):
-            values = ", ".join(given)
             count = "1 value" if len(given) == 1 else f"{len(given)} values"
             raise TopologyError(
                 f"The {what} of step {node.name} is called with {count} ({values}), and takes "
                 f"{_shown(function)}",
                 hint=f"Write it as {what}({values})",
             )
+
+
+def _check_callable(node: Node, what: str, function: Any, given: tuple[str, ...]) -> None:
+    """Raise `TopologyError` for what stands where a function is to be."""
+    if callable(function) or isinstance(function, ColumnFunction):
+        return
+    if function is not None or _is_needed(node, what):
+        raise _cannot_be_called(node, what, function, ", ".join(given))
+
+
+def _is_needed(node: Node, what: str) -> bool:
+    """Whether a step cannot do without a function: not those of which there may be none."""
+    if what in ("topic", "partitioner", "timestamp", "merger") or isinstance(node, BranchNode):
+        return False
+    if not isinstance(node, AggregateNode) or node.kind == "aggregate":
+        return True
+    return node.kind == "reduce" and what != "initializer"
+
+
+def _cannot_be_called(node: Node, what: str, given: Any, values: str) -> TopologyError:
+    """The error for what stands where a function is to be."""
+    shown = reprlib.repr(given)
+    hint = f"Write a function: lambda {values}: result"
+    if not values:
+        hint = "Write a function that makes a new one" + (
+            "" if given is None else f": lambda: {shown}"
+        )
+    if isinstance(given, str) and isinstance(node, _OF_EXPRESSIONS):
+        hint = f"Write ps.expr({given!r}) if it is an expression, else a function of {values}"
+    return TopologyError(
+        f"The {what} of step {node.name} is {shown}, which cannot be called", hint=hint
+    )
 
 
 def _functions(node: Node) -> Iterator[Told]:

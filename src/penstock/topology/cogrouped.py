@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
+from penstock.errors import TopologyError
 from penstock.serdes import Serde, Windowed
 from penstock.topology.aggregation import (
     Aggregation,
@@ -64,6 +65,15 @@ class CogroupedKStream(Generic[K, V2]):
 
         One that is added again keeps its place, and has the later aggregator.
         """
+        # grouped.py imports this module for its cogroup.
+        from penstock.topology.grouped import KGroupedStream
+
+        if not isinstance(grouped, KGroupedStream):
+            raise TopologyError(
+                f"The cogroup of step {self.parts[0][0].flow.step} is given "
+                f"{type(grouped).__name__}, and needs a grouped stream",
+                hint="Group the other stream first: cogroup(other.group_by_key(), aggregator)",
+            )
         added = dict([*self.parts, part_of(grouped.grouping, aggregator)])
         return CogroupedKStream(tuple(added.items()))
 

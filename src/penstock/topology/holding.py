@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import difflib
 from datetime import timedelta
 from typing import Any, TypedDict
 
@@ -36,6 +37,24 @@ class TableOptions(KeptOptions, total=False):
     """How a table's store is kept, or what opens it."""
 
     supplier: str | None
+
+
+_TABLE_OPTIONS = tuple(TableOptions.__annotations__.keys() | KeptOptions.__annotations__.keys())
+
+
+def check_options(options: TableOptions, what: str) -> None:
+    """Raise `TopologyError` for an option that would have no effect.
+
+    >>> check_options({"caching": False}, "The filter behind step orders")
+    """
+    unknown = sorted(options.keys() - set(_TABLE_OPTIONS))
+    if not unknown:
+        return
+    meant = difflib.get_close_matches(unknown[0], _TABLE_OPTIONS, 1)
+    raise TopologyError(
+        f"{what} has no option {unknown[0]}=",
+        hint=f"Write {meant[0]}=" if meant else f"It has {', '.join(sorted(_TABLE_OPTIONS))}",
+    )
 
 
 def name_of(store: Store | None) -> str | None:

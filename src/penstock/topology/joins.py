@@ -73,6 +73,21 @@ class Partner:
     table: StoreSpec | None = None
 
 
+def not_to_be_met(what: str, step: str, other: object, wanted: str) -> TopologyError:
+    """The error for a partner of a kind that a step does not know."""
+    made = {"KStream": "a stream", "KTable": "a table", "GlobalKTable": "a global table"}
+    given = type(other).__name__
+    turned = {
+        ("KStream", "a table"): "Make a table of it: to_table(), or group_by_key().reduce(...)",
+        ("KTable", "a stream"): "Make a stream of it: to_stream()",
+        ("GlobalKTable", "a table"): "Read its topic with table(...), or join a stream with it",
+    }
+    return TopologyError(
+        f"{what} of step {step} is given {made.get(given, given)}, and needs {wanted}",
+        hint=turned.get((given, wanted), f"Give it {wanted} of this topology"),
+    )
+
+
 def join(
     stream: Flow, other: Partner, joiner: Joiner, kind: JoinKind, options: JoinOptions
 ) -> Flow:

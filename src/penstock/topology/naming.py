@@ -29,6 +29,12 @@ def check_name(name: str, what: str, **where: object) -> str:
     >>> check_name("pulse-counts", "store")
     'pulse-counts'
     """
+    if not isinstance(name, str):
+        raise TopologyError(
+            f"The {what} name {name!r} is no text",
+            where=where,
+            hint=f"Write it as a text: {allowed_name(str(name))!r}, for example",
+        )
     # A store's directory lies beside files of ours whose names begin with a dot.
     hides = what == "store" and name.startswith(".")
     if not _ALLOWED.fullmatch(name) or name in _PLACES or hides:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
+import reprlib
 from collections.abc import Callable, Collection
 from typing import Any
 
+from penstock.errors import TopologyError
 from penstock.topology.draft import needed, said_serde
 from penstock.topology.flow import Flow
 from penstock.topology.naming import check_name
@@ -27,6 +29,11 @@ def write_to(
     """Write every record to a topic, or to the one that a function names."""
     if isinstance(topic, str):
         check_name(topic, "topic", step=f"{step}, behind {flow.step}")
+    elif not callable(topic):
+        raise TopologyError(
+            f"The topic of step {step}, behind {flow.step}, is {reprlib.repr(topic)}",
+            hint="Write the topic's name, or a function that names it: lambda key, value: ...",
+        )
     records = f"what step {step} writes to topic {topic!r}"
     key_serde = flow.key if key is None else said_serde(key, "key", records)
     value_serde = flow.value if value is None else said_serde(value, "value", records)

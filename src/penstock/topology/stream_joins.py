@@ -8,7 +8,15 @@ from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar, overload
 
 from penstock.serdes import Serde
 from penstock.topology.flow import Flow
-from penstock.topology.joins import INNER, LEFT, OUTER, JoinOptions, Partner, join
+from penstock.topology.joins import (
+    INNER,
+    LEFT,
+    OUTER,
+    JoinOptions,
+    Partner,
+    join,
+    not_to_be_met,
+)
 from penstock.topology.tables import KTable
 from penstock.topology.windows import JoinWindows
 
@@ -88,7 +96,7 @@ class JoinableStream(Generic[K, V]):
         >>> calls.join(names, lambda call, name: f"{name}: {call}", value=str).to("named-calls")
         """
         options = JoinOptions(windows, key_selector, value, name, grace, persistent, with_key)
-        return _stream(join(self.flow, _partner(other), joiner, INNER, options))
+        return _stream(join(self.flow, _partner(other, self.flow.step), joiner, INNER, options))
 
     @overload
     def left_join(
@@ -135,7 +143,7 @@ class JoinableStream(Generic[K, V]):
     ) -> KStream[K, V3]:
         """As `join`, and a record of this stream that meets nothing is joined with None."""
         options = JoinOptions(windows, key_selector, value, name, grace, persistent, with_key)
-        return _stream(join(self.flow, _partner(other), joiner, LEFT, options))
+        return _stream(join(self.flow, _partner(other, self.flow.step), joiner, LEFT, options))
 
     @overload
     def outer_join(
@@ -176,7 +184,7 @@ class JoinableStream(Generic[K, V]):
     ) -> KStream[K, V3]:
         """As `join` of streams, and a record of either that meets nothing is joined with None."""
         options = JoinOptions(windows, None, value, name, None, persistent, with_key)
-        return _stream(join(self.flow, _partner(other), joiner, OUTER, options))
+        return _stream(join(self.flow, _partner(other, self.flow.step), joiner, OUTER, options))
 
 
 def _stream(flow: Flow) -> KStream[Any, Any]:
@@ -186,9 +194,13 @@ def _stream(flow: Flow) -> KStream[Any, Any]:
     return KStream(flow)
 
 
-def _partner(other: KStream[Any, Any] | KTable[Any, Any] | GlobalKTable[Any, Any]) -> Partner:
-    from penstock.topology.streams import GlobalKTable
+def _partner(
+    other: KStream[Any, Any] | KTable[Any, Any] | GlobalKTable[Any, Any], step: str
+) -> Partner:
+    from penstock.topology.streams import GlobalKTable, KStream
 
     if isinstance(other, GlobalKTable):
         return Partner(other.draft, table=other.store)
+    if not isinstance(other, KStream | KTable):
+        raise not_to_be_met("The join", step, other, "a stream or a table")
     return Partner(other.flow.draft, flow=other.flow, is_table=isinstance(other, KTable))

@@ -8,14 +8,15 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Generic, Literal, TypeVar, Unpack, overload
 
+from penstock.errors import TopologyError
 from penstock.serdes import Serde, Windowed
 from penstock.topology.binding import bound_mapper, bound_pairs, bound_predicate
 from penstock.topology.draft import Draft, needed
 from penstock.topology.flow import Flow, chosen_serde, item_type, pair_types, returned_type
 from penstock.topology.functions import BatchFunction, Columnar, Expression
 from penstock.topology.grouped import KGroupedStream
-from penstock.topology.holding import Store, TableOptions, name_of, table_store
-from penstock.topology.joins import merge_streams
+from penstock.topology.holding import Store, TableOptions, check_options, name_of, table_store
+from penstock.topology.joins import merge_streams, not_to_be_met
 from penstock.topology.naming import check_name
 from penstock.topology.nodes import (
     BranchNode,
@@ -262,6 +263,7 @@ class KStream(JoinableStream[K, V]):
         >>> moves.to_table("places").to_stream().to("places")
         """
         flow, draft = self.flow, self.flow.draft
+        check_options(options, f"The to_table behind step {flow.step}")
         step = self._name(name, "KSTREAM-TOTABLE-")
         held = draft.store_name(
             name_of(store), "KSTREAM-TOTABLE-STATE-STORE-", origin=flow.origin, kind="table"
@@ -317,6 +319,8 @@ class KStream(JoinableStream[K, V]):
 
         If their types differ, say which the merged stream has before it is written somewhere.
         """
+        if not isinstance(other, KStream):
+            raise not_to_be_met("The merge", self.flow.step, other, "a stream")
         return KStream(merge_streams(self.flow, other.flow, name=name, key=key, value=value))
 
     def repartition(
@@ -446,6 +450,12 @@ class BranchedKStream(Generic[K, V]):
 
         Its name is the split's with `name`, or the branch's number from 1, behind it.
         """
+        if predicate is None:
+            raise TopologyError(
+                f"The predicate of branch {len(self._branches) + 1} of step {self.flow.step} is "
+                "None, which cannot be called",
+                hint="Write a function: lambda key, value: result. default_branch() takes the rest",
+            )
         self._add(predicate, name, str(len(self._branches) + 1))
         return self
 

@@ -10,8 +10,8 @@ from penstock.errors import TopologyError
 from penstock.serdes import Serde
 from penstock.topology.flow import Flow, chosen_serde, returned_type
 from penstock.topology.foreign_keys import ForeignKeyJoin, join_foreign_key
-from penstock.topology.holding import Store, TableOptions
-from penstock.topology.joins import INNER, LEFT, OUTER, JoinKind, join_tables
+from penstock.topology.holding import Store, TableOptions, check_options
+from penstock.topology.joins import INNER, LEFT, OUTER, JoinKind, join_tables, not_to_be_met
 from penstock.topology.sinks import Partitioner
 
 if TYPE_CHECKING:
@@ -216,6 +216,15 @@ def _joined(
     # tables.py imports this module for its KTable.
     from penstock.topology.tables import KTable
 
+    if not isinstance(other, KTable):
+        raise not_to_be_met("The join of a table", flow.step, other, "a table")
+    if kind.right and "foreign_key" in options.kept:
+        raise TopologyError(
+            "A join by foreign_key= has no outer form: rows to which none refers would have no key",
+            where={"step": flow.step},
+            hint="Use join, or left_join for the rows that refer to nothing",
+        )
+    check_options(options.kept, f"The join behind step {flow.step}")
     value = chosen_serde(
         options.value, returned_type(joiner), f"join (of step {flow.step})", "value"
     )

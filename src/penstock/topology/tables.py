@@ -17,6 +17,7 @@ from penstock.topology.holding import (
     KeptOptions,
     Store,
     TableOptions,
+    check_options,
     history_of,
     name_of,
     says_how,
@@ -118,6 +119,7 @@ class KTable(JoinableTable[K, V]):
 
         With `with_key=True` it is `mapper(key, value)`.
         """
+        check_options(options, f"The map_values behind step {self.flow.step}")
         self._skip_store_number(store, options)
         step = self.flow.draft.step_name(name, "KTABLE-MAPVALUES-")
         bound, serde = bound_mapper(
@@ -150,6 +152,8 @@ class KTable(JoinableTable[K, V]):
         **options: Unpack[KeptOptions],
     ) -> KTable[K, V2]:
         """Replace each value by what a transformer says, which may look into `stores`."""
+        kept = TableOptions(supplier=None, **options)
+        check_options(kept, f"The transform_values behind step {self.flow.step}")
         step = self.flow.draft.step_name(name, "KTABLE-TRANSFORMVALUES-")
         connected = tuple(self.flow.draft.check_store(each, step=step) for each in stores)
         serde = chosen_serde(value, None, f"transform_values (step {step})", "value")
@@ -162,7 +166,7 @@ class KTable(JoinableTable[K, V]):
         )
         reads = (*self.flow.reads, *connected)
         flow = self.flow.then(node, value=serde, reads=reads)
-        return KTable(self._materialized(flow, store, TableOptions(supplier=None, **options)))
+        return KTable(self._materialized(flow, store, kept))
 
     def group_by(
         self,
@@ -199,6 +203,12 @@ class KTable(JoinableTable[K, V]):
         versioned table.
         """
         flow, draft = self.flow, self.flow.draft
+        if not isinstance(suppression, Suppression):
+            raise TopologyError(
+                f"The suppress behind step {flow.step} is given {type(suppression).__name__}",
+                hint="Write suppress(until_window_closes()), or "
+                "suppress(until_time_limit(timedelta(...), unbounded()))",
+            )
         if flow.history_ms is not None:
             raise TopologyError(
                 f"The table of step {flow.step} keeps versions, and cannot be suppressed",
@@ -258,6 +268,7 @@ class KTable(JoinableTable[K, V]):
         *,
         negate: bool,
     ) -> KTable[K, V]:
+        check_options(options, f"The filter behind step {self.flow.step}")
         self._skip_store_number(store, options)
         step = self.flow.draft.step_name(name, "KTABLE-FILTER-")
         bound = bound_predicate(self.flow, step, predicate, on_table=True)

@@ -337,7 +337,8 @@ final class Program {
     }
     JsonNode window = step.get("window");
     if (window == null) {
-      return new Flow(grouped.aggregate(() -> INITIAL, kept(step, TEXT, TEXT)), TEXT, TEXT);
+      Serde<Object> same = flows.get(step.get("from").get(0).asText()).key;
+      return new Flow(grouped.aggregate(() -> INITIAL, kept(step, same, TEXT)), same, TEXT);
     }
     Serde<Object> key = windowKey(window);
     Object table = switch (window.get("kind").asText()) {
@@ -448,6 +449,9 @@ final class Program {
     Suppressed.BufferConfig limited = buffer.has("max_records")
         ? Suppressed.BufferConfig.maxRecords(buffer.get("max_records").asLong())
         : Suppressed.BufferConfig.maxBytes(buffer.get("max_bytes").asLong());
+    if (buffer.has("max_records") && buffer.has("max_bytes")) {
+      limited = limited.withMaxBytes(buffer.get("max_bytes").asLong());
+    }
     return buffer.get("full").asText().equals("emit") ? limited.emitEarlyWhenFull() : limited.shutDownWhenFull();
   }
 

@@ -260,9 +260,14 @@ class Suppress(Step):
     def _relieve(self) -> None:
         limits, buffer = self._node.buffer, self._buffer
         if limits.when_full == "stop":
+            allowed = " and ".join(
+                f"{limit} {what}"
+                for limit, what in ((limits.records, "records"), (limits.size_bytes, "bytes"))
+                if limit is not None
+            )
             raise BufferFullError(
                 f"The buffer of step {self.name} holds {buffer.count} records in {buffer.size} "
-                f"bytes, and may hold {limits.records} records and {limits.size_bytes} bytes",
+                f"bytes, and may hold {allowed}",
                 where=self.shared.context.where(self.name),
                 hint="Give it more room, shorten the windows, or let it emit early",
             )
