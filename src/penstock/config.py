@@ -14,6 +14,7 @@ state).
 from __future__ import annotations
 
 import dataclasses
+import difflib
 import logging
 import os
 import typing
@@ -418,9 +419,11 @@ class Config:
         values = {**known, **with_new_names(options, _OLD_OPTIONS)}
         unknown = sorted(set(values) - set(_FIELDS))
         if unknown:
+            near = difflib.get_close_matches(unknown[0], _FIELDS, n=1)
+            there = f"There are: {', '.join(sorted(_FIELDS))}"
             raise ConfigError(
                 f"There is no option {unknown[0]!r}",
-                hint=f"Options are: {', '.join(sorted(_FIELDS))}",
+                hint=f"Did you mean {near[0]!r}?" if near else there,
             )
         variables = {
             f"PENSTOCK_{old.upper()}": f"PENSTOCK_{new.upper()}"

@@ -224,7 +224,7 @@ def test_a_chart_has_its_numbers_in_a_table_that_opens_from_the_keyboard(page: P
 def test_the_topology_has_rates_and_sizes(page: Page) -> None:
     _open(page, "Topology")
     expect(page.locator("svg.penstock-topology")).to_be_visible()
-    expect(page.get_by_text("42 entries")).to_be_visible()
+    expect(page.get_by_text("≈42 entries, 1.5 KiB")).to_be_visible()
     expect(page.locator("text.live", has_text="1.5 KiB")).to_be_visible()
     # Of a source and a sink the driver knows it anyway, of what is between them from workers.
     expect(page.locator("text.live", has_text="1,500/s")).to_have_count(4)
@@ -519,7 +519,7 @@ def test_every_view_while_an_instance_is_lost_and_nobody_has_its_tasks(
     expect(page.locator("table", has_text="Instances").locator("tbody tr")).to_have_count(1)
     expect(page.locator(".log li").first).to_contain_text("instance-0 was lost")
     _open(page, "Topology")
-    expect(page.get_by_text("42 entries")).to_be_visible()
+    expect(page.get_by_text("≈42 entries, 1.5 KiB")).to_be_visible()
     _open(page, "Tasks")
     row = page.get_by_role("row", name="0_0").first
     expect(row).to_contain_text("unowned")

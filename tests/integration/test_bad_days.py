@@ -512,7 +512,27 @@ def driver_elsewhere(scene: Scene) -> Iterator[None]:
             thread.join()
 
 
-# Ctrl-C.
+# Spark dies, and Ctrl-C.
+
+
+def test_the_end_of_sparks_jvm_is_told_at_once_and_costs_no_record(scene: Scene) -> None:
+    app = AppProcess(scene)
+    try:
+        app.wait_running()
+        children = psutil.Process(app.process.pid).children()
+        [jvm] = [each for each in children if "SparkSubmit" in " ".join(each.cmdline())]
+        jvm.kill()
+        # There is nothing to do: no job finds it out.
+        assert app.process.wait(120) != 0, app.text()
+        assert f"Spark's JVM has ended (process {jvm.pid}, by signal 9)" in app.text()
+        assert "accumulators" not in app.text()
+        wait_until(lambda: not started_by(app), what="all its processes had ended")
+    finally:
+        app.kill()
+    total = scene.produce(records(200))
+    with Run(scene) as run:
+        run.wait_committed(total)
+    assert_exact(scene)
 
 
 def test_ctrl_c_at_any_moment_ends_in_order(scene: Scene) -> None:

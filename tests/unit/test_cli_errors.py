@@ -45,7 +45,8 @@ def test_a_program_that_python_cannot_read_is_told_with_its_line(
     path.write_text("import penstock as ps\napp = ps.Application('a'\n")
     assert ran("topology", "describe", str(path)) == 1
     assert capsys.readouterr().err == (
-        "penstock: SyntaxError: '(' was never closed (file unread_program.py, line 2)\n"
+        "penstock: SyntaxError: '(' was never closed (file unread_program.py, line 2). "
+        "Mend that line, or the one before it\n"
     )
 
 

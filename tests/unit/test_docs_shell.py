@@ -15,7 +15,10 @@ import pytest
 from tests.unit.test_docs_commands import RUN
 from tests.unit.test_docs_snippets import PAGES, ROOT, name_of
 
-PROGRAMS = ("PYTHONPATH=", "curl ", "eval ", "make ", "openssl ", "penstock ", "python ", "pytest ")
+PROGRAMS = (
+    *("PYTHONPATH=", "curl ", "eval ", "make ", "openssl "),
+    *("penstock ", "python ", "pytest ", "source "),
+)
 COMMANDS = "unit/test_docs_commands.py"
 DEPLOYED = "integration/test_docs_deployed.py"
 ON_KAFKA = "integration/test_docs_on_kafka.py"
@@ -65,7 +68,8 @@ TYPED: dict[str, dict[str, str]] = {
 NOT_TYPED: dict[tuple[str, str], str] = {
     ("README.md", "make demo"): "it is `penstock demo`, of which unit/test_cli_demo.py has what it "
     "says, and integration/test_examples.py what it runs",
-    ("README.md", "make test"): "it is what runs this",
+    ("README.md", "source .venv"): "tests run in an environment that is made already",
+    ("README.md", "penstock prepare"): "`make test` types it before all tests",
     ("README.md", "penstock example run"): "it starts a Kafka and a Spark of its own; "
     "integration/test_examples.py has what it runs",
     ("docs/tutorial.md", "make demo"): "as in the README",

@@ -134,3 +134,27 @@ def test_an_executor_whose_instance_is_dead_gets_another_though_its_number_is_an
     # The first process is another user's, or a container's own.
     marker.write_text("1 ward-1")
     assert not _is_running(marker)
+
+
+def test_the_end_of_sparks_jvm_is_told_and_closing_leaves_nothing_of_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def stop() -> None:
+        raise ConnectionRefusedError
+
+    process = subprocess.Popen(["sleep", "60"])
+    monkeypatch.setattr(session.SparkContext, "_gateway", SimpleNamespace(proc=process))
+    monkeypatch.setattr(session.SparkContext, "_jvm", object())
+    monkeypatch.setattr(session.SparkContext, "_active_spark_context", object())
+    spark: Any = SimpleNamespace(stop=stop)
+    found = Session(spark, owned=True)
+    assert found.how_ended() == ""
+    process.kill()
+    process.wait()
+    assert found.how_ended() == f"process {process.pid}, by signal 9"
+    found.close()
+    assert session.SparkContext._gateway is None
+    assert session.SparkContext._active_spark_context is None
+    # Of a JVM that somebody else started nobody here knows.
+    monkeypatch.setattr(session.SparkContext, "_gateway", SimpleNamespace(proc=None))
+    assert found.how_ended() == ""

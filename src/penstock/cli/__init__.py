@@ -122,6 +122,7 @@ def _unexpected(error: Exception) -> PenstockError:
         return PenstockError(
             f"{type(error).__name__}: {error.msg}",
             where={"file": Path(error.filename).name, "line": error.lineno},
+            hint="Mend that line, or the one before it",
         )
     # The package's root only hands names on: who asked it for one that it has not is told.
     frames, root = traceback.extract_tb(error.__traceback__), penstock.__file__

@@ -55,22 +55,32 @@ def load_application(place: str) -> Application:
     if name:
         found = getattr(module, name, None)
         if not isinstance(found, Application):
-            raise UsageError(f"{path_text} has no application {name!r}")
+            there = ", ".join(sorted(_applications(module.__dict__))) or "none"
+            raise UsageError(
+                f"{path_text} has no application {name!r}", hint=f"At the top of the file: {there}"
+            )
         return found
     return _only_application(module.__dict__, path_text)
 
 
-def _only_application(names: dict[str, object], path: str) -> Application:
+def _applications(names: dict[str, object]) -> dict[str, Application]:
+    """Those at the top of the file, each by one of its names."""
     found = {id(v): (k, v) for k, v in names.items() if isinstance(v, Application)}
+    return dict(found.values())
+
+
+def _only_application(names: dict[str, object], path: str) -> Application:
+    found = _applications(names)
     if len(found) != 1:
-        known = ", ".join(sorted(name for name, _ in found.values())) or "none"
+        known = sorted(found)
         raise UsageError(
-            f"{path} must have one application at the top of the file; it has {known}",
-            hint=f"Name it: {path}:app"
-            if found
+            f"{path} must have one application at the top of the file; it has "
+            f"{', '.join(known) or 'none'}",
+            hint=f"Say which: {path}:{known[0]}"
+            if known
             else 'Write `app = penstock.Application("id")` there, not in a function',
         )
-    [(_, application)] = found.values()
+    [application] = found.values()
     return application
 
 

@@ -28,6 +28,14 @@ from penstock.queries.client import Client
 from penstock.queries.contract import LIMIT_MAX, Answer, Bound, Question, QuestionKind, Row, Source
 
 _MILLISECOND = timedelta(milliseconds=1)
+WINDOWED = ("window", "session")
+_OPTIONS_OF = {
+    "--prefix": ("key_value",),
+    "--start": WINDOWED,
+    "--end": WINDOWED,
+    "--as-of": ("versioned",),
+}
+"""Which kinds of stores an option says something to."""
 
 
 def _time(what: str) -> Any:
@@ -82,11 +90,15 @@ def query(
         if not store:
             _print_stores(client, as_json=json)
             return
-        windowed = _kind(client, store) in ("window", "session")
+        store_kind = _kind(client, store)
+        given = {"--prefix": prefix, "--start": start, "--end": end, "--as-of": as_of}
+        _check_options(
+            store, store_kind, [name for name, value in given.items() if value is not None]
+        )
         question = Question(
             kind=_question_kind(
                 keys=keys,
-                windowed=windowed,
+                windowed=store_kind in WINDOWED,
                 versions=as_of is not None,
                 prefix=prefix is not None,
                 ranged=lower is not None or upper is not None,
@@ -192,8 +204,25 @@ def _client(
 
 
 def _kind(client: Client, store: str) -> str:
-    """The store's kind; one that is not there is left for the question to tell."""
-    return next((each.kind for each in client.stores() if each.name == store), "key_value")
+    """The store's kind; "" of one that is not there, which is left for the question to tell."""
+    return next((each.kind for each in client.stores() if each.name == store), "")
+
+
+def _check_options(store: str, kind: str, given: list[str]) -> None:
+    """Refuse what would be passed over: the answer would be taken for that to another question.
+
+    >>> _check_options("counts", "key_value", ["--start"])  # doctest: +ELLIPSIS
+    Traceback (most recent call last):
+        ...
+    penstock.errors.UsageError: --start is for window and session stores; counts is a key_value ...
+    """
+    for name in given:
+        if kind and kind not in _OPTIONS_OF[name]:
+            kinds = " and ".join(_OPTIONS_OF[name])
+            raise UsageError(
+                f"{name} is for {kinds} stores; {store} is a {kind} store",
+                hint="Leave it out, or ask another store: `penstock query APP` lists them",
+            )
 
 
 def _question_kind(

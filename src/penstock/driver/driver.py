@@ -136,6 +136,7 @@ class Driver:
         In each round `hear_settled` is told whether every task has an owner that serves it.
         """
         while not should_stop():
+            self._check_spark()
             self.step(hear_settled)
             self._take_in(self._next_ended(_IDLE_SECONDS))
 
@@ -412,11 +413,22 @@ class Driver:
                 metadata=reply.metadata,
             )
 
+    def _check_spark(self) -> None:
+        """Also while there is nothing to do: whoever watches it is not to think that it runs."""
+        how = self._spark.how_ended() if self._spark is not None else ""
+        if how:
+            raise PenstockError(
+                f"Spark's JVM has ended ({how})",
+                hint="Start the application again: it goes on where it was. If the system ended "
+                "it for want of memory, the system's log says so",
+            )
+
     def _job_failed(self, ended: _JobEnded, stopping: bool) -> None:
         for piece in ended.batch.slices:
             self._book.doubt(piece.task, due=time.monotonic() + _RETRY_SECONDS, alone=True)
         if stopping:
             return
+        self._check_spark()
         self._parts.monitor.job_failed()
         self._failed_in_a_row += 1
         reason = _reason(ended.error)

@@ -124,7 +124,9 @@ class GroupMember:
         while not self._is_driver():
             if self._stop.wait(_ASK_SECONDS):
                 return False
-        _log.warning("The driver's place in the group was taken, and is taken back: %s", error)
+        _log.warning(
+            "The driver's place in the group was taken, and is taken back: %s", error.str()
+        )
         self._consumer.close()
         self._consumer = self._new_consumer()
         # What was under way is answered by nobody now.

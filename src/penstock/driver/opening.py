@@ -265,7 +265,7 @@ def _warm_up(order: OpeningOrder, opening: Future[Session]) -> WarmSpark:
     session = opening.result()
     jobs = Jobs(session.spark, order.config, order.application_id)
     jobs.warm_up(commits_name(order.application_id), DRIVER_PARTITION)
-    return WarmSpark(jobs=jobs, cores=session.cores)
+    return WarmSpark(jobs=jobs, cores=session.cores, how_ended=session.how_ended)
 
 
 def _sizes(
@@ -278,7 +278,7 @@ def _sizes(
 
 
 def _leave(order: OpeningOrder, opening: Future[Session], member: str) -> None:
-    if opening.exception() is None:
+    if opening.exception() is None and not opening.result().how_ended():
         group = order.application_id
         leave_group(opening.result(), order.config, group=group, member=member)
 

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from penstock.coordination.assignment import AssignmentOptions
 from penstock.coordination.assignors import load_assignor
 from penstock.coordination.beginnings import Beginnings
-from penstock.coordination.flips import Flips, Preparations
+from penstock.coordination.flips import Flips
 from penstock.coordination.ids import Epoch, TaskId
 from penstock.coordination.members import Change
 from penstock.coordination.placements import Following, Lags, Placements, Present, lags_to_take
@@ -25,6 +25,7 @@ from penstock.driver.events import (
     Totals,
     give_notice,
 )
+from penstock.driver.getting_ready import GettingReady
 from penstock.driver.parts import DriverParts
 from penstock.driver.questions import Answer, StatusQuestions
 from penstock.driver.restores import RestoreBook
@@ -38,7 +39,6 @@ from penstock.errors import (
 )
 from penstock.instance.protocol import (
     UNKNOWN_LAG,
-    PrepareOrder,
     ReleaseOrder,
     RestoreStatus,
     StatusReply,
@@ -97,7 +97,7 @@ class TaskOwners:
         )
         self._pending: dict[TaskId, str] = {}
         """Tasks that are to go to another owner, once no job works on them."""
-        self._preparations = Preparations()
+        self._getting_ready = GettingReady(book, self._questions, parts.coordinator)
         self.flips = Flips(book)
         self._beginnings = Beginnings()
         self._patience: float | None = None
@@ -230,7 +230,7 @@ class TaskOwners:
 
     def _flip(self, now: float) -> None:
         """Give tasks that are to move to their new owners, between two of their slices."""
-        due = self._pending.keys() if self._eager else self._prepare(now)
+        due = self._pending.keys() if self._eager else self._getting_ready.done(self._pending, now)
         self._book.hold(due)
         running = {each for each in due if self._book.entries[each].state == "running"}
         if self._eager:
@@ -240,27 +240,6 @@ class TaskOwners:
                 self._flip_now(list(due))
             return
         self._flip_now(sorted(due - running))
-
-    def _prepare(self, now: float) -> set[TaskId]:
-        """Have those get ready who are to take tasks; the tasks that may move now.
-
-        One that stands still or is gone gets none: their owners serve them, and go on.
-        """
-        for task, owner in self._preparations.begin(self._pending, now).items():
-            name = self._book.entries[task].name
-            self._questions.prepare(owner, PrepareOrder(task=str(task), name=name))
-        for each in self._questions.prepared():
-            if each.missed is None:
-                self._preparations.end(each.task, each.owner)
-            else:
-                self._preparations.miss(each.task, each.owner, now)
-                self._parts.coordinator.doubt(each.owner, each.missed)
-        coordinator = self._parts.coordinator
-        away = coordinator.away()
-        for task, owner in self._pending.items():
-            if owner in away or coordinator.is_silent(owner):
-                self._preparations.miss(task, owner, now)
-        return self._preparations.done(self._pending)
 
     def _flip_now(self, tasks: list[TaskId]) -> None:
         if tasks:

@@ -23,6 +23,8 @@ class WarmSpark:
 
     jobs: Jobs
     cores: int
+    how_ended: Callable[[], str] = str
+    """How its JVM ended, "" while it is there."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -77,7 +77,7 @@ class Watching:
         """Keep what is worth a line."""
         match event:
             case StateChanged(old=old, new=new):
-                self.history.happened("state", f"{old} to {new}")
+                self.history.happened("state", f"{old} → {new}")
             case Notice(text=text):
                 self.history.happened("notice", text)
             case Rebalanced(rebalance=rebalance):

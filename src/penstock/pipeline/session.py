@@ -12,8 +12,10 @@ import threading
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pyspark
+from py4j.protocol import Py4JError  # type: ignore[import-untyped]
 from pyspark import SparkConf, SparkContext
 from pyspark.java_gateway import launch_gateway
 from pyspark.sql import SparkSession
@@ -112,10 +114,27 @@ class Session:
             return "127.0.0.1"
         return str(self.spark.conf.get("spark.driver.host"))
 
+    def how_ended(self) -> str:
+        """How Spark's JVM ended, if it was ours to start and is not there any more; else ""."""
+        process = getattr(SparkContext._gateway, "proc", None)  # noqa: SLF001 - no public way
+        status = None if process is None else process.poll()
+        if process is None or status is None:
+            return ""
+        how = f"by signal {-status}" if status < 0 else f"with exit status {status}"
+        return f"process {process.pid}, {how}"
+
     def close(self) -> None:
         """Stop Spark, if it was ours to start."""
-        if self.owned:
+        if not self.owned:
+            return
+        if not self.how_ended():
             self.spark.stop()
+            return
+        # Nobody answers. What PySpark remembers of it would be in the way of the next session.
+        with contextlib.suppress(OSError, Py4JError):
+            self.spark.stop()
+        SparkContext._gateway = SparkContext._jvm = None  # noqa: SLF001
+        SparkContext._active_spark_context = None  # noqa: SLF001
 
 
 def open_session(application_id: str, config: Config, jars: Sequence[Path]) -> Session:
@@ -149,6 +168,9 @@ def open_session(application_id: str, config: Config, jars: Sequence[Path]) -> S
         _start_jvm(settings, quiet=not _wants_log(config.spark))
     spark = builder.getOrCreate()
     spark.sparkContext.setLogLevel("OFF" if not _wants_log(config.spark) else "WARN")
+    # It would print a traceback when the JVM ends, which the driver tells in its own words.
+    server: Any = spark.sparkContext._accumulatorServer  # noqa: SLF001
+    server.handle_error = lambda *_: None
     if submitted or had_jvm:
         # The driver's class loader was made before our jars were known.
         for jar in jars:

@@ -52,23 +52,23 @@ export function numbers(make) {
   return element;
 }
 
-// A line over time; `update` gives it new points.
-export function lineChart({ title: name, unit }) {
+// A line over time; `update` gives it new points. `say` is how a value is said, with its unit.
+export function lineChart({ title: name, unit, say = null }) {
   let points = [];
   const figure = h("span", { class: "figure" }, "no figures yet");
   const picture = h("div");
-  const rows = () => [...points].reverse().map((point) => [time(point.at), number(point.value)]);
+  const rows = () => [...points].reverse().map((point) => [time(point.at), (say ?? number)(point.value)]);
   return {
     element: h("figure", { class: "chart" }, h("figcaption", {}, h("b", {}, name), " ", figure), picture,
-      numbers(() => table(`${name}, newest first`, ["time", unit], rows()))),
+      numbers(() => table(`${name}, newest first`, ["time", say ? "value" : unit], rows()))),
     // `span` is from when to when: charts beside each other have the same.
     update(fresh, span) {
       points = fresh;
       if (points.length === 0) return;
       const { at, value } = points.at(-1);
       // What was long ago is not said to be now.
-      figure.textContent = `${number(value)} ${unit}${span.to - at > GAP_MS ? `, at ${time(at)}` : ""}`;
-      picture.replaceChildren(drawn(name, unit, points, span));
+      figure.textContent = `${say ? say(value) : `${number(value)} ${unit}`}${span.to - at > GAP_MS ? `, at ${time(at)}` : ""}`;
+      picture.replaceChildren(drawn({ name, unit, say: say ?? number }, points, span));
     },
   };
 }
@@ -83,12 +83,12 @@ function stretches(points) {
   return found;
 }
 
-function drawn(name, unit, points, { from: first, to: last }) {
+function drawn({ name, unit, say }, points, { from: first, to: last }) {
   const span = Math.max(1, last - first);
   // Letters are as large as the figure: on a phone it is drawn for a phone.
   const WIDTH = PHONE.matches ? 340 : 640;
   const top = Math.max(1, ...points.map((point) => point.value));
-  const left = roomFor([number(top)]);
+  const left = roomFor([say(top)]);
   const x = (at) => left + ((at - first) / span) * (WIDTH - left - 8);
   const y = (value) => 8 + (1 - value / top) * (HEIGHT - BELOW - 8);
   const ground = y(0).toFixed(1);
@@ -104,7 +104,7 @@ function drawn(name, unit, points, { from: first, to: last }) {
     s("line", { class: "axis", x1: left, x2: WIDTH - 8, y1: y(top), y2: y(top) }),
     ...lines.flat(),
     label(left - 6, Number(ground), "end", "0"),
-    label(left - 6, y(top) + 8, "end", number(top)),
+    label(left - 6, y(top) + 8, "end", say(top)),
     label(left, HEIGHT - 4, "start", time(first)),
     label(WIDTH - 8, HEIGHT - 4, "end", time(last)));
 }

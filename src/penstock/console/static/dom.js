@@ -23,16 +23,29 @@ export function s(name, attributes = {}, ...children) {
   return element;
 }
 
+const FIGURE = /^(\?|-?[\d.,]+( (B|[KMGT]iB|ms|s|min|h|days))?)$/;
+
+// Which columns hold figures, as far as anything stands in them: their last digits are to be below each other.
+function figures(heads, rows) {
+  return heads.map((_, i) => {
+    const texts = rows.map((row) => row[i]).map((cell) => (cell instanceof Node
+      ? (cell.tagName === "TD" && !cell.classList.contains("data") ? cell.textContent : "a text") : String(cell)));
+    return texts.some((text) => FIGURE.test(text)) && texts.every((text) => text === "" || FIGURE.test(text));
+  });
+}
+
 // With `folds` a row becomes a list on a phone, where a table would have to be scrolled.
 export function table(caption, heads, rows, { folds = false } = {}) {
   if (rows.length === 0) return h("p", { class: "quiet" }, `${caption}: none`);
+  const isFigure = figures(heads, rows);
   return h("div", { class: "scroll" },
     h("table", { class: folds && "folds" },
       h("caption", {}, caption),
-      h("thead", {}, h("tr", {}, heads.map((head) => h("th", { scope: "col" }, head)))),
+      h("thead", {}, h("tr", {}, heads.map((head, i) => h("th", { scope: "col", class: isFigure[i] && "figures" }, head)))),
       h("tbody", {}, rows.map((row) => h("tr", {}, row.map((cell, i) => {
         const found = cell instanceof Node && (cell.tagName === "TD" || cell.tagName === "TH") ? cell : h("td", {}, cell);
         if (folds) found.dataset.head = heads[i];
+        if (isFigure[i]) found.classList.add("figures");
         return found;
       }))))));
 }
@@ -65,6 +78,13 @@ export function size(bytes) {
   const unit = Math.min(units.length - 1, bytes > 0 ? Math.floor(Math.log2(bytes) / 10) : 0);
   const scaled = bytes / 1024 ** unit;
   return `${unit && scaled < 10 ? scaled.toFixed(1) : Math.round(scaled)} ${units[unit]}`;
+}
+
+// How long something takes or is kept, in the unit in which people would say it.
+export function duration(ms) {
+  const units = [["days", 86400000], ["h", 3600000], ["min", 60000], ["s", 1000]];
+  const [unit, length] = units.find(([name, length]) => ms >= length * (name === "days" ? 2 : 1)) ?? ["ms", 1];
+  return `${length === 1 ? Math.round(ms) : (ms / length).toFixed(1).replace(/\.0$/, "")} ${unit}`;
 }
 
 export function seconds(value) {

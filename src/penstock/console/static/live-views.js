@@ -2,11 +2,11 @@
 
 import { askText } from "./api.js";
 import { STEPS, lasted, legend, lineChart, numbers, stacks, timeline } from "./charts.js";
-import { bar, h, number, redraw, s, seconds, size, table, time, whole } from "./dom.js";
+import { bar, duration, h, number, redraw, s, seconds, size, table, time, whole } from "./dom.js";
 
 const LINES = 12;
 const READABLE = 0.6;
-const LINE_HEIGHT = 13;
+const BELOW_STORE = 12;
 const NAMED = 4;
 const MINUTE_MS = 60000;
 
@@ -14,9 +14,9 @@ export function overviewView() {
   const above = h("div");
   const below = h("div");
   const throughput = lineChart({ title: "Throughput", unit: "records/s" });
-  const latency = lineChart({ title: "Mean latency from a record's time to commit", unit: "ms" });
+  const latency = lineChart({ title: "Mean latency from a record's time to commit", unit: "ms", say: duration });
   const lag = lineChart({ title: "Lag", unit: "records" });
-  const memory = lineChart({ title: "Memory", unit: "MiB" });
+  const memory = lineChart({ title: "Memory of driver and instances", unit: "MiB" });
   const charts = [throughput, latency, lag, memory].map((chart) => chart.element);
   return {
     element: h("div", {}, above, h("div", { class: "charts" }, charts), below),
@@ -309,9 +309,9 @@ function decorate(picture, { rates, overview }) {
     const known = kindOf(shape.dataset.key) === "store" && overview.stores?.[plain(shape.dataset.key)];
     if (!known) continue;
     const box = shape.getBBox();
-    const lines = [`about ${number(known.entries)} entries`, ...(known.bytes ? [size(known.bytes)] : [])];
-    const top = box.y + box.height / 2 + 4 - (lines.length - 1) * LINE_HEIGHT / 2;
-    lines.forEach((line, i) => write(box.x + box.width + 6, top + i * LINE_HEIGHT, "start", line));
+    // Below it there is always room; beside it may be the next step.
+    const words = [`≈${number(known.entries)} ${known.entries === 1 ? "entry" : "entries"}`, ...(known.bytes ? [size(known.bytes)] : [])];
+    write(box.x, box.y + box.height + BELOW_STORE, "start", words.join(", "));
   }
   for (const { path, rate } of edgesOf(picture, rates)) {
     path.classList.toggle("flows", rate > 0);

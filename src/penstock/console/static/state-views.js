@@ -1,7 +1,7 @@
 // Views that ask when they are opened: stores, topics, configuration, and the log.
 
 import { ask } from "./api.js";
-import { h, moment, number, redraw, seconds, shown, size, table, time, whole } from "./dom.js";
+import { duration, h, moment, number, redraw, seconds, shown, size, table, time, whole } from "./dom.js";
 import { steadyLines } from "./live-views.js";
 
 function failed(error) {
@@ -106,7 +106,7 @@ function browser(stores) {
   },
   h("label", { for: "store" }, "Store ", store), h("label", { for: "kind" }, "Ask ", kind), ...Object.values(fields),
   h("label", { for: "stale" }, stale, " a standby may answer"), h("button", { type: "submit" }, "Ask"));
-  return [form, answer, table("Stores", ["store", "kind", "partitions", "key", "value", "changelog"], stores.map((each) => [
+  return [form, answer, table("All stores", ["store", "kind", "partitions", "key", "value", "changelog"], stores.map((each) => [
     each.name, each.is_global ? `global ${each.kind}` : each.kind, each.partitions, each.key, each.value,
     each.logged ? "yes" : "no"]))];
 }
@@ -124,6 +124,13 @@ function answered(found, took, more) {
       row.timestamp === null ? "" : moment(row.timestamp)])),
     found.next_page ? h("button", { type: "button", onclick: more }, "More") : null,
   ].filter(Boolean);
+}
+
+// A setting as Kafka has it, and what its number means.
+function setting([name, value]) {
+  const say = { ms: duration, bytes: size }[name.split(".").at(-1)];
+  const meaning = say && Number(value) > 0 && Number.isSafeInteger(Number(value)) ? ` (${say(Number(value))})` : "";
+  return `${name}=${value}${meaning}`;
 }
 
 // How often the group is asked about again while it is looked at: each time is a question to Kafka.
@@ -147,9 +154,9 @@ export function topicsView() {
       type: "button", onclick: () => fill(records, () => latest(topic, 0, records)), "aria-label": `latest records of ${topic.name}`,
     }, "look");
     return [
-      table("Topics", ["topic", "role", "partitions", "offsets", "size", "settings", "records"], topics.map((topic) => [
+      table("All topics", ["topic", "role", "partitions", "offsets", "size", "settings", "records"], topics.map((topic) => [
         h("th", { scope: "row" }, topic.name), topic.role, topic.partitions, number(topic.records), whole(size(topic.bytes)),
-        h("td", { class: "data" }, Object.entries(topic.configs).map(([name, value]) => `${name}=${value}`).join(", ")),
+        h("td", { class: "data" }, Object.entries(topic.configs).map(setting).join(", ")),
         look(topic)]), { folds: true }),
       h("p", { class: "quiet" }, "Offsets are records and the markers of transactions. A size is that of one replica on "
         + "the brokers' disks; it is not known where brokers do not tell the application."),
@@ -190,11 +197,20 @@ function asCode(text) {
   return text.split("`").map((part, i) => (i % 2 ? h("code", {}, part) : part));
 }
 
+// An option's value, with what a large number means.
+function optionText({ name, value }) {
+  const text = shown(value);
+  const [, digits, isTime] = /^(\d+)( ms)?$/.exec(text) ?? [];
+  if (isTime && digits >= 1000) return `${text} (${duration(Number(digits))})`;
+  if (digits > 0 && name.includes("bytes")) return `${text} (${size(Number(digits))})`;
+  return text === "()" ? "" : text;
+}
+
 export function configurationView() {
   const element = h("div");
   fill(element, async () => table("Options", ["option", "value", "what it does"],
     (await ask("/v1/console/configuration")).map((each) => [
-      h("th", { scope: "row" }, each.name), h("td", { class: "data" }, shown(each.value)), h("td", {}, asCode(each.doc))]), { folds: true }));
+      h("th", { scope: "row" }, each.name), h("td", { class: "data" }, optionText(each)), h("td", {}, asCode(each.doc))]), { folds: true }));
   return { element };
 }
 
