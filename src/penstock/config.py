@@ -419,12 +419,7 @@ class Config:
         values = {**known, **with_new_names(options, _OLD_OPTIONS)}
         unknown = sorted(set(values) - set(_FIELDS))
         if unknown:
-            near = difflib.get_close_matches(unknown[0], _FIELDS, n=1)
-            there = f"There are: {', '.join(sorted(_FIELDS))}"
-            raise ConfigError(
-                f"There is no option {unknown[0]!r}",
-                hint=f"Did you mean {near[0]!r}?" if near else there,
-            )
+            raise _no_such_option(unknown[0])
         variables = {
             f"PENSTOCK_{old.upper()}": f"PENSTOCK_{new.upper()}"
             for old, new in _OLD_OPTIONS.items()
@@ -484,6 +479,13 @@ _NEVER_EMPTY = {
     "bootstrap_servers": "Use host:port[,host:port]; `penstock dev` prints its Kafka's address",
     "master": "Use local[*,4], spark://host:port, yarn or k8s://...",
 }
+
+
+def _no_such_option(name: str) -> ConfigError:
+    near = difflib.get_close_matches(name, _FIELDS, n=1)
+    there = f"There are: {', '.join(sorted(_FIELDS))}"
+    hint = f"Did you mean {near[0]!r}?" if near else there
+    return ConfigError(f"There is no option {name!r}", hint=hint)
 
 
 def _shown(value: object) -> object:

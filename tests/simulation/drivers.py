@@ -261,7 +261,7 @@ class DriverProcess(Process):
 
     def _new_driver(self, commits: Mapping[str, int]) -> SimDriver:
         warm: Future[Any] = Future()
-        warm.set_result(SimpleNamespace(jobs=None, cores=2))
+        warm.set_result(SimpleNamespace(jobs=None, cores=2, check=lambda: None))
         parts: Any = SimpleNamespace(
             prepared=self.application.prepared,
             lease=self.lease,

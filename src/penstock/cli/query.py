@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from datetime import timedelta
 from pathlib import Path
 from typing import Annotated, Any, cast
@@ -81,20 +81,16 @@ def query(
     timeout_ms: Annotated[int, typer.Option(min=1, help="How long to wait.")] = 5_000,
     json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
 ) -> None:
-    timeout = timeout_ms * _MILLISECOND
     options: dict[str, Any] = {"certificate_file": certificate_file, "key_file": key_file}
-    options["timeout"] = timeout
+    options["timeout"] = timeout = timeout_ms * _MILLISECOND
     file, store, keys = _split(words or [])
     place = (file, application, state_dir, url, token_file, ca_file)
     with _failures_worded(), _client(*place, options) as client:
         if not store:
             _print_stores(client, as_json=json)
             return
-        store_kind = _kind(client, store)
         given = {"--prefix": prefix, "--start": start, "--end": end, "--as-of": as_of}
-        _check_options(
-            store, store_kind, [name for name, value in given.items() if value is not None]
-        )
+        store_kind = _checked_kind(client, store, given)
         question = Question(
             kind=_question_kind(
                 keys=keys,
@@ -203,20 +199,22 @@ def _client(
         return Client(url, token=token, ca_file=ca_file, **options)
 
 
-def _kind(client: Client, store: str) -> str:
+def _checked_kind(client: Client, store: str, options: Mapping[str, object]) -> str:
     """The store's kind; "" of one that is not there, which is left for the question to tell."""
-    return next((each.kind for each in client.stores() if each.name == store), "")
+    kind = next((each.kind for each in client.stores() if each.name == store), "")
+    _check_options(store, kind, options)
+    return kind
 
 
-def _check_options(store: str, kind: str, given: list[str]) -> None:
+def _check_options(store: str, kind: str, options: Mapping[str, object]) -> None:
     """Refuse what would be passed over: the answer would be taken for that to another question.
 
-    >>> _check_options("counts", "key_value", ["--start"])  # doctest: +ELLIPSIS
+    >>> _check_options("counts", "key_value", {"--start": 0, "--end": None})  # doctest: +ELLIPSIS
     Traceback (most recent call last):
         ...
     penstock.errors.UsageError: --start is for window and session stores; counts is a key_value ...
     """
-    for name in given:
+    for name in (name for name, value in options.items() if value is not None):
         if kind and kind not in _OPTIONS_OF[name]:
             kinds = " and ".join(_OPTIONS_OF[name])
             raise UsageError(

@@ -136,7 +136,6 @@ class Driver:
         In each round `hear_settled` is told whether every task has an owner that serves it.
         """
         while not should_stop():
-            self._check_spark()
             self.step(hear_settled)
             self._take_in(self._next_ended(_IDLE_SECONDS))
 
@@ -187,12 +186,14 @@ class Driver:
     # Jobs.
 
     def _hear_spark(self) -> None:
-        """Take note that Spark is warm; raises what kept it from that."""
-        if self._spark is not None or not self._parts.spark.done():
-            return
-        self._spark = self._parts.spark.result()
-        self._limits = replace(self._limits, jobs_max=max(2, self._spark.cores + 1))
-        self._pool = ThreadPoolExecutor(self._limits.jobs_max, thread_name_prefix="job")
+        """Take note that Spark is warm; raises what kept it from that, or that it has ended."""
+        if self._spark is not None:
+            # Also while nothing is to do: whoever watches it is not to think that it runs.
+            self._spark.check()
+        elif self._parts.spark.done():
+            self._spark = self._parts.spark.result()
+            self._limits = replace(self._limits, jobs_max=max(2, self._spark.cores + 1))
+            self._pool = ThreadPoolExecutor(self._limits.jobs_max, thread_name_prefix="job")
 
     def _start_jobs(self) -> None:
         now = time.monotonic()
@@ -413,22 +414,12 @@ class Driver:
                 metadata=reply.metadata,
             )
 
-    def _check_spark(self) -> None:
-        """Also while there is nothing to do: whoever watches it is not to think that it runs."""
-        how = self._spark.how_ended() if self._spark is not None else ""
-        if how:
-            raise PenstockError(
-                f"Spark's JVM has ended ({how})",
-                hint="Start the application again: it goes on where it was. If the system ended "
-                "it for want of memory, the system's log says so",
-            )
-
     def _job_failed(self, ended: _JobEnded, stopping: bool) -> None:
         for piece in ended.batch.slices:
             self._book.doubt(piece.task, due=time.monotonic() + _RETRY_SECONDS, alone=True)
         if stopping:
             return
-        self._check_spark()
+        self._hear_spark()  # Its end is why, perhaps.
         self._parts.monitor.job_failed()
         self._failed_in_a_row += 1
         reason = _reason(ended.error)

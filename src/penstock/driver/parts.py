@@ -13,6 +13,7 @@ from penstock.driver.lease import DriverLease
 from penstock.driver.monitor import Monitor
 from penstock.driver.setup import Prepared
 from penstock.driver.watch import InputWatch
+from penstock.errors import PenstockError
 from penstock.pipeline.jobs import Jobs
 from penstock.queries.catalogue import Catalogue
 
@@ -25,6 +26,16 @@ class WarmSpark:
     cores: int
     how_ended: Callable[[], str] = str
     """How its JVM ended, "" while it is there."""
+
+    def check(self) -> None:
+        """Raises `PenstockError` if Spark's JVM has ended."""
+        how = self.how_ended()
+        if how:
+            raise PenstockError(
+                f"Spark's JVM has ended ({how})",
+                hint="Start the application again: it goes on where it was. If the system ended "
+                "it for want of memory, the system's log says so",
+            )
 
 
 @dataclass(frozen=True, kw_only=True)
