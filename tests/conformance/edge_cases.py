@@ -93,7 +93,7 @@ class _Windows:
             return step
         if "before" in window:
             return {**step, "window": self._joined(window)}
-        return {**step, "window": self._divided(window)}
+        return _kept({**step, "window": self._divided(window)})
 
     def _joined(self, window: Step) -> Step:
         scale = max(1, (window["before"] + window["after"]) // 12)
@@ -115,6 +115,15 @@ class _Windows:
 
     def _grace(self, grace: int) -> int:
         return self._graces.setdefault(grace, self._chance.choice([grace, 0, 1]))
+
+
+def _kept(step: Step) -> Step:
+    """The step; a store that is kept for as long as its windows last is so with other windows."""
+    window = step["window"]
+    least = (2 if window["kind"] == "sliding" else 1) * window["size"] + window["grace"]
+    if (step.get("retention") or least) < least:
+        return {**step, "retention": least}
+    return step
 
 
 def _as_they_are(_chance: random.Random, _number: int, record: Record) -> Record:
