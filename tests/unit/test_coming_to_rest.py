@@ -11,11 +11,13 @@ import random
 from collections import Counter
 from collections.abc import Iterator
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
 from penstock.coordination.ids import TaskId
+from penstock.driver.coordinator import Coordinator
+from penstock.driver.getting_ready import GettingReady
 from penstock.driver.questions import StatusQuestions
 from penstock.errors import InstanceUnreachableError
 from penstock.instance.protocol import Message, ReleaseOrder, StatusReply
@@ -60,8 +62,10 @@ class Story:
         standbys = chance.choice([0, 1, 2])
         self.world = World(num_standby_replicas=standbys, rebalance_protocol=protocol)
         self.instances = self.world.instances = Fickle(chance)
-        self.world.owners._parts.coordinator = self.instances  # type: ignore[misc,assignment]
-        self.world.owners._questions = StatusQuestions(self.instances.status)
+        owners, coordinator = self.world.owners, cast("Coordinator", self.instances)
+        owners._parts.coordinator = coordinator  # type: ignore[misc]
+        owners._questions = StatusQuestions(self.instances.status)
+        owners._getting_ready = GettingReady(self.world.book, owners._questions, coordinator)
         self._names = (f"i{number}" for number in itertools.count())
 
     def join(self) -> None:
