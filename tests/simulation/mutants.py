@@ -235,11 +235,6 @@ def _a_late_owner_is_let_in(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(task, "check_owner", lambda order, record: None)
 
 
-def _a_replaced_drivers_owner_goes_back(patch: pytest.MonkeyPatch) -> None:
-    """Nobody looks whether a newer driver was written down before a task reads its input again."""
-    patch.setattr(task, "check_driver", lambda *_, **__: None)
-
-
 def _outputs_are_repeated(patch: pytest.MonkeyPatch) -> None:
     """A task that reads its input again gives out again what it gave out."""
     patch.setattr(task, "not_yet_written", lambda batch, header, order: batch)

@@ -10,7 +10,6 @@ from tests.simulation.run import SeedError, run_seeds
 SEEDS_MAX = 2000
 NEAR = {
     "an_old_owners_word_counts_for_the_new_one": 1840,
-    "a_replaced_drivers_owner_goes_back": 4018603,
     "a_copy_that_takes_over_is_thought_to_be_whole": 310,
     "a_copy_that_came_early_is_thought_to_be_whole": 820,
     "who_did_not_get_ready_is_not_told_again": 1250,

@@ -10,8 +10,9 @@ import pytest
 from penstock.changelog.commit_record import DRIVER_KEY, TOPOLOGY_KEY, DriverRecord
 from penstock.changelog.reading import never
 from penstock.errors import FencedError
-from penstock.instance import handover
+from penstock.instance import handover, task
 from penstock.instance.protocol import TakeOrder
+from penstock.instance.standing import Standing
 
 
 def _order(generation: int) -> TakeOrder:
@@ -69,3 +70,10 @@ def test_an_owner_of_a_driver_that_was_replaced_is_refused(log: list[Any]) -> No
     with pytest.raises(FencedError, match="newer driver") as caught:
         _check(1)
     assert caught.value.where == {"task": "0_2", "epoch": (1, 7), "newer": 2}
+
+
+def test_its_task_does_not_go_back_to_its_beginning(log: list[Any]) -> None:
+    log += [_beat(1), _beat(2)]
+    environment: Any = SimpleNamespace(application_id="app", clients=SimpleNamespace(logs=None))
+    with pytest.raises(FencedError, match="newer driver"):
+        task._begun_again(Standing(), _order(1), environment, lost="Store counts", stop=never)
