@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import secrets
+import shutil
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -12,6 +14,8 @@ from typing import Self
 import pyarrow as pa
 
 from bench.errors import BenchError
+from bench.lab import Lab
+from bench.load import PARTITIONS, delete_topics
 from penstock.changelog.topic_admin import TopicAdmin
 from penstock.changelog.topics import TopicSpec, changelog_topic, commits_topic
 from penstock.config import Config
@@ -37,6 +41,21 @@ WAIT_SECONDS = 600.0
 PAUSE_SECONDS = 0.005
 ANSWER_MS = 500
 """How long an instance may keep a question for what changes."""
+
+
+@contextmanager
+def passing(lab: Lab, application_id: str) -> Iterator[Instances]:
+    """The instances of an application of which nothing is left afterwards."""
+    state_dir = lab.directory / application_id
+    with Instances(
+        lab.bootstrap_servers, application_id, state_dir, partitions=PARTITIONS
+    ) as instances:
+        try:
+            yield instances
+        finally:
+            names = lab.admin().list_topics(timeout=30).topics
+            delete_topics(lab.admin(), [name for name in names if application_id in name])
+    shutil.rmtree(state_dir, ignore_errors=True)
 
 
 class Instances:
@@ -93,13 +112,19 @@ class Instances:
 
     def take(self, name: str, *, peers: Sequence[str] = ()) -> list[str]:
         """Have an instance take all tasks, and wait until it serves them; what it notes of it."""
+        self.share([name], peers=peers)
+        return [note for status in self.statuses(name) for note in status.notes]
+
+    def share(self, names: Sequence[str], *, peers: Sequence[str] = ()) -> list[str]:
+        """Have instances take all tasks in turn, and wait until they serve them; whose each is."""
         self._takings += 1
         locations = [self._location(peer) for peer in peers]
-        for partition in range(self.partitions):
-            order = self._order(partition, locations)
-            self._coordinator.call(name, "take", order, StatusReply)
-        self.wait_running(name)
-        return [note for status in self.statuses(name) for note in status.notes]
+        owners = [names[partition % len(names)] for partition in range(self.partitions)]
+        for partition, owner in enumerate(owners):
+            self._coordinator.call(owner, "take", self._order(partition, locations), StatusReply)
+        for name in names:
+            self.wait_running(name)
+        return owners
 
     def wait_running(self, name: str) -> None:
         """Wait until an instance serves all of its tasks."""

@@ -1,11 +1,19 @@
-"""Row `restore`: records per second from a changelog of counts into empty stores."""
+"""Rows `restore`, `restore_at_start`: records per second from a changelog into empty stores.
+
+The first is what instances do by themselves. In the second an application starts, and Spark's JVM,
+which starts beside the restore, has half of the processor meanwhile.
+"""
 
 from __future__ import annotations
 
+import os
+import time
 from collections import defaultdict
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from bench.inputs import CountsChangelog, Probes, key_bytes
+from bench.instances import Instances, passing
 from bench.lab import Lab, rotated
 from bench.load import PARTITIONS, create_topic, ensure_loaded, produce
 from bench.measure import CommittedOffsets, sample_until
@@ -24,10 +32,17 @@ INSTANCES = 2
 """As many as Kafka Streams has threads here: both restore in parallel as far as that."""
 
 
+ASKED = 500
+
+
 @dataclass(frozen=True)
 class Run:
     restored: Restored
     problems: tuple[str, ...]
+
+
+Runs = Mapping[str, Sequence[Run]]
+"""By the system's name."""
 
 
 def changelog_for(records: int) -> CountsChangelog:
@@ -40,12 +55,49 @@ def run(lab: Lab) -> list[Row]:
     systems = [lab.systems[name] for name in SYSTEMS if name in lab.systems]
     changelog = changelog_for(lab.settings.records)
     ensure_loaded(lab.bootstrap_servers, PROBES)
-    runs: dict[str, list[Run]] = defaultdict(list)
+    starts: dict[str, list[Run]] = defaultdict(list)
+    alone: list[Run] = []
     for number in range(lab.settings.rounds):
         for system in rotated(systems, number):
             label = f"{system.title}, restore, round {number + 1} of {lab.settings.rounds}"
-            runs[system.name].append(run_once(lab, system, changelog, label))
-    return [row(runs, changelog)] if runs else []
+            starts[system.name].append(run_once(lab, system, changelog, label))
+            if system.name == "penstock":
+                alone.append(run_alone(lab, changelog, f"{label}, without Spark"))
+    if not starts:
+        return []
+    runs = {**starts, "penstock": alone} if alone else starts
+    return [row("restore", runs, changelog), row("restore_at_start", starts, changelog)]
+
+
+def run_alone(lab: Lab, changelog: CountsChangelog, label: str) -> Run:
+    """Two instances take the tasks, which is timed until they serve all of them."""
+    application = f"bench-restore-{os.getpid()}-alone-{time.monotonic_ns()}"
+    with passing(lab, application) as instances:
+        lab.display.status(f"{label}: writing a changelog of {changelog.records:,} records")
+        produce(lab.bootstrap_servers, changelog.load(instances.changelog))
+        names = [instances.start(f"instance-{number}") for number in range(INSTANCES)]
+        lab.wait_for_quiet(label)
+        begin = time.monotonic()
+        owners = instances.share(names)
+        restored = Restored(time.monotonic() - begin, changelog.records)
+        problems = wrong_values(instances, owners, changelog)
+    tell(lab, "Penstock without Spark", restored, problems)
+    return Run(restored, tuple(problems))
+
+
+def wrong_values(
+    instances: Instances, owners: Sequence[str], changelog: CountsChangelog
+) -> list[str]:
+    """Which of some keys are not in one partition, with their count."""
+    numbers = range(0, changelog.records, max(1, changelog.records // ASKED))
+    keys = [key_bytes(number) for number in numbers]
+    found = [instances.get(owner, partition, keys) for partition, owner in enumerate(owners)]
+    problems = []
+    for number, key, values in zip(numbers, keys, zip(*found, strict=True), strict=True):
+        held = [value for value in values if value is not None]
+        if held != [changelog.count(number).to_bytes(8, "big")]:
+            problems.append(f"{key!r}: {len(held)} values, or a wrong one")
+    return problems
 
 
 def run_once(lab: Lab, system: System, changelog: CountsChangelog, label: str) -> Run:
@@ -63,10 +115,14 @@ def run_once(lab: Lab, system: System, changelog: CountsChangelog, label: str) -
     problems = differences(output, expected, key=same_key, value=long_value)
     if found.records != changelog.records:
         problems.append(f"{found.records:,} records were restored, not {changelog.records:,}")
+    tell(lab, system.title, found, problems)
+    return Run(found, tuple(problems))
+
+
+def tell(lab: Lab, who: str, found: Restored, problems: Sequence[str]) -> None:
     verdict = "exact" if not problems else f"WRONG: {problems[0]}"
     text = f"{found.per_second:,.0f} records/s, {found.records:,} in {found.seconds:.2f} s, "
-    lab.display.figure("restore", system.title, GUARANTEE, text + verdict)
-    return Run(found, tuple(problems))
+    lab.display.figure("restore", who, GUARANTEE, text + verdict)
 
 
 def measure(lab: Lab, system: System, job: Job) -> Restored:
@@ -93,13 +149,15 @@ def measure(lab: Lab, system: System, job: Job) -> Restored:
     return found
 
 
-def row(runs: dict[str, list[Run]], changelog: CountsChangelog) -> Row:
+def row(name: str, runs: Runs, changelog: CountsChangelog) -> Row:
+    """Only what instances do by themselves has a target."""
+    has_target = name == "restore" and "kafka_streams" in runs
     return Row(
-        name="restore",
+        name=name,
         guarantee=GUARANTEE,
         unit="records/s",
         figures={name: [run.restored.per_second for run in each] for name, each in runs.items()},
-        targets={"kafka_streams": TARGET} if "kafka_streams" in runs else {},
+        targets={"kafka_streams": TARGET} if has_target else {},
         exact=not any(run.problems for each in runs.values() for run in each),
         details={
             "changelog_records": changelog.records,

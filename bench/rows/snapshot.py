@@ -13,9 +13,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from bench.inputs import BLOB_BYTES, BlobsChangelog, blob, key_bytes
-from bench.instances import Instances
+from bench.instances import Instances, passing
 from bench.lab import Lab
-from bench.load import PARTITIONS, create_topic, delete_topics, produce
+from bench.load import PARTITIONS, create_topic, produce
 from bench.processes import running
 from bench.restores import wait_restored
 from bench.results import Row
@@ -50,22 +50,14 @@ def run(lab: Lab) -> list[Row]:
     for number in range(lab.settings.rounds):
         label = f"snapshot, round {number + 1} of {lab.settings.rounds}"
         application = f"bench-snapshot-{os.getpid()}-{number}"
-        state_dir = lab.directory / application
-        with Instances(
-            lab.bootstrap_servers, application, state_dir, partitions=PARTITIONS
-        ) as instances:
-            try:
-                lab.display.status(f"{label}: writing a changelog of {changelog.records:,} records")
-                produce(lab.bootstrap_servers, changelog.load(instances.changelog))
-                if "kafka_streams" in lab.systems:
-                    lab.wait_for_quiet(label)
-                    figures.seconds["kafka_streams"].append(replay(lab, instances))
-                if "penstock" in lab.systems:
-                    measure(lab, instances, changelog, figures, label)
-            finally:
-                names = lab.admin().list_topics(timeout=30).topics
-                delete_topics(lab.admin(), [name for name in names if application in name])
-        shutil.rmtree(state_dir, ignore_errors=True)
+        with passing(lab, application) as instances:
+            lab.display.status(f"{label}: writing a changelog of {changelog.records:,} records")
+            produce(lab.bootstrap_servers, changelog.load(instances.changelog))
+            if "kafka_streams" in lab.systems:
+                lab.wait_for_quiet(label)
+                figures.seconds["kafka_streams"].append(replay(lab, instances))
+            if "penstock" in lab.systems:
+                measure(lab, instances, changelog, figures, label)
     return rows(figures, changelog)
 
 

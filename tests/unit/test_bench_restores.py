@@ -73,10 +73,13 @@ def test_a_probe_of_an_empty_store_counts_one() -> None:
 
 def test_a_restore_that_is_as_fast_meets_its_target() -> None:
     ours, theirs = Run(Restored(2.0, 100), ()), Run(Restored(2.1, 100), ())
-    made = row({"penstock": [ours], "kafka_streams": [theirs]}, CountsChangelog(records=100))
+    changelog, runs = CountsChangelog(records=100), {"penstock": [ours], "kafka_streams": [theirs]}
+    made = row("restore", runs, changelog)
     assert made.met()
+    assert made.targets == {"kafka_streams": 1.0}
+    assert row("restore_at_start", runs, changelog).targets == {}
     wrong = Run(Restored(1.0, 99), ("99 records were restored, not 100",))
-    assert not row({"penstock": [wrong]}, CountsChangelog(records=100)).met()
+    assert not row("restore", {"penstock": [wrong]}, changelog).met()
 
 
 def test_a_snapshot_takes_a_tenth_of_a_replay_and_an_intact_disk_a_second() -> None:
