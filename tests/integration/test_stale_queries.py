@@ -24,8 +24,7 @@ from tests.integration.test_standbys import Watched
 pytestmark = pytest.mark.usefixtures("spark")
 
 PARTITIONS = 4
-KILLS = int(os.environ.get("PENSTOCK_TEST_KILLS", "3"))
-"""The issue asks for 10, which takes minutes."""
+KILLS = int(os.environ.get("PENSTOCK_TEST_KILLS", "10"))
 INTERVAL_SECONDS = 0.01
 DEADLINE = timedelta(seconds=1)
 KEYS = [b"k%d" % i for i in range(40)]

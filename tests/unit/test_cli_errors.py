@@ -66,16 +66,25 @@ def test_what_a_program_does_when_it_is_imported_is_not_the_answer(
 
 
 @pytest.mark.parametrize("place", [0, 3])
-def test_debug_shows_where(broken: str, place: int) -> None:
+def test_debug_shows_where(broken: str, place: int, capsys: pytest.CaptureFixture[str]) -> None:
     words = ["topology", "describe", broken]
     words.insert(place, "--debug")
-    with pytest.raises(AttributeError):
+    with pytest.raises(SystemExit):
         main(words)
+    told = capsys.readouterr().err
+    assert "Traceback" in told
+    assert "AttributeError" in told
 
 
-def test_errors_of_ours_are_raised_with_debug(tmp_path: Path) -> None:
-    with pytest.raises(ApplicationUnreachableError):
-        main(["status", "--application", "x", "--state-dir", str(tmp_path), "--debug"])
+def test_with_debug_the_status_is_the_same(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main(["status", "--application", "x", "--state-dir", str(tmp_path), "--debug", "--json"])
+    assert ended.value.code == 3
+    told = capsys.readouterr()
+    assert "Traceback" in told.err
+    assert msgspec.json.decode(told.out)["ok"] is False
 
 
 def test_an_application_that_does_not_run_is_unreachable(

@@ -68,6 +68,7 @@ TYPED: dict[str, dict[str, str]] = {
 NOT_TYPED: dict[tuple[str, str], str] = {
     ("README.md", "make demo"): "it is `penstock demo`, of which unit/test_cli_demo.py has what it "
     "says, and integration/test_examples.py what it runs",
+    ("README.md", "make test"): "this is it",
     ("README.md", "source .venv"): "tests run in an environment that is made already",
     ("README.md", "penstock prepare"): "`make test` types it before all tests",
     ("README.md", "penstock example run"): "it starts a Kafka and a Spark of its own; "

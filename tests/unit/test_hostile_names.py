@@ -40,10 +40,14 @@ PIECES = [
 
 def names() -> Iterator[str]:
     """Pieces of paths, control signs, look-alikes and long ones, put together; always the same."""
-    yield from ("", ".", "..", "/", "../x", "/etc/passwd", "a/../../b", ".lock", ".checkpoint")
-    choices = random.Random(7)
+    known = ("", ".", "..", "/", "../x", "/etc/passwd", "a/../../b", ".lock", ".checkpoint")
+    yield from known
+    choices, seen = random.Random(7), set(known)
     while True:
-        yield "".join(choices.choices(PIECES, k=choices.randint(1, 4)))
+        name = "".join(choices.choices(PIECES, k=choices.randint(1, 5)))
+        if name not in seen:
+            seen.add(name)
+            yield name
 
 
 def identity(store: str, task: str = "0_0") -> StoreIdentity:
@@ -118,6 +122,7 @@ def test_no_name_leaves_the_state_directory(tmp_path: Path, state: StateDirector
     outside = everything_below(tmp_path) - everything_below(tmp_path / "state")
     refusals: list[str] = []
     tried = set(itertools.islice(names(), COUNT))
+    assert len(tried) == COUNT
     for name in tried:
         for use in uses:
             try:

@@ -348,3 +348,17 @@ def test_an_option_that_would_have_no_effect_is_refused(
 ) -> None:
     with pytest.raises(TopologyError, match=said):
         build(ps.Application("mistaken"))
+
+
+def test_streams_of_two_applications_are_not_grouped_together() -> None:
+    first = stream(ps.Application("one")).group_by_key()
+    other = stream(ps.Application("two")).group_by_key()
+    cogrouped = first.cogroup(lambda key, value, held: held + value)
+    with pytest.raises(TopologyError, match="belong to different applications"):
+        cogrouped.cogroup(other, lambda key, value, held: held + value)
+
+
+@pytest.mark.parametrize("given", ["x + 1", 5, None])
+def test_batch_marks_functions_alone(given: Any) -> None:
+    with pytest.raises(TopologyError, match="cannot be called"):
+        ps.batch(given)

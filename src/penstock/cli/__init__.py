@@ -86,12 +86,12 @@ def main(arguments: Sequence[str] | None = None) -> None:
         program = parser(words[:1] or completed_command(os.environ))
         # What it returns is the status that a command left with, if it said one.
         sys.exit(program(words, prog_name="penstock", standalone_mode=False) or 0)
-    except Exception as error:
+    except Exception as error:  # noqa: BLE001 - all of them end as a line and a status
         if is_help(error):
             sys.exit(EXIT_USAGE)
         wrong_words = usage_error(error, words[0] if words else "")
         if words != given and wrong_words is None:
-            raise
+            traceback.print_exception(error)
         known = error if isinstance(error, PenstockError) else None
         told = wrong_words or known or _unexpected(error)
         sys.exit(print_error(told, as_json="--json" in words))

@@ -20,7 +20,7 @@ from penstock.topology.aggregation import (
 )
 from penstock.topology.callables import check_awaits_nothing
 from penstock.topology.changelogs import Logging, RecoverFrom, changelog_config, is_logged
-from penstock.topology.draft import needed
+from penstock.topology.draft import check_one_application, needed
 from penstock.topology.flow import Flow
 from penstock.topology.holding import Store, history_of, kept_in
 from penstock.topology.nodes import (
@@ -74,6 +74,7 @@ class CogroupedKStream(Generic[K, V2]):
                 f"{type(grouped).__name__}, and needs a grouped stream",
                 hint="Group the other stream first: cogroup(other.group_by_key(), aggregator)",
             )
+        check_one_application(self.parts[0][0].flow.draft, grouped.grouping.flow.draft)
         added = dict([*self.parts, part_of(grouped.grouping, aggregator)])
         return CogroupedKStream(tuple(added.items()))
 

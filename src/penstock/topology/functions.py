@@ -28,9 +28,13 @@ def is_async(function: object) -> bool:
     >>> async def later(value): return value
     >>> is_async(later), is_async(functools.partial(later, 1)), is_async(str)
     (True, True, False)
+    >>> is_async(functools.cache(later)), is_async(functools.cache(str))
+    (True, False)
     """
     if isinstance(function, functools.partial):
         return is_async(function.func)
+    if hasattr(function, "cache_info"):  # A cache would keep what is to be awaited.
+        return is_async(getattr(function, "__wrapped__", None))
     kinds = (inspect.iscoroutinefunction, inspect.isasyncgenfunction)
     if any(kind(function) for kind in kinds):
         return True
@@ -54,6 +58,11 @@ def batch(function: Callable[..., Any]) -> BatchFunction:
     >>> numbers = StreamsBuilder().stream("numbers", key=str, value=int)
     >>> numbers.map_values(doubled, value=int).to("doubled")
     """
+    if not callable(function):
+        raise TopologyError(
+            f"ps.batch is given {function!r}, which cannot be called",
+            hint="Write a function of columns: @ps.batch above def name(values): ...",
+        )
     if is_async(function):
         raise TopologyError(
             f"{getattr(function, '__name__', function)} is an async function, which nobody awaits",
