@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from datetime import timedelta
+from functools import partial, wraps
 from typing import Any
 
 import pytest
@@ -362,3 +363,31 @@ def test_streams_of_two_applications_are_not_grouped_together() -> None:
 def test_batch_marks_functions_alone(given: Any) -> None:
     with pytest.raises(TopologyError, match="cannot be called"):
         ps.batch(given)
+
+
+@pytest.mark.parametrize(
+    "suppression", [ps.until_window_closes, partial(ps.until_time_limit, SECOND)]
+)
+def test_a_buffer_is_no_number(suppression: Callable[..., Any]) -> None:
+    with pytest.raises(TopologyError, match=r"The buffer of until_\w+ is 5"):
+        suppression(5)
+
+
+def test_a_decorator_may_give_what_its_function_needs() -> None:
+    def with_limit(function: Callable[..., bool]) -> Callable[..., bool]:
+        @wraps(function)
+        def filled(*given: Any) -> bool:
+            return function(*given, limit=1)
+
+        return filled
+
+    class Rules:
+        @with_limit
+        def is_long(self, key: str, value: str, *, limit: int) -> bool:
+            return len(value) > limit
+
+    app = ps.Application("rules")
+    stream(app).filter(Rules().is_long).to("long")
+    driver = TopologyTestDriver(app)
+    driver.input_topic("in", key=str, value=str).pipe_all([("a", "x"), ("b", "yy")])
+    assert driver.output_topic("long", key=str, value=str).read_pairs() == [("b", "yy")]

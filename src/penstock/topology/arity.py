@@ -165,8 +165,10 @@ def _takes(function: Any, count: int) -> bool:
         least = code.co_argcount - len(function.__defaults__ or ())
         more = bool(code.co_flags & inspect.CO_VARARGS)
         return not needs_names and least <= count and (more or count <= code.co_argcount)
+    # What a decorator makes takes what it takes, whatever the function inside does. But for caches.
+    follow = hasattr(function, "cache_info")
     try:
-        inspect.signature(function).bind(*range(count))
+        inspect.signature(function, follow_wrapped=follow).bind(*range(count))
     except TypeError:
         return not callable(function)
     except ValueError:

@@ -84,6 +84,7 @@ def until_window_closes(buffer: BufferLimits | None = None) -> Suppression:
     Raises `TopologyError` for a buffer that would emit early: that result would not be final.
     """
     buffer = unbounded() if buffer is None else buffer
+    _check_buffer(buffer, "until_window_closes")
     if not buffer.is_strict:
         raise TopologyError(
             "until_window_closes cannot emit early: the result would not be final",
@@ -103,4 +104,13 @@ def until_time_limit(limit: timedelta, buffer: BufferLimits) -> Suppression:
             f"until_time_limit of suppress has a negative limit of {limit}",
             hint="Let it be 0 or more",
         )
+    _check_buffer(buffer, "until_time_limit")
     return Suppression(limit_ms=int(limit / timedelta(milliseconds=1)), buffer=buffer)
+
+
+def _check_buffer(buffer: object, what: str) -> None:
+    if not isinstance(buffer, BufferLimits):
+        raise TopologyError(
+            f"The buffer of {what} is {buffer!r}",
+            hint="Write max_records(1000), max_bytes(1_000_000) or unbounded()",
+        )
