@@ -1,7 +1,7 @@
 """Rows `restore`, `restore_at_start`: records per second from a changelog into empty stores.
 
-The first is what instances do by themselves. In the second an application starts, and Spark's JVM,
-which starts beside the restore, has half of the processor meanwhile.
+The first is what instances do by themselves. In the second an application starts, and Spark's JVM
+starts beside the restore, on the same processor.
 """
 
 from __future__ import annotations
