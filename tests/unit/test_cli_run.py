@@ -13,6 +13,7 @@ import pytest
 import penstock as ps
 from penstock.changelog.commit_record import DriverRecord
 from penstock.cli import main
+from penstock.cli.run import _log_dev
 from penstock.cli.running import Running, console
 from penstock.cli.status import shown, silent
 from penstock.config import Config
@@ -90,6 +91,14 @@ def test_a_log_of_json_has_no_other_lines(
     told = capsys.readouterr()
     assert len(told.out.splitlines()) == 3
     assert told.err == ""
+
+
+def test_dev_says_so_in_a_log_of_json(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level("INFO", "penstock.cli")
+    _log_dev(Waiting(step="starting Spark"))
+    assert caplog.messages == []
+    _log_dev(StateChanged(old=ApplicationState.REBALANCING, new=ApplicationState.RUNNING))
+    assert caplog.messages == ["--dev: no record cache, a commit every 10 ms"]
 
 
 def overview(state: str, waits_for: str = "") -> Overview:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import logging
 import sys
 from datetime import timedelta
 from functools import partial
@@ -18,6 +19,10 @@ from penstock.coordination.states import ApplicationState
 from penstock.driver.events import Event, StateChanged, Waiting
 
 _DEV_COMMIT_INTERVAL = timedelta(milliseconds=10)
+_DEV_TOLD = (
+    f"--dev: no record cache, a commit every {_DEV_COMMIT_INTERVAL // timedelta(milliseconds=1)} ms"
+)
+_log = logging.getLogger("penstock.cli")
 
 
 def run(
@@ -37,14 +42,21 @@ def run(
     # A log of JSON says all of this itself, and who reads it wants no other lines between.
     is_told = app.config.log_format != "json"
     if dev and is_told:
-        milliseconds = _DEV_COMMIT_INTERVAL // timedelta(milliseconds=1)
-        print_progress(f"--dev: no record cache, a commit every {milliseconds} ms")
+        print_progress(_DEV_TOLD)
+    elif dev:
+        app.on_event(_log_dev)
     if json or is_told:
         app.on_event(partial(_show, as_json=json))
     if is_told:
         console = Console(stderr=True, soft_wrap=not sys.stderr.isatty(), highlight=False)
         RestoreProgress(console).listen(app)
     app.run()
+
+
+def _log_dev(event: Event) -> None:
+    """What `--dev` does, as a line of the log: before it runs, that is not written as JSON yet."""
+    if isinstance(event, StateChanged) and event.new is ApplicationState.RUNNING:
+        _log.info(_DEV_TOLD)
 
 
 def _show(event: Event, *, as_json: bool) -> None:
